@@ -1,0 +1,172 @@
+package loopback
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// PanicError is what a client gets when the handler of its request panicked.
+type PanicError struct {
+	// Value is what was given to panic.
+	Value any
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("loopback: the handler panicked: %v", e.Value)
+}
+
+// Unwrap gives the panic's value where that is an error, so that errors.Is(err, http.ErrAbortHandler) works.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// exchange is one request and its response. To the handler it is the http.ResponseWriter.
+type exchange struct {
+	ctx    context.Context // the handler's
+	cancel context.CancelFunc
+	noBody bool // the answer to HEAD
+
+	header http.Header // the handler's, until decided
+	body   *pipe
+
+	mu      sync.Mutex
+	decided chan struct{} // closed once status and sent are final, or err is set
+	done    bool          // decided is closed
+	status  int
+	sent    http.Header
+	err     error
+}
+
+// Filters of k8s.io/apiserver wrap a writer so that it can still flush only if it also is a CloseNotifier.
+var _ interface {
+	http.ResponseWriter
+	http.Flusher
+	http.CloseNotifier //nolint:staticcheck // see above
+} = &exchange{}
+
+func newExchange(ctx context.Context, cancel context.CancelFunc, req *http.Request) *exchange {
+	return &exchange{
+		ctx:     ctx,
+		cancel:  cancel,
+		noBody:  req.Method == http.MethodHead,
+		header:  http.Header{},
+		body:    newPipe(),
+		decided: make(chan struct{}),
+	}
+}
+
+// serve runs the handler to its end and then ends the response.
+func (e *exchange) serve(h http.Handler, r *http.Request) {
+	var failure error = io.EOF
+	defer func() {
+		if v := recover(); v != nil {
+			failure = &PanicError{Value: v}
+			e.fail(failure)
+		} else {
+			e.WriteHeader(http.StatusOK) // a handler that wrote nothing answered 200
+		}
+		e.body.closeWrite(failure)
+	}()
+	h.ServeHTTP(e, r)
+}
+
+// abort ends the exchange because the client is gone: whoever reads or writes the body gets err.
+func (e *exchange) abort(err error) {
+	e.body.abort(err)
+	e.cancel()
+}
+
+// Header returns the headers to send; changes after the first write have no effect.
+func (e *exchange) Header() http.Header { return e.header }
+
+// WriteHeader decides the response. Informational (1xx) codes are dropped, as a client-go client ignores them.
+func (e *exchange) WriteHeader(code int) {
+	if code >= 100 && code < 200 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.done {
+		return
+	}
+	e.status, e.sent, e.done = code, e.header.Clone(), true
+	close(e.decided)
+}
+
+// fail makes RoundTrip return err if nothing has been sent yet.
+func (e *exchange) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.done {
+		return
+	}
+	e.err, e.done = err, true
+	close(e.decided)
+}
+
+// Write sends p, waiting while the client is behind. It returns an error once the client is gone.
+func (e *exchange) Write(p []byte) (int, error) {
+	e.WriteHeader(http.StatusOK)
+	if !bodyAllowed(e.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	if e.noBody {
+		return len(p), nil
+	}
+	return e.body.Write(p)
+}
+
+// Flush sends the headers. What was written can be read already.
+func (e *exchange) Flush() { e.WriteHeader(http.StatusOK) }
+
+// CloseNotify returns a channel that gets one value when the request is over. New code uses the request's context.
+func (e *exchange) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	context.AfterFunc(e.ctx, func() { gone <- true })
+	return gone
+}
+
+// response is what the client gets once the exchange is decided.
+func (e *exchange) response(req *http.Request) (*http.Response, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	resp := &http.Response{
+		Status:        strconv.Itoa(e.status) + " " + http.StatusText(e.status),
+		StatusCode:    e.status,
+		Proto:         "HTTP/2.0",
+		ProtoMajor:    2,
+		Header:        e.sent,
+		ContentLength: -1,
+		Body:          &responseBody{exchange: e},
+		Request:       req,
+	}
+	if n, err := strconv.ParseInt(e.sent.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		resp.ContentLength = n
+	}
+	if resp.Header == nil {
+		resp.Header = http.Header{}
+	}
+	return resp, nil
+}
+
+// responseBody is the client's end of the body.
+type responseBody struct{ exchange *exchange }
+
+func (b *responseBody) Read(p []byte) (int, error) { return b.exchange.body.Read(p) }
+
+// Close ends the handler: it makes its context done and its writes fail.
+func (b *responseBody) Close() error {
+	b.exchange.abort(errBodyClosed)
+	return nil
+}
+
+// bodyAllowed is RFC 9110, sections 15.3.5 and 15.4.5: no content with these codes.
+func bodyAllowed(status int) bool {
+	return status != http.StatusNoContent && status != http.StatusNotModified
+}

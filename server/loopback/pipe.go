@@ -1,0 +1,116 @@
+package loopback
+
+import (
+	"errors"
+	"sync"
+)
+
+// errBodyClosed is what a handler gets that writes to a body its client has closed.
+var errBodyClosed = errors.New("loopback: the client closed the response body")
+
+// pipeBuffer is how far a handler may run ahead of its client, about what a socket's buffers would give it.
+const pipeBuffer = 32 << 10
+
+// buffers are lent to a pipe only while it holds unread bytes: thousands of idle watches own none.
+var buffers = sync.Pool{New: func() any { return new([pipeBuffer]byte) }}
+
+// pipe carries a body from a handler to a client. Unlike io.Pipe it buffers, so that an event costs no switch to the
+// client's goroutine and back, and gives its memory back when it is drained.
+type pipe struct {
+	mu      sync.Mutex
+	changed sync.Cond // on mu: bytes came or went, or an end was closed
+
+	buf  *[pipeBuffer]byte // nil when empty
+	r, w int               // buf[r:w] is unread
+
+	end    error // the writer is done; the reader gets this after the last byte
+	broken error // both ends get this at once
+}
+
+func newPipe() *pipe {
+	p := &pipe{}
+	p.changed.L = &p.mu
+	return p
+}
+
+// Write copies all of b into the pipe, waiting for the reader whenever the buffer is full.
+func (p *pipe) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	written := 0
+	for {
+		if p.broken != nil {
+			return written, p.broken
+		}
+		if p.end != nil {
+			return written, errors.New("loopback: write after the handler returned")
+		}
+		if written == len(b) {
+			return written, nil
+		}
+		if p.buf == nil {
+			p.buf = buffers.Get().(*[pipeBuffer]byte)
+		}
+		if n := copy(p.buf[p.w:], b[written:]); n > 0 {
+			p.w += n
+			written += n
+			p.changed.Broadcast()
+			continue
+		}
+		p.changed.Wait()
+	}
+}
+
+// Read waits for at least one byte. After the last one it returns what closeWrite was given.
+func (p *pipe) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		switch {
+		case p.broken != nil:
+			return 0, p.broken
+		case p.buf != nil:
+			n := copy(b, p.buf[p.r:p.w])
+			p.r += n
+			if p.r == p.w {
+				p.release()
+				p.changed.Broadcast()
+			}
+			return n, nil
+		case p.end != nil:
+			return 0, p.end
+		}
+		p.changed.Wait()
+	}
+}
+
+// closeWrite says that no more will be written and why (io.EOF when all is well). The first call counts.
+func (p *pipe) closeWrite(reason error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil {
+		p.end = reason
+	}
+	p.changed.Broadcast()
+}
+
+// abort drops what is unread and fails both ends with reason. The first call counts.
+func (p *pipe) abort(reason error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken == nil {
+		p.broken = reason
+	}
+	if p.buf != nil {
+		p.release()
+	}
+	p.changed.Broadcast()
+}
+
+func (p *pipe) release() {
+	buffers.Put(p.buf)
+	p.buf, p.r, p.w = nil, 0, 0
+}

@@ -1,0 +1,165 @@
+package loopback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrNotServing is returned for requests made before [Transport.SetHandler] or after [Transport.Shutdown].
+var ErrNotServing = errors.New("loopback: the API server is not serving in-process requests")
+
+// remoteAddr is what handlers and the audit log see as the caller's address. Port 0 tells it from a real connection.
+const remoteAddr = "127.0.0.1:0"
+
+// Transport is an http.RoundTripper that serves requests with a handler in the same process.
+// Make it with [New]. It is safe for concurrent use.
+type Transport struct {
+	handler atomic.Pointer[http.Handler]
+
+	// base is the parent of all handlers' contexts; stop ends it.
+	base context.Context
+	stop context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup // grows only under mu while !closed, so that Shutdown may wait on it
+}
+
+// New returns a Transport that refuses requests with [ErrNotServing] until SetHandler is called. Clients can so be
+// built before the handler chain that they will talk to, which itself is built from those clients.
+func New() *Transport {
+	base, stop := context.WithCancel(withIdentity(context.Background()))
+	return &Transport{base: base, stop: stop}
+}
+
+// SetHandler makes h serve all later requests.
+func (t *Transport) SetHandler(h http.Handler) { t.handler.Store(&h) }
+
+// Shutdown refuses new requests, cancels the contexts of those that run and waits until their handlers have returned.
+// When ctx ends first its error is returned; the handlers are then still running, but cancelled.
+func (t *Transport) Shutdown(ctx context.Context) error {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.stop()
+
+	idle := make(chan struct{})
+	go func() {
+		t.running.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("loopback: in-process requests still run: %w", ctx.Err())
+	}
+}
+
+// RoundTrip runs the handler and returns as soon as it has decided the response's headers, while the body goes on.
+//
+// The handler's context ends when the request's context does, when the response's body is closed, when the handler
+// returns, and at Shutdown. It holds none of the request context's values: a handler often calls the API again with
+// its own context, and as over a network the inner request must not see the outer one's user, audit event or
+// request info.
+//
+// Errors: [ErrNotServing]; the request context's error; a [*PanicError] when the handler panics before it has sent
+// headers (after that, reading the body returns it).
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := req.Context().Err(); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	handler, err := t.begin()
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(t.base)
+	ex := newExchange(ctx, cancel, req)
+	clientGone := context.AfterFunc(req.Context(), func() { ex.abort(req.Context().Err()) })
+
+	go func() {
+		defer t.running.Done()
+		defer cancel()
+		defer clientGone()
+		defer closeBody(req)
+		ex.serve(handler, serverRequest(ctx, req))
+	}()
+
+	select {
+	case <-ex.decided:
+		return ex.response(req)
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// begin counts a request in and returns the handler for it.
+func (t *Transport) begin() (http.Handler, error) {
+	h := t.handler.Load()
+	if h == nil {
+		return nil, ErrNotServing
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, ErrNotServing
+	}
+	t.running.Add(1)
+	return *h, nil
+}
+
+// serverRequest is req as a server would have parsed it. A RoundTripper must leave req itself as it is, and filters
+// delete headers (Authorization) and replace the body, so nothing mutable is shared.
+func serverRequest(ctx context.Context, req *http.Request) *http.Request {
+	u := &url.URL{
+		Path:       req.URL.Path,
+		RawPath:    req.URL.RawPath,
+		ForceQuery: req.URL.ForceQuery,
+		RawQuery:   req.URL.RawQuery,
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	r := &http.Request{
+		Method:        req.Method,
+		URL:           u,
+		RequestURI:    u.RequestURI(),
+		Proto:         "HTTP/2.0",
+		ProtoMajor:    2,
+		Header:        req.Header.Clone(),
+		Body:          req.Body,
+		ContentLength: req.ContentLength,
+		Host:          req.Host,
+		RemoteAddr:    remoteAddr,
+	}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	if r.Host == "" {
+		r.Host = req.URL.Host
+	}
+	switch {
+	case r.Body == nil:
+		r.Body, r.ContentLength = http.NoBody, 0
+	case r.ContentLength == 0 && r.Body != http.NoBody:
+		r.ContentLength = -1 // to a client 0 means unknown, to a server it means empty
+	}
+	return r.WithContext(ctx)
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		// The request is over; a RoundTripper has nobody to report this error to, and net/http ignores it too.
+		_ = req.Body.Close()
+	}
+}
