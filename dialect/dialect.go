@@ -1,0 +1,128 @@
+// Package dialect says what the store needs of a database engine.
+//
+// The schema is the same on every engine (see the migrations folder); so is
+// the SQL of every read, which the store writes itself. An Engine runs those
+// reads, and does in its own way what engines do differently: committing a
+// group of writes, hearing of other processes' writes, giving space back.
+package dialect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Engine is one open database that holds a log.
+//
+// Every method may return an *Error whose Unwrap chain holds ErrUnavailable
+// (nothing was done, or it is unknown whether it was; try again) or
+// ErrCorrupt (trying again does not help). Other errors are bugs.
+// All methods may be called from several goroutines, Commit, Compact and
+// Shrink from one at a time.
+type Engine interface {
+	// Name is "sqlite" or "postgres".
+	Name() string
+
+	// Placeholder returns the n-th parameter (counted from 1) of a statement.
+	Placeholder(n int) string
+
+	// Contains returns the condition that the text in column contains the
+	// text in the parameter.
+	Contains(column, parameter string) string
+
+	// Query runs one statement that only reads, in one snapshot, and calls
+	// row once for each row of its result. An error of row ends the walk and
+	// is returned as it is.
+	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
+
+	// Commit appends a group of writes in one transaction. All of them become
+	// visible and durable together, or none. Result i tells what became of
+	// write i; a conflict fails that write alone.
+	Commit(ctx context.Context, group []Write) ([]Result, error)
+
+	// Compact forgets, in one short transaction, up to limit rows that were
+	// replaced at or before upTo, after recording upTo as the compacted
+	// revision. It returns how many rows it removed; fewer than limit means
+	// that it is done.
+	Compact(ctx context.Context, upTo int64, limit int) (int, error)
+
+	// Shrink gives free space back to the file system, a little at a time;
+	// it returns true when there may be more to give back.
+	Shrink(ctx context.Context) (more bool, err error)
+
+	// Notifications delivers the newest revision that another process may
+	// have written. Nil where there is no other process (SQLite).
+	Notifications() <-chan int64
+
+	// Close ends all work and releases the database.
+	Close() error
+}
+
+// Row is one row of a result.
+type Row interface {
+	// Scan copies the columns into dest, as database/sql does.
+	Scan(dest ...any) error
+}
+
+// Operation is what a row of the log did to its object.
+type Operation string
+
+// The operations, as they stand in the log's column operation.
+const (
+	Create Operation = "create"
+	Update Operation = "update"
+	Delete Operation = "delete"
+)
+
+// Write is one row to be appended to the log.
+type Write struct {
+	Operation Operation
+	// Replaces is the id of the row that must be current for the write to
+	// succeed. 0 demands that there is none.
+	Replaces int64
+
+	Group, Resource string
+	// Key orders the rows of a resource and names the object in it:
+	// "namespace/name", or "name" where there are no namespaces.
+	Key             string
+	Namespace, Name string
+	UID             string
+
+	WrittenAt int64 // Unix milliseconds
+	ExpiresAt int64 // Unix milliseconds, 0 for never
+
+	User, FieldManager string
+
+	// Labels and Fields are JSON objects of strings, keys sorted, no spaces.
+	Labels, Fields string
+	// Value is the stored form of the object; empty in a Delete.
+	Value []byte
+}
+
+// Result is what became of a Write.
+type Result struct {
+	// Revision is the id of the appended row, 0 if the write conflicted.
+	Revision int64
+}
+
+// Error is a failure of the database: what was being done, to what.
+type Error struct {
+	Op     string // such as "commit"
+	Engine string // such as "sqlite"
+	Err    error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Engine, e.Op, e.Err) }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+var (
+	// ErrUnavailable marks a failure that may pass: the database is down,
+	// busy, out of space. Whether a commit took effect is not known.
+	ErrUnavailable = errors.New("the database is unavailable")
+	// ErrCorrupt marks a database whose contents contradict the schema.
+	ErrCorrupt = errors.New("the database is damaged")
+	// ErrLocked says that another process serves this database.
+	ErrLocked = errors.New("the database is in use by another sqube")
+)

@@ -1,0 +1,108 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// The statements of a commit, sent as one batch: one round trip, one implicit
+// transaction. Write i of n gets the id counter-n+i.
+//
+// The counter's row lock is taken first, so commits queue up there and never
+// wait for each other in another order.
+const (
+	bump = `UPDATE counter SET revision = revision + $1 RETURNING revision`
+
+	closeRows = `
+UPDATE log SET replaced_by = w.id
+FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.replaces
+      FROM unnest($2::bigint[]) WITH ORDINALITY AS u(replaces, ord)) w
+WHERE log.id = w.replaces AND log.replaced_by IS NULL`
+
+	// A write lands if it replaces nothing, or if the row that it replaces was
+	// closed by it and no other. DO NOTHING covers a key that exists already.
+	insertRows = `
+INSERT INTO log (id, replaces, replaced_by, ` + dialect.Columns + `)
+SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
+       w.operation, w.api_group, w.resource, w.key, w.namespace, w.name, w.uid,
+       w.written_at, nullif(w.expires_at, 0), w.user_name, w.field_manager, w.labels, w.fields,
+       CASE WHEN w.operation <> 'delete' THEN w.value END
+FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.*
+      FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+                  $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[])
+           WITH ORDINALITY AS u(replaces, operation, api_group, resource, key, namespace, name, uid,
+                  written_at, expires_at, user_name, field_manager, labels, fields, value, ord)) w
+LEFT JOIN log p ON p.id = w.replaces AND p.replaced_by = w.id
+WHERE w.replaces = 0 OR p.id IS NOT NULL
+ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
+RETURNING id`
+
+	notify = `SELECT pg_notify('` + channel + `', revision::text) FROM counter`
+)
+
+// Commit implements dialect.Engine.
+func (e *Engine) Commit(ctx context.Context, group []dialect.Write) ([]dialect.Result, error) {
+	n := int64(len(group))
+	batch := &pgx.Batch{}
+	results := make([]dialect.Result, len(group))
+	var last int64
+	batch.Queue(bump, n).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	columns := toColumns(group)
+	batch.Queue(closeRows, n, columns[0])
+	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
+		defer rows.Close()
+		for rows.Next() {
+			var id int64
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			results[id-(last-n)-1].Revision = id
+		}
+		return rows.Err()
+	})
+	batch.Queue(notify)
+	if err := e.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, failure("commit", err)
+	}
+	return results, nil
+}
+
+// toColumns turns rows into the arrays that insertRows unnests, in its order.
+func toColumns(group []dialect.Write) []any {
+	replaces, writtenAt, expiresAt := make([]int64, len(group)), make([]int64, len(group)), make([]int64, len(group))
+	var texts [12][]string
+	for i := range texts {
+		texts[i] = make([]string, len(group))
+	}
+	for i := range group {
+		w := &group[i]
+		replaces[i], writtenAt[i], expiresAt[i] = w.Replaces, w.WrittenAt, w.ExpiresAt
+		for j, text := range [...]string{string(w.Operation), w.Group, w.Resource, w.Key, w.Namespace, w.Name, w.UID,
+			w.User, w.FieldManager, w.Labels, w.Fields, string(w.Value)} {
+			texts[j][i] = text
+		}
+	}
+	return []any{replaces, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6],
+		writtenAt, expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
+}
+
+// Compact implements dialect.Engine. The counter is touched on its own and
+// only when it has to change: its row lock would hold up every commit.
+func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
+	if _, err := e.pool.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
+		return 0, failure("compact", err)
+	}
+	tag, err := e.pool.Exec(ctx, `
+DELETE FROM log WHERE id IN (
+  SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= $1 ORDER BY replaced_by LIMIT $2)`, upTo, limit)
+	if err != nil {
+		return 0, failure("compact", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// Shrink implements dialect.Engine: autovacuum sees to it.
+func (e *Engine) Shrink(context.Context) (bool, error) { return false, nil }

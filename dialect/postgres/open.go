@@ -1,0 +1,146 @@
+// Package postgres holds the log in a Postgres database that any number of
+// sqube processes share.
+//
+// Revisions come from one counter row whose lock a commit holds until its
+// end, so they become visible in the order of their numbers: a reader that
+// has seen revision N has seen all before it. A sequence would not do, it
+// hands out numbers before the rows that carry them can be seen.
+//
+// Every statement stands alone or in one pipelined batch, without session
+// state, so a pooler in transaction mode may stand in between for all but
+// LISTEN, which has a connection of its own and a poll behind it.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/migrations"
+)
+
+// Engine is a dialect.Engine on one Postgres database.
+type Engine struct {
+	pool     *pgxpool.Pool
+	listener *listener
+}
+
+var _ dialect.Engine = (*Engine)(nil)
+
+// connectTimeout bounds one attempt to reach the server, unless the DSN says
+// otherwise with connect_timeout.
+const connectTimeout = 5 * time.Second
+
+// Open connects to the database that dsn names ("postgres://…", as libpq and
+// pgx understand it) and brings its schema up to date. Replicas that start at
+// once migrate once: the schema step holds an advisory lock.
+func Open(ctx context.Context, dsn string) (*Engine, error) {
+	e, err := open(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("opening the Postgres database: %w", err)
+	}
+	return e, nil
+}
+
+func open(ctx context.Context, dsn string) (*Engine, error) {
+	config, err := parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{pool: pool}
+	if err := e.migrate(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	e.listener = listen(config.ConnConfig.Copy())
+	return e, nil
+}
+
+// Status returns where the schema of the database stands, without changing it.
+func Status(ctx context.Context, dsn string) (migrations.Status, error) {
+	config, err := parse(dsn)
+	if err != nil {
+		return migrations.Status{}, err
+	}
+	db := stdlib.OpenDB(*config.ConnConfig)
+	defer db.Close()
+	return migrations.Read(db, migrations.Postgres)
+}
+
+func parse(dsn string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		// The parser's error hides the password but not the rest of a DSN that
+		// it could not take apart, which may hold it.
+		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "sqube"
+	}
+	return config, nil
+}
+
+func (e *Engine) migrate(ctx context.Context) error {
+	if err := e.pool.Ping(ctx); err != nil {
+		return failure("connect", err)
+	}
+	db := stdlib.OpenDBFromPool(e.pool)
+	defer db.Close()
+	_, err := migrations.Up(db, migrations.Postgres)
+	return err
+}
+
+// Name implements dialect.Engine.
+func (e *Engine) Name() string { return "postgres" }
+
+// Placeholder implements dialect.Engine.
+func (e *Engine) Placeholder(n int) string { return "$" + strconv.Itoa(n) }
+
+// Contains implements dialect.Engine.
+func (e *Engine) Contains(column, parameter string) string {
+	return "strpos(" + column + ", " + parameter + ") > 0"
+}
+
+// Notifications implements dialect.Engine.
+func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
+
+// Close implements dialect.Engine.
+func (e *Engine) Close() error {
+	e.listener.close()
+	e.pool.Close()
+	return nil
+}
+
+// failure tells apart what may pass and what will not. A context that ended
+// is the caller's own doing and stays as it is.
+func failure(op string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	class := dialect.ErrUnavailable
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		switch code := answer.Code; {
+		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
+			class = dialect.ErrCorrupt
+		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "42"): // a value or a statement of ours is wrong
+			class = nil
+		}
+	}
+	return &dialect.Error{Op: op, Engine: "postgres", Err: errors.Join(class, err)}
+}

@@ -1,0 +1,167 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// writeStatements are the statements of the writing connection.
+type writeStatements struct {
+	bump, close_, insert, compacted, compact *sql.Stmt
+}
+
+func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&w.bump, "UPDATE counter SET revision = revision + ? RETURNING revision"},
+		{&w.close_, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
+		{&w.insert, "INSERT INTO log (id, replaces, replaced_by, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+		{&w.compacted, "UPDATE counter SET compacted = max(compacted, ?)"},
+		{&w.compact, "DELETE FROM log WHERE id IN (SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?)"},
+	} {
+		stmt, err := db.PrepareContext(ctx, p.text)
+		if err != nil {
+			return failure("prepare", err)
+		}
+		*p.stmt = stmt
+	}
+	return nil
+}
+
+func (w *writeStatements) close() error {
+	var errs []error
+	for _, stmt := range []*sql.Stmt{w.bump, w.close_, w.insert, w.compacted, w.compact} {
+		if stmt != nil {
+			errs = append(errs, stmt.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Commit implements dialect.Engine.
+func (e *Engine) Commit(ctx context.Context, group []dialect.Write) ([]dialect.Result, error) {
+	var results []dialect.Result
+	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
+		var last int64
+		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group)).Scan(&last); err != nil {
+			return err
+		}
+		closeRow, insert := tx.StmtContext(ctx, e.write.close_), tx.StmtContext(ctx, e.write.insert)
+		results = make([]dialect.Result, len(group))
+		id := last - int64(len(group))
+		for i := range group {
+			id++
+			done, err := write(ctx, closeRow, insert, id, &group[i])
+			if err != nil {
+				return err
+			}
+			if done {
+				results[i].Revision = id
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// write appends w as row id, or returns false where w conflicts.
+func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect.Write) (bool, error) {
+	if w.Replaces != 0 {
+		res, err := closeRow.ExecContext(ctx, id, w.Replaces)
+		if err != nil {
+			return false, err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return false, err
+		}
+	}
+	var replacedBy, expiresAt, value any
+	if w.Operation == dialect.Delete {
+		replacedBy = id
+	} else {
+		value = string(w.Value)
+	}
+	if w.ExpiresAt != 0 {
+		expiresAt = w.ExpiresAt
+	}
+	_, err := insert.ExecContext(ctx, id, w.Replaces, replacedBy, string(w.Operation), w.Group, w.Resource, w.Key, w.Namespace, w.Name, w.UID,
+		w.WrittenAt, expiresAt, w.User, w.FieldManager, w.Labels, w.Fields, value)
+	// Only the index of live rows can be violated: the key exists. SQLite
+	// takes back the statement, not the transaction.
+	var cause *sqlite.Error
+	if errors.As(err, &cause) && cause.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE && w.Replaces == 0 {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Compact implements dialect.Engine.
+func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
+	err = e.transact(ctx, "compact", func(tx *sql.Tx) error {
+		if _, err := tx.StmtContext(ctx, e.write.compacted).ExecContext(ctx, upTo); err != nil {
+			return err
+		}
+		res, err := tx.StmtContext(ctx, e.write.compact).ExecContext(ctx, upTo, limit)
+		if err != nil {
+			return err
+		}
+		affected, err := res.RowsAffected()
+		n = int(affected)
+		return err
+	})
+	return n, err
+}
+
+// shrinkPages is how many pages of 4 KiB Shrink gives back at a time: enough
+// to keep ahead, few enough to hold the writer for a few milliseconds only.
+const shrinkPages = 500
+
+// Shrink implements dialect.Engine by an incremental vacuum.
+func (e *Engine) Shrink(ctx context.Context) (bool, error) {
+	var free int
+	if err := e.writer.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free); err != nil {
+		return false, failure("vacuum", err)
+	}
+	// A file that is about to grow again needs its free pages.
+	if free < shrinkPages {
+		return false, nil
+	}
+	// The pragma frees one page a step, so its result has to be walked.
+	rows, err := e.writer.QueryContext(ctx, "PRAGMA incremental_vacuum(500)")
+	if err != nil {
+		return false, failure("vacuum", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	if err := rows.Err(); err != nil {
+		return false, failure("vacuum", err)
+	}
+	return free >= 2*shrinkPages, nil
+}
+
+func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error) error {
+	tx, err := e.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return failure(op, err)
+	}
+	if err := do(tx); err != nil {
+		_ = tx.Rollback() // what failed is reported; the driver rolls back a lost connection
+		return failure(op, err)
+	}
+	if err := tx.Commit(); err != nil {
+		return failure(op, err)
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+// Package sqlite holds the log in one SQLite file, in WAL mode with every
+// commit synced to disk.
+//
+// The process that opens the file is its only writer: a lock file beside it
+// keeps a second one out, while any SQL tool may read. Writes go through one
+// connection, reads through a few others, each seeing its own snapshot.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/migrations"
+)
+
+// Engine is a dialect.Engine on one SQLite file.
+type Engine struct {
+	path    string
+	lock    *os.File
+	writer  *sql.DB
+	readers *sql.DB
+
+	prepared  sync.Map // statement text → *sql.Stmt on readers
+	nPrepared int
+	mu        sync.Mutex
+
+	write writeStatements
+}
+
+var _ dialect.Engine = (*Engine)(nil)
+
+const maxPrepared = 200
+
+// Open opens the file at path, making it and its folder where they are not
+// there, and brings its schema up to date. It returns dialect.ErrLocked when
+// another process serves the file and migrations.ErrNewer when a newer binary
+// made it.
+func Open(ctx context.Context, path string) (*Engine, error) {
+	e, err := open(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database %s: %w", path, err)
+	}
+	return e, nil
+}
+
+func open(ctx context.Context, path string) (_ *Engine, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	e := &Engine{path: path}
+	defer func() {
+		if err != nil {
+			_ = e.Close() // the cause of failing to open is what counts
+		}
+	}()
+	if e.lock, err = acquire(path + ".lock"); err != nil {
+		return nil, err
+	}
+	// The file holds secrets; SQLite gives the WAL the mode of the database.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+
+	// auto_vacuum only takes before the first table exists, and before WAL.
+	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "busy_timeout(5000)", "cache_size(-8000)", "journal_size_limit(16777216)")); err != nil {
+		return nil, err
+	}
+	e.writer.SetMaxOpenConns(1)
+	if err := e.checkHeader(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := migrations.Up(e.writer, migrations.SQLite); err != nil {
+		return nil, err
+	}
+	if err := e.write.prepare(ctx, e.writer); err != nil {
+		return nil, err
+	}
+	if e.readers, err = sql.Open("sqlite", dsn(path, "query_only(1)", "busy_timeout(5000)", "cache_size(-4000)")); err != nil {
+		return nil, err
+	}
+	n := max(4, 2*runtime.GOMAXPROCS(0))
+	e.readers.SetMaxOpenConns(n)
+	e.readers.SetMaxIdleConns(n)
+	return e, nil
+}
+
+// Status returns where the schema of the file at path stands, without
+// changing it. It fails when there is no such file.
+func Status(ctx context.Context, path string) (migrations.Status, error) {
+	if _, err := os.Stat(path); err != nil {
+		return migrations.Status{}, err
+	}
+	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)"))
+	if err != nil {
+		return migrations.Status{}, err
+	}
+	defer db.Close()
+	return migrations.Read(db, migrations.SQLite)
+}
+
+// checkHeader makes a file that is no database, or not readable, known before
+// anything is written to it.
+func (e *Engine) checkHeader(ctx context.Context) error {
+	var n int
+	err := e.writer.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&n)
+	if err != nil && strings.Contains(err.Error(), "not a database") {
+		return errors.New("this file is not an SQLite database: move it away or give another path")
+	}
+	return err
+}
+
+func dsn(path string, pragmas ...string) string {
+	q := url.Values{"_pragma": pragmas, "_txlock": {"immediate"}}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+}
+
+// Name implements dialect.Engine.
+func (e *Engine) Name() string { return "sqlite" }
+
+// Placeholder implements dialect.Engine.
+func (e *Engine) Placeholder(int) string { return "?" }
+
+// Contains implements dialect.Engine.
+func (e *Engine) Contains(column, parameter string) string {
+	return "instr(" + column + ", " + parameter + ") > 0"
+}
+
+// Notifications implements dialect.Engine: this process is the only writer.
+func (e *Engine) Notifications() <-chan int64 { return nil }
+
+// Close implements dialect.Engine.
+func (e *Engine) Close() error {
+	var errs []error
+	e.prepared.Range(func(_, stmt any) bool {
+		errs = append(errs, stmt.(*sql.Stmt).Close())
+		return true
+	})
+	if e.readers != nil {
+		errs = append(errs, e.readers.Close())
+	}
+	// The last connection to close moves the WAL into the file.
+	errs = append(errs, e.write.close())
+	if e.writer != nil {
+		errs = append(errs, e.writer.Close())
+	}
+	if e.lock != nil {
+		errs = append(errs, e.lock.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,75 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// Query implements dialect.Engine.
+func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	rows, err := e.query(ctx, statement, args)
+	if err != nil {
+		return failure("query", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return failure("query", err)
+	}
+	return nil
+}
+
+func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.Rows, error) {
+	if stmt, ok := e.prepared.Load(statement); ok {
+		return stmt.(*sql.Stmt).QueryContext(ctx, args...)
+	}
+	e.mu.Lock()
+	full := e.nPrepared >= maxPrepared
+	e.mu.Unlock()
+	if full {
+		// Selectors of many shapes: parsed anew each time, never piled up.
+		return e.readers.QueryContext(ctx, statement, args...)
+	}
+	stmt, err := e.readers.PrepareContext(ctx, statement)
+	if err != nil {
+		return nil, err
+	}
+	if won, raced := e.prepared.LoadOrStore(statement, stmt); raced {
+		_ = stmt.Close()
+		stmt = won.(*sql.Stmt)
+	} else {
+		e.mu.Lock()
+		e.nPrepared++
+		e.mu.Unlock()
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// failure tells apart what may pass and what will not. A context that ended
+// is the caller's own doing and stays as it is.
+func failure(op string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	var cause *sqlite.Error
+	class := dialect.ErrUnavailable
+	if errors.As(err, &cause) {
+		switch cause.Code() & 0xff {
+		case sqlite3.SQLITE_INTERRUPT:
+			return context.Canceled
+		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+			class = dialect.ErrCorrupt
+		}
+	}
+	return &dialect.Error{Op: op, Engine: "sqlite", Err: errors.Join(class, err)}
+}
