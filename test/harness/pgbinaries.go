@@ -1,0 +1,100 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// installCommand is what puts the Postgres server on a Debian machine.
+const installCommand = "apt-get update && apt-get install --yes --no-install-recommends postgresql"
+
+// findPostgres returns the directory that holds initdb and postgres: the one on PATH, else the newest of Debian's, else
+// the one that it installs, which only root may. The error names the command for a user to run.
+func findPostgres() (string, error) {
+	if dir := installedPostgres(); dir != "" {
+		return dir, nil
+	}
+	if os.Geteuid() != 0 {
+		return "", fmt.Errorf("found no Postgres server in PATH or /usr/lib/postgresql; install it, or set %s to the DSN of one\n    sudo sh -c '%s'",
+			PostgresVariable, installCommand)
+	}
+	if err := installPostgres(); err != nil {
+		return "", err
+	}
+	if dir := installedPostgres(); dir != "" {
+		return dir, nil
+	}
+	return "", fmt.Errorf("the postgresql package is installed, yet there is no /usr/lib/postgresql/*/bin/postgres; set %s to the DSN of a server", PostgresVariable)
+}
+
+// installedPostgres looks where Postgres may be and returns "" where it is not.
+func installedPostgres() string {
+	var candidates []string
+	for _, name := range []string{"initdb", "postgres"} {
+		if path, err := exec.LookPath(name); err == nil {
+			// A link in /usr/local/bin leads to the directory that holds the rest.
+			if path, err = filepath.EvalSymlinks(path); err == nil {
+				candidates = append(candidates, filepath.Dir(path))
+			}
+		}
+	}
+	candidates = append(candidates, debianPostgres()...)
+	for _, dir := range candidates {
+		if isExecutable(filepath.Join(dir, "initdb")) && isExecutable(filepath.Join(dir, "postgres")) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// debianPostgres lists the directories of Debian's packages, the newest version first.
+func debianPostgres() []string {
+	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil { // only a malformed pattern, which this one is not
+		return nil
+	}
+	version := func(dir string) int {
+		n, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+		if err != nil {
+			return 0 // not a version: last
+		}
+		return n
+	}
+	sort.Slice(dirs, func(i, j int) bool { return version(dirs[i]) > version(dirs[j]) })
+	return dirs
+}
+
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// installPostgres installs Debian's package. The lock makes test processes that come here together take turns; all but
+// the first then find the package in place.
+func installPostgres() error {
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "sqube-install-postgres.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // which also releases the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("wait for another installation of Postgres: %w", err)
+	}
+	if installedPostgres() != "" {
+		return nil
+	}
+	fmt.Fprintln(os.Stderr, "harness: installing the Postgres server: "+installCommand)
+	cmd := exec.Command("sh", "-c", installCommand)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("install Postgres: %w\n%s\nrun this yourself, or set %s to the DSN of a server\n    %s",
+			err, strings.TrimSpace(string(out)), PostgresVariable, installCommand)
+	}
+	return nil
+}

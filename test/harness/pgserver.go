@@ -1,0 +1,227 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// postgresUser is the superuser of the servers that the harness starts.
+const postgresUser = "sqube"
+
+// startTimeout bounds the start of a server, crash recovery included, on a machine that is busy with a build.
+const startTimeout = 2 * time.Minute
+
+// PostgresServer is a throwaway Postgres server: a cluster in a temporary directory and the process that serves it. Its
+// address stays the same over stop and start. Its methods are not for concurrent use.
+type PostgresServer struct {
+	bin      string // directory of initdb and postgres
+	dir      string // removed at the end
+	port     int
+	password string
+	as       *syscall.Credential // the ordinary user to run as; nil when the tests themselves run as one
+	keeper   *keeper
+
+	process *exec.Cmd     // nil when the server is stopped
+	exited  chan struct{} // closed when process has ended
+}
+
+// NewPostgresServer starts a server for one test alone, which may stop, kill and start it; it ends with the test. It
+// does not use SQUBE_TEST_POSTGRES, since a server that was lent is not to be stopped.
+func NewPostgresServer(t testing.TB) *PostgresServer {
+	t.Helper()
+	server, err := StartPostgres()
+	if err != nil {
+		t.Fatalf("no Postgres to test on: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("end Postgres: %v", err)
+		}
+	})
+	return server
+}
+
+// StartPostgres makes a cluster and starts it. Close ends it; where nobody calls Close, it ends with this process, and
+// also when that is killed.
+func StartPostgres() (_ *PostgresServer, err error) {
+	bin, err := findPostgres()
+	if err != nil {
+		return nil, err
+	}
+	as, err := ordinaryUser()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "sqube-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	s := &PostgresServer{bin: bin, dir: dir, password: randomHex(16), as: as}
+	if s.keeper, err = startKeeper(s.dir, s.pidFile()); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := s.initialize(); err != nil {
+		return nil, err
+	}
+	if s.port, err = FreePort(); err != nil {
+		return nil, err
+	}
+	return s, s.Start()
+}
+
+// DSN returns the address of the server's maintenance database, as a superuser.
+func (s *PostgresServer) DSN() string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(postgresUser, s.password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+		Path:     "/postgres",
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Database returns the DSN of a fresh, empty database, dropped when the test ends; the server must run by then.
+func (s *PostgresServer) Database(t testing.TB) string {
+	t.Helper()
+	return createDatabase(t, s.DSN())
+}
+
+// Start starts a server that was stopped or killed and waits until it answers queries.
+func (s *PostgresServer) Start() error {
+	if s.process != nil {
+		return errors.New("postgres runs already")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		if err := s.launch(); err != nil {
+			return err
+		}
+		err := s.waitReady(ctx)
+		if !errors.Is(err, errMemoryInUse) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// launch starts the server's process.
+func (s *PostgresServer) launch() error {
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own descriptor
+	cmd := s.command("postgres", append([]string{"-D", s.dataDir(), "-p", strconv.Itoa(s.port)}, settings...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start postgres: %w", err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		cmd.Wait() // how it ended is in its log
+		close(exited)
+	}()
+	s.process, s.exited = cmd, exited
+	return nil
+}
+
+// settings differ from Postgres' own defaults only where a throwaway server must: it listens on loopback TCP alone, is
+// small in memory and has connections for many tests at once. Commits reach the disk as in production.
+var settings = []string{
+	"-c", "listen_addresses=127.0.0.1",
+	"-c", "unix_socket_directories=",
+	"-c", "max_connections=300",
+	"-c", "shared_buffers=64MB",
+}
+
+// errMemoryInUse says that backends of a server that was killed have not yet noticed that it is gone.
+var errMemoryInUse = errors.New("memory of the server before is still in use")
+
+// waitReady waits until the server answers a query, which it refuses while it recovers from a crash.
+func (s *PostgresServer) waitReady(ctx context.Context) error {
+	for {
+		conn, err := pgx.Connect(ctx, s.DSN())
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-s.exited:
+			s.process = nil
+			log := s.logTail()
+			if strings.Contains(log, "pre-existing shared memory block") {
+				return fmt.Errorf("%w:\n%s", errMemoryInUse, log)
+			}
+			return fmt.Errorf("postgres ended at its start:\n%s", log)
+		case <-ctx.Done():
+			return fmt.Errorf("postgres was not ready within %s: %w\n%s", startTimeout, err, s.logTail())
+		case <-time.After(20 * time.Millisecond): // the server says nothing when it gets ready
+		}
+	}
+}
+
+// Stop ends the server in an orderly way, which breaks its clients' connections, and keeps its data.
+func (s *PostgresServer) Stop() error { return s.end(syscall.SIGINT) }
+
+// Kill ends the server at once, as a crash does, and keeps its data.
+func (s *PostgresServer) Kill() error { return s.end(syscall.SIGKILL) }
+
+// end sends the signal to the server and waits until it has ended. A server that is stopped stays so.
+func (s *PostgresServer) end(signal syscall.Signal) error {
+	if s.process == nil {
+		return nil
+	}
+	if err := s.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal postgres: %w", err)
+	}
+	<-s.exited
+	s.process = nil
+	return nil
+}
+
+// Close ends the server and removes its data. Closing twice is harmless.
+func (s *PostgresServer) Close() error {
+	// Nobody needs the data, so it need not be flushed.
+	return errors.Join(s.end(syscall.SIGQUIT), s.keeper.dismiss())
+}
+
+// FreePort returns a TCP port of 127.0.0.1 that nothing listens on at the moment.
+func FreePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
+}
+
+func (s *PostgresServer) dataDir() string { return filepath.Join(s.dir, "data") }
+func (s *PostgresServer) logFile() string { return filepath.Join(s.dir, "log") }
+func (s *PostgresServer) pidFile() string { return filepath.Join(s.dataDir(), "postmaster.pid") }
+
+// logTail returns the last lines of the server's log, for an error message.
+func (s *PostgresServer) logTail() string {
+	log, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}

@@ -1,0 +1,117 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// connect opens a connection that ends with the test.
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) }) // the test may have broken it
+	return conn
+}
+
+func TestPostgresGivesEachTestItsOwnDatabase(t *testing.T) {
+	var first string
+	t.Run("use", func(t *testing.T) {
+		first = Postgres(t)
+		for _, dsn := range []string{first, Postgres(t)} {
+			if _, err := connect(t, dsn).Exec(t.Context(), "CREATE TABLE here (n int)"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if conn, err := pgx.Connect(t.Context(), first); err == nil {
+		conn.Close(t.Context())
+		t.Error("the database outlives its test")
+	}
+}
+
+func TestPostgresServerKeepsItsDataOverStopAndKill(t *testing.T) {
+	server := NewPostgresServer(t)
+	dsn := server.Database(t)
+	if _, err := connect(t, dsn).Exec(t.Context(), "CREATE TABLE kept (n int)"); err != nil {
+		t.Fatal(err)
+	}
+	for i, end := range []func() error{server.Stop, server.Kill} {
+		if _, err := connect(t, dsn).Exec(t.Context(), "INSERT INTO kept VALUES ($1)", i); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pgx.Connect(t.Context(), dsn); err == nil {
+			t.Fatal("the server still answers")
+		}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := connect(t, dsn).Query(t.Context(), "SELECT n FROM kept ORDER BY n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := pgx.CollectRows(rows, pgx.RowTo[int]); err != nil || !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("after the restarts the table holds %v, %v", got, err)
+	}
+}
+
+// TestPostgresEndsWithItsProcess kills a process that has started a server and then waits for the server's directory to
+// go, which is the last thing that goes.
+func TestPostgresEndsWithItsProcess(t *testing.T) {
+	const variable = "SQUBE_TEST_POSTGRES_CHILD"
+	if os.Getenv(variable) != "" { // the process to kill
+		server, err := StartPostgres()
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdout.WriteString(server.dir)
+		os.Stdout.Close()
+		<-t.Context().Done()
+		return
+	}
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), variable+"=1")
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	dir := make([]byte, 4096)
+	n, err := stdout.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(string(dir[:n])); err != nil {
+		t.Fatalf("the child has no cluster: %v", err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	child.Wait() // says that it was killed
+	deadline := time.After(30 * time.Second)
+	for {
+		if _, err := os.Stat(string(dir[:n])); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s is still there", dir[:n])
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
