@@ -36,9 +36,8 @@ type Engine interface {
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
 
 	// Commit appends a group of writes in one transaction. All of them become
-	// visible and durable together, or none. Result i tells what became of
-	// write i; a conflict fails that write alone.
-	Commit(ctx context.Context, group []Write) ([]Result, error)
+	// visible and durable together, or none. A conflict fails one write alone.
+	Commit(ctx context.Context, group []Write) (Committed, error)
 
 	// Compact forgets, in one short transaction, up to limit rows that were
 	// replaced at or before upTo, after recording upTo as the compacted
@@ -99,11 +98,18 @@ type Write struct {
 	Value []byte
 }
 
-// Result is what became of a Write.
-type Result struct {
-	// Revision is the id of the appended row, 0 if the write conflicted.
-	Revision int64
+// Committed is what became of a group of writes. Each got a revision, in
+// their order; those that conflicted left theirs unused.
+type Committed struct {
+	Last   int64  // the revision of the last write
+	Landed []bool // whether write i is in the log
 }
+
+// Before is the revision that preceded the group.
+func (c Committed) Before() int64 { return c.Last - int64(len(c.Landed)) }
+
+// Revision is the id of the row of write i.
+func (c Committed) Revision(i int) int64 { return c.Before() + int64(i) + 1 }
 
 // Error is a failure of the database: what was being done, to what.
 type Error struct {

@@ -44,12 +44,11 @@ RETURNING id`
 )
 
 // Commit implements dialect.Engine.
-func (e *Engine) Commit(ctx context.Context, group []dialect.Write) ([]dialect.Result, error) {
+func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	n := int64(len(group))
 	batch := &pgx.Batch{}
-	results := make([]dialect.Result, len(group))
-	var last int64
-	batch.Queue(bump, n).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	committed := dialect.Committed{Landed: make([]bool, len(group))}
+	batch.Queue(bump, n).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last) })
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
@@ -59,15 +58,15 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) ([]dialect.R
 			if err := rows.Scan(&id); err != nil {
 				return err
 			}
-			results[id-(last-n)-1].Revision = id
+			committed.Landed[id-committed.Before()-1] = true
 		}
 		return rows.Err()
 	})
 	batch.Queue(notify)
 	if err := e.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, failure("commit", err)
+		return dialect.Committed{}, failure("commit", err)
 	}
-	return results, nil
+	return committed, nil
 }
 
 // toColumns turns rows into the arrays that insertRows unnests, in its order.

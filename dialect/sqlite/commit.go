@@ -47,32 +47,22 @@ func (w *writeStatements) close() error {
 }
 
 // Commit implements dialect.Engine.
-func (e *Engine) Commit(ctx context.Context, group []dialect.Write) ([]dialect.Result, error) {
-	var results []dialect.Result
+func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
-		var last int64
-		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group)).Scan(&last); err != nil {
+		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group)).Scan(&committed.Last); err != nil {
 			return err
 		}
 		closeRow, insert := tx.StmtContext(ctx, e.write.close_), tx.StmtContext(ctx, e.write.insert)
-		results = make([]dialect.Result, len(group))
-		id := last - int64(len(group))
 		for i := range group {
-			id++
-			done, err := write(ctx, closeRow, insert, id, &group[i])
-			if err != nil {
+			var err error
+			if committed.Landed[i], err = write(ctx, closeRow, insert, committed.Revision(i), &group[i]); err != nil {
 				return err
-			}
-			if done {
-				results[i].Revision = id
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return results, nil
+	return committed, err
 }
 
 // write appends w as row id, or returns false where w conflicts.

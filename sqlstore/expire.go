@@ -1,0 +1,66 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// ExpiryAuthor is the user name under which expired objects are deleted.
+const ExpiryAuthor = "system:sqube:expiry"
+
+// expire deletes objects whose time has come, as ordinary deletions that
+// watchers see. Where several processes share the log all of them look; who
+// comes second conflicts and moves on.
+func (s *Store) expire(ctx context.Context) {
+	ctx = WithAuthor(ctx, Author{User: ExpiryAuthor})
+	for s.pause(ctx, s.opts.ExpiryInterval) {
+		if err := s.expireDue(ctx); err != nil && ctx.Err() == nil {
+			s.opts.Log.Error("deleting expired objects failed; trying again", "error", err)
+		}
+	}
+}
+
+func (s *Store) expireDue(ctx context.Context) error {
+	for {
+		due, err := s.due(ctx)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		results := make(chan error, len(due))
+		for _, w := range due {
+			go func() {
+				_, err := s.Write(ctx, w)
+				if errors.Is(err, ErrConflict) {
+					err = nil
+				}
+				results <- err
+			}()
+		}
+		for range due {
+			err = errors.Join(err, <-results)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// due returns the deletions of objects that have expired, a group at a time.
+func (s *Store) due(ctx context.Context) ([]*Write, error) {
+	b := s.statement().add("SELECT id, api_group, resource, key, namespace, name, uid, labels, fields, value FROM log WHERE expires_at IS NOT NULL AND replaced_by IS NULL AND expires_at <= ")
+	b.add(b.arg(s.opts.Now().UnixMilli()) + " ORDER BY expires_at LIMIT " + b.arg(maxGroupWrites))
+	var due []*Write
+	err := s.run(ctx, b, func(row dialect.Row) error {
+		r := &Record{}
+		w := &Write{Operation: dialect.Delete, Previous: r}
+		if err := row.Scan(&r.Revision, &w.Resource.Group, &w.Resource.Name, &w.Key, &w.Namespace, &w.Name, &w.UID, &r.Labels, &r.Fields, &r.Value); err != nil {
+			return err
+		}
+		r.Key = w.Key
+		due = append(due, w)
+		return nil
+	})
+	return due, err
+}

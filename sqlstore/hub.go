@@ -1,0 +1,202 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+)
+
+// hub hands every change, once and in order, to the subscriptions it concerns.
+type hub struct {
+	mu       sync.Mutex
+	position int64 // all changes up to here have been handed out
+	topics   map[Resource]map[*Subscription]struct{}
+	closed   bool
+	behind   chan struct{} // holds one: rows may be missing, the tail shall look
+}
+
+func newHub(position int64) *hub {
+	return &hub{position: position, topics: map[Resource]map[*Subscription]struct{}{}, behind: make(chan struct{}, 1)}
+}
+
+// offer hands out the changes of the revisions behind from up to to. Where
+// others are missing before them, it asks the tail to read all from the log.
+func (h *hub) offer(from, to int64, changes []*Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if from > h.position {
+		h.nudge()
+		return
+	}
+	for _, c := range changes {
+		if c.Record.Revision <= h.position {
+			continue
+		}
+		for sub := range h.topics[c.Resource] {
+			sub.push(c)
+		}
+	}
+	h.position = max(h.position, to)
+}
+
+func (h *hub) nudge() {
+	select {
+	case h.behind <- struct{}{}:
+	default:
+	}
+}
+
+func (h *hub) at() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.position
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, subs := range h.topics {
+		for sub := range subs {
+			sub.end(ErrClosed)
+		}
+	}
+	h.topics = nil
+}
+
+// maxQueue is how many changes wait for one subscriber at the most. The
+// changes are shared, so the queue itself is only pointers; but a reader so
+// far behind keeps them all in memory.
+const maxQueue = 8192
+
+// ErrSlow ends a subscription whose reader fell too far behind. The reader
+// can begin again from the last revision that it saw.
+var ErrSlow = errors.New("the watcher is too slow")
+
+// Subscription receives the changes of one collection or object.
+type Subscription struct {
+	// Start is the revision behind which the subscription receives all
+	// changes. What came before has to be read from the log.
+	Start int64
+
+	hub      *hub
+	resource Resource
+	match    func(key string) bool
+
+	mu    sync.Mutex
+	queue []*Change
+	err   error
+	wake  chan struct{} // holds one
+}
+
+// Subscribe begins to receive the changes of the objects of resource whose
+// keys begin with prefix, or of the one with that key where it does not end in
+// "/" and is not empty. The caller must Close it.
+func (s *Store) Subscribe(resource Resource, prefix string) *Subscription {
+	sub := &Subscription{hub: s.hub, resource: resource, wake: make(chan struct{}, 1), match: matcher(prefix)}
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sub.Start = h.position
+	if h.closed {
+		sub.end(ErrClosed)
+		return sub
+	}
+	if h.topics[resource] == nil {
+		h.topics[resource] = map[*Subscription]struct{}{}
+	}
+	h.topics[resource][sub] = struct{}{}
+	return sub
+}
+
+func matcher(prefix string) func(string) bool {
+	if prefix == "" || strings.HasSuffix(prefix, "/") {
+		return func(key string) bool { return strings.HasPrefix(key, prefix) }
+	}
+	return func(key string) bool { return key == prefix }
+}
+
+// Close ends the subscription.
+func (sub *Subscription) Close() {
+	sub.hub.mu.Lock()
+	defer sub.hub.mu.Unlock()
+	if subs := sub.hub.topics[sub.resource]; subs != nil {
+		delete(subs, sub)
+		if len(subs) == 0 {
+			delete(sub.hub.topics, sub.resource)
+		}
+	}
+}
+
+// push queues c without ever waiting for the reader.
+func (sub *Subscription) push(c *Change) {
+	if !sub.match(c.Record.Key) {
+		return
+	}
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	switch {
+	case sub.err != nil:
+		return
+	case len(sub.queue) >= maxQueue:
+		sub.queue, sub.err = nil, ErrSlow
+	default:
+		sub.queue = append(sub.queue, c)
+	}
+	sub.signal()
+}
+
+func (sub *Subscription) end(err error) {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if sub.err == nil {
+		sub.err = err
+	}
+	sub.signal()
+}
+
+func (sub *Subscription) signal() {
+	select {
+	case sub.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Next returns the changes that have come in since the last call, waiting for
+// at least one. It returns ErrSlow or ErrClosed when there will be no more,
+// or the error of ctx.
+func (sub *Subscription) Next(ctx context.Context) ([]*Change, error) {
+	for {
+		changes, err := sub.take()
+		if err != nil || len(changes) > 0 {
+			return changes, err
+		}
+		select {
+		case <-sub.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (sub *Subscription) take() ([]*Change, error) {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if len(sub.queue) > 0 {
+		changes := sub.queue
+		sub.queue = nil
+		return changes, nil
+	}
+	return nil, sub.err
+}
+
+// Progress returns the revision up to which the subscription has received all
+// changes, or false while some of them wait to be read.
+func (sub *Subscription) Progress() (int64, bool) {
+	sub.hub.mu.Lock()
+	defer sub.hub.mu.Unlock()
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return sub.hub.position, len(sub.queue) == 0 && sub.err == nil
+}

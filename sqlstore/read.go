@@ -1,0 +1,249 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// Position is where the log stands: the newest revision, and the newest of
+// which the replaced versions may have been forgotten.
+type Position struct{ Current, Compacted int64 }
+
+var (
+	// ErrCompacted says that the wanted revision is no longer kept.
+	ErrCompacted = errors.New("the revision has been compacted")
+	// ErrFuture says that the wanted revision does not exist yet.
+	ErrFuture = errors.New("the revision is in the future")
+)
+
+// Query names the objects that List and Count work on.
+type Query struct {
+	Resource Resource
+	// Prefix limits the keys; "" or ending in "/".
+	Prefix string
+	// After limits the keys to those behind it.
+	After string
+	// Revision is the snapshot wanted, 0 for the newest.
+	Revision int64
+	// Limit ends the list after so many records, 0 for no limit.
+	Limit int
+	// Terms narrow the list; see Term.
+	Terms []Term
+}
+
+// statement gathers the text of a statement and its arguments.
+type statement struct {
+	engine dialect.Engine
+	text   strings.Builder
+	args   []any
+}
+
+func (b *statement) add(text string) *statement {
+	b.text.WriteString(text)
+	return b
+}
+
+func (b *statement) arg(value any) string {
+	b.args = append(b.args, value)
+	return b.engine.Placeholder(len(b.args))
+}
+
+func (s *Store) statement() *statement { return &statement{engine: s.engine} }
+
+func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	return s.engine.Query(ctx, b.text.String(), b.args, row)
+}
+
+// Revision returns where the log stands now.
+func (s *Store) Revision(ctx context.Context) (at Position, err error) {
+	err = s.run(ctx, s.statement().add("SELECT revision, compacted FROM counter"), func(row dialect.Row) error {
+		return row.Scan(&at.Current, &at.Compacted)
+	})
+	if err == nil && at.Current == 0 {
+		err = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
+	}
+	return at, err
+}
+
+// Get returns the current version of the object at key, or nil where there is
+// none, and where the log stood.
+func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, Position, error) {
+	b := s.statement().add("SELECT counter.revision, counter.compacted, l.id, l.labels, l.fields, l.value FROM counter LEFT JOIN log l ON l.replaced_by IS NULL")
+	b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name) + " AND l.key = " + b.arg(key))
+	var at Position
+	var found *Record
+	err := s.run(ctx, b, func(row dialect.Row) error {
+		var id *int64
+		var labels, fields *string
+		r := Record{Key: key}
+		if err := row.Scan(&at.Current, &at.Compacted, &id, &labels, &fields, &r.Value); err != nil {
+			return err
+		}
+		if id != nil {
+			r.Revision, r.Labels, r.Fields = *id, *labels, *fields
+			found = &r
+		}
+		return nil
+	})
+	return found, at, err
+}
+
+// List calls yield with each record of q in the order of keys and returns
+// where the log stood at that snapshot. It returns ErrFuture or ErrCompacted,
+// with the position, when q.Revision can't be read. An error of yield ends
+// the walk and is returned.
+//
+// Every read is one statement and so sees one snapshot; the snapshot's
+// position comes with each of its rows. Only where there is no row another
+// statement asks for it, on the condition that there is still none.
+func (s *Store) List(ctx context.Context, q Query, yield func(*Record) error) (Position, error) {
+	for {
+		at, seen, err := s.list(ctx, q, yield)
+		if err != nil || seen {
+			return at, err
+		}
+		b := s.statement().add("SELECT revision, compacted FROM counter WHERE NOT EXISTS (")
+		one := q
+		one.Limit = 1
+		b.list(one, "1").add(")")
+		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Current, &at.Compacted) }); err != nil {
+			return at, err
+		}
+		if at.Current != 0 {
+			return at, at.readable(q.Revision)
+		}
+	}
+}
+
+func (s *Store) list(ctx context.Context, q Query, yield func(*Record) error) (at Position, seen bool, err error) {
+	b := s.statement().list(q, "(SELECT revision FROM counter), (SELECT compacted FROM counter), id, key, labels, fields, value")
+	err = s.run(ctx, b, func(row dialect.Row) error {
+		r := &Record{}
+		if err := row.Scan(&at.Current, &at.Compacted, &r.Revision, &r.Key, &r.Labels, &r.Fields, &r.Value); err != nil {
+			return err
+		}
+		if !seen {
+			seen = true
+			if err := at.readable(q.Revision); err != nil {
+				return err
+			}
+		}
+		return yield(r)
+	})
+	return at, seen, err
+}
+
+// Count returns how many records q has, its Limit aside.
+func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
+	q.Limit = 0
+	b := s.statement().add("SELECT count(*) FROM (").list(q, "id").add(") AS listed")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) })
+	return n, err
+}
+
+// Size returns how many objects a resource has and how many bytes their
+// stored values take together.
+func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int64, err error) {
+	b := s.statement().add("SELECT count(*), coalesce(sum(length(value)), 0) FROM log WHERE replaced_by IS NULL")
+	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&objects, &bytes) })
+	return objects, bytes, err
+}
+
+func (at Position) readable(revision int64) error {
+	switch {
+	case revision > at.Current:
+		return ErrFuture
+	case revision != 0 && revision < at.Compacted:
+		return ErrCompacted
+	}
+	return nil
+}
+
+// list adds the statement that selects columns of the records of q.
+//
+// At the newest revision they are an interval of the index of live rows. At an
+// older one they are the live rows that were there already, and those that
+// were replaced since: few, and found by the index of replaced rows. Each half
+// is in the order of keys or quickly brought into it, so a page costs what it
+// holds plus what changed since its revision.
+func (b *statement) list(q Query, columns string) *statement {
+	const row = "id, key, labels, fields, value"
+	b.add("SELECT " + columns)
+	if q.Revision == 0 {
+		b.add(" FROM log").where(q).add(" AND replaced_by IS NULL")
+	} else {
+		b.add(" FROM (SELECT " + row + " FROM log").where(q)
+		b.add(" AND replaced_by IS NULL AND id <= " + b.arg(q.Revision))
+		b.add(" UNION ALL SELECT " + row + " FROM log").where(q)
+		b.add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
+		b.add(") AS snapshot")
+	}
+	b.add(" ORDER BY key")
+	if q.Limit > 0 {
+		b.add(" LIMIT " + b.arg(q.Limit))
+	}
+	return b
+}
+
+func (b *statement) where(q Query) *statement {
+	b.add(" WHERE api_group = " + b.arg(q.Resource.Group) + " AND resource = " + b.arg(q.Resource.Name))
+	if q.Prefix != "" && q.Prefix > q.After {
+		b.add(" AND key >= " + b.arg(q.Prefix))
+	} else if q.After != "" {
+		b.add(" AND key > " + b.arg(q.After))
+	}
+	if q.Prefix != "" {
+		b.add(" AND key < " + b.arg(prefixEnd(q.Prefix)))
+	}
+	for _, term := range q.Terms {
+		b.add(" AND " + term.condition(b))
+	}
+	return b
+}
+
+// prefixEnd is the first key behind all that begin with prefix, which ends in
+// "/": the next byte is "0".
+func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
+
+// maxChanges is how many rows one read of the log returns at the most.
+const maxChanges = 500
+
+// changes returns the changes of the revisions behind from up to to, oldest
+// first, of one resource or (nil) of all; maxChanges of them at the most.
+func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource) (changes []*Change, err error) {
+	b := s.statement().add(`SELECT l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value, p.id, p.labels, p.fields, p.value
+FROM log l LEFT JOIN log p ON p.id = l.replaces`)
+	b.add(" WHERE l.id > " + b.arg(from) + " AND l.id <= " + b.arg(to))
+	if resource != nil {
+		b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name))
+	}
+	b.add(" ORDER BY l.id LIMIT " + b.arg(maxChanges))
+	err = s.run(ctx, b, func(row dialect.Row) error {
+		c := &Change{}
+		var operation string
+		var previous *int64
+		var previousLabels, previousFields *string
+		var previousValue []byte
+		if err := row.Scan(&c.Record.Revision, &operation, &c.Resource.Group, &c.Resource.Name, &c.Record.Key, &c.Record.Labels, &c.Record.Fields, &c.Record.Value,
+			&previous, &previousLabels, &previousFields, &previousValue); err != nil {
+			return err
+		}
+		c.Operation = dialect.Operation(operation)
+		if c.Operation == dialect.Delete {
+			c.Record = Record{Revision: c.Record.Revision, Key: c.Record.Key}
+		}
+		if previous != nil {
+			c.Previous = &Record{Revision: *previous, Key: c.Record.Key, Labels: *previousLabels, Fields: *previousFields, Value: previousValue}
+		}
+		changes = append(changes, c)
+		return nil
+	})
+	return changes, err
+}

@@ -1,0 +1,147 @@
+// Package sqlstore keeps the state of a cluster as an append-only log of rows
+// in a SQL database, and tells watchers of each row once, in order.
+//
+// A row is one version of one object. Its id is the object's resourceVersion;
+// ids rise in the order in which commits become visible, so a reader that has
+// seen revision N has seen everything up to N. A row was current from its id
+// until its replaced_by, so the state at any revision R is the rows with
+//
+//	id <= R and (replaced_by is null or replaced_by > R)
+//
+// and the present state is the rows with replaced_by null.
+//
+//	Write ──► committer ──► engine.Commit ──► hub ──► Subscription
+//	          (one group        │              ▲
+//	           at a time)       ▼              │ rows that this process
+//	                         the log ──► tail ─┘ did not write itself
+//
+// The package knows nothing of Kubernetes' types; subpackage apistorage puts
+// storage.Interface on top of it. What engines do differently is behind
+// dialect.Engine.
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// Options are the settings of a Store. The zero value of each means its
+// default.
+type Options struct {
+	// Retention is for how long replaced and deleted versions can still be
+	// read. Default 5 minutes, as kube-apiserver compacts etcd.
+	Retention time.Duration
+	// Timeout bounds one access to the database. Default 10 seconds.
+	Timeout time.Duration
+	// PollInterval is how often the log is asked for rows of other processes
+	// when no notification comes. Default 1 second; unused on SQLite.
+	PollInterval time.Duration
+	// ExpiryInterval is how often expired objects are looked for. Default 5
+	// seconds.
+	ExpiryInterval time.Duration
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Log takes what no caller can be told: failures of background work.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	def(&o.Retention, 5*time.Minute)
+	def(&o.Timeout, 10*time.Second)
+	def(&o.PollInterval, time.Second)
+	def(&o.ExpiryInterval, 5*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}
+
+// Store is an open log. All its methods may be called concurrently.
+type Store struct {
+	engine dialect.Engine
+	opts   Options
+	hub    *hub
+
+	queue chan *pending
+	stop  context.CancelFunc
+	ctx   context.Context
+	// closing is held shared by those who are about to queue a write.
+	closing sync.RWMutex
+	closed  bool
+	done    sync.WaitGroup
+}
+
+// ErrClosed is returned for writes to a Store after its Close.
+var ErrClosed = errors.New("the store is closed")
+
+// Open starts a Store on engine, which it closes with itself. It fails when
+// the database can't be read.
+func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
+	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
+	at, err := s.Revision(ctx)
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	s.hub = newHub(at.Current)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
+		s.done.Add(1)
+		go func() {
+			defer s.done.Done()
+			work(s.ctx)
+		}()
+	}
+	s.done.Add(1)
+	go func() {
+		defer s.done.Done()
+		s.commit()
+	}()
+	return s, nil
+}
+
+// Close ends background work, commits what was queued, ends all subscriptions
+// and closes the database.
+func (s *Store) Close() error {
+	s.closing.Lock()
+	if s.closed {
+		s.closing.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.queue)
+	s.closing.Unlock()
+	s.stop()
+	s.done.Wait()
+	s.hub.close()
+	return s.engine.Close()
+}
+
+// bounded limits one access to the database in time.
+func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.opts.Timeout)
+}
+
+// pause waits for d, or returns false when the store closes before.
+func (s *Store) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

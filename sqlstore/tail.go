@@ -1,0 +1,105 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+)
+
+// tail reads from the log what this process did not write itself, and what it
+// wrote without learning so. On an engine with other writers it is woken by
+// their notifications and, should those fail, by a poll; otherwise only by
+// the committer.
+func (s *Store) tail(ctx context.Context) {
+	notifications := s.engine.Notifications()
+	var poll <-chan time.Time
+	if notifications != nil {
+		ticker := time.NewTicker(s.opts.PollInterval)
+		defer ticker.Stop()
+		poll = ticker.C
+	}
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case newest := <-notifications:
+			if newest != 0 && newest <= s.hub.at() {
+				continue // our own commit
+			}
+		case <-poll:
+			// A poll costs one row, the counter's, while nothing is new.
+			if at, err := s.Revision(ctx); err == nil && at.Current <= s.hub.at() {
+				continue
+			}
+		case <-s.hub.behind:
+		}
+		err := s.catchUp(ctx)
+		switch {
+		case err == nil && failing:
+			failing = false
+			s.opts.Log.Info("reading the log works again")
+		case err != nil && ctx.Err() == nil:
+			if !failing {
+				failing = true
+				s.opts.Log.Error("reading the log failed; watches wait until it works again", "error", err)
+			}
+			s.hub.nudge()
+			s.pause(ctx, min(s.opts.PollInterval, time.Second))
+		}
+	}
+}
+
+// catchUp reads the log up to its end. The position is read first: whatever
+// had become visible by then the following read returns.
+func (s *Store) catchUp(ctx context.Context) error {
+	for {
+		from := s.hub.at()
+		at, err := s.Revision(ctx)
+		if err != nil || at.Current <= from {
+			return err
+		}
+		changes, err := s.changes(ctx, from, at.Current, nil)
+		if err != nil {
+			return err
+		}
+		to := at.Current
+		if len(changes) == maxChanges {
+			to = changes[len(changes)-1].Record.Revision
+		}
+		s.hub.offer(from, to, changes)
+	}
+}
+
+// Replay calls yield with the changes of the objects of resource under prefix
+// behind revision from, up to and including to. It returns ErrCompacted when
+// they are no longer all kept, having yielded some or none of them in order.
+func (s *Store) Replay(ctx context.Context, resource Resource, prefix string, from, to int64, yield func(*Change) error) error {
+	match := matcher(prefix)
+	for from < to {
+		changes, err := s.changes(ctx, from, to, &resource)
+		if err != nil {
+			return err
+		}
+		// Asked afterwards: rows that were missing from the read above had been
+		// declared compacted before it.
+		at, err := s.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		if from < at.Compacted {
+			return ErrCompacted
+		}
+		for _, c := range changes {
+			if match(c.Record.Key) {
+				if err := yield(c); err != nil {
+					return err
+				}
+			}
+		}
+		if len(changes) < maxChanges {
+			return nil
+		}
+		from = changes[len(changes)-1].Record.Revision
+	}
+	return nil
+}

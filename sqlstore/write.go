@@ -1,0 +1,172 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// ErrConflict says that the version to be replaced is not the current one, or
+// that the object to be created exists.
+var ErrConflict = errors.New("the object has changed")
+
+// Write is one change to one object.
+type Write struct {
+	Operation dialect.Operation
+	Resource  Resource
+	Key       string
+	Namespace string
+	Name      string
+	UID       string
+	// Previous is the version to be replaced, as a read returned it; nil to
+	// create. The write fails with ErrConflict if it is no longer current.
+	Previous *Record
+	// ExpiresAt is when the object shall vanish, in Unix milliseconds, 0 for
+	// never.
+	ExpiresAt      int64
+	Labels, Fields string
+	Value          []byte
+}
+
+type pending struct {
+	row      dialect.Write
+	previous *Record
+	result   chan outcome // holds one
+}
+
+type outcome struct {
+	revision int64
+	err      error
+}
+
+// Limits of one group. The second keeps a group of large objects from holding
+// up the small ones behind it.
+const (
+	maxGroupWrites = 256
+	maxGroupBytes  = 4 << 20
+)
+
+// Write commits w and returns its revision. When it returns no error the
+// write is durable. It returns ErrConflict when w.Previous is not current, the
+// error of ctx when that ends first, and errors of the engine (see
+// dialect.Engine); in both latter cases the write may yet take effect.
+func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
+	author := AuthorFrom(ctx)
+	p := &pending{
+		row: dialect.Write{
+			Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
+			Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
+			WrittenAt: s.opts.Now().UnixMilli(), ExpiresAt: w.ExpiresAt,
+			User: author.User, FieldManager: author.FieldManager,
+			Labels: w.Labels, Fields: w.Fields, Value: w.Value,
+		},
+		previous: w.Previous,
+		result:   make(chan outcome, 1),
+	}
+	if w.Previous != nil {
+		p.row.Replaces = w.Previous.Revision
+	}
+	if err := s.enqueue(ctx, p); err != nil {
+		return 0, err
+	}
+	select {
+	case out := <-p.result:
+		return out.revision, out.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+func (s *Store) enqueue(ctx context.Context, p *pending) error {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	select {
+	case s.queue <- p:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// commit is the committer: it takes all writes that wait, commits them as one
+// group, hands them to the hub and only then answers them.
+//
+//	wait for one ──► take what else waits ──► commit ──► hub ──► answer
+//	     ▲                                                         │
+//	     └─────────────────────────────────────────────────────────┘
+//
+// While a group commits the next one gathers, so the more load there is the
+// larger the groups become.
+func (s *Store) commit() {
+	for first := range s.queue {
+		group := s.gather(first)
+		rows := make([]dialect.Write, len(group))
+		for i, p := range group {
+			rows[i] = p.row
+		}
+		ctx, cancel := s.bounded(context.Background())
+		committed, err := s.engine.Commit(ctx, rows)
+		cancel()
+		if err != nil {
+			// The rows may be there all the same; the tail will find out.
+			s.hub.nudge()
+			for _, p := range group {
+				p.result <- outcome{err: err}
+			}
+			continue
+		}
+		s.publish(group, committed)
+		for i, p := range group {
+			if committed.Landed[i] {
+				p.result <- outcome{revision: committed.Revision(i)}
+			} else {
+				p.result <- outcome{err: ErrConflict}
+			}
+		}
+	}
+}
+
+// gather takes, behind first, the writes that are waiting.
+func (s *Store) gather(first *pending) []*pending {
+	group := []*pending{first}
+	bytes := len(first.row.Value)
+	for len(group) < maxGroupWrites && bytes < maxGroupBytes {
+		select {
+		case p, ok := <-s.queue:
+			if !ok {
+				return group
+			}
+			group = append(group, p)
+			bytes += len(p.row.Value)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// publish hands what a group wrote to the hub, so that the rows need not be
+// read back.
+func (s *Store) publish(group []*pending, committed dialect.Committed) {
+	var changes []*Change
+	for i, p := range group {
+		if !committed.Landed[i] {
+			continue
+		}
+		record := Record{Revision: committed.Revision(i), Key: p.row.Key}
+		if p.row.Operation != dialect.Delete {
+			record.Labels, record.Fields, record.Value = p.row.Labels, p.row.Fields, p.row.Value
+		}
+		changes = append(changes, &Change{
+			Resource:  Resource{Group: p.row.Group, Name: p.row.Resource},
+			Operation: p.row.Operation,
+			Record:    record,
+			Previous:  p.previous,
+		})
+	}
+	s.hub.offer(committed.Before(), committed.Last, changes)
+}
