@@ -1,0 +1,218 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+const (
+	caLifetime   = 10 * 365 * 24 * time.Hour
+	leafLifetime = 365 * 24 * time.Hour
+
+	// clockSkew is by how much another machine's clock may be behind ours.
+	clockSkew = 5 * time.Minute
+)
+
+// Pair names the two files of a certificate and its private key, both PEM.
+type Pair struct {
+	CertFile, KeyFile string
+}
+
+// authority is a certificate authority as read from its files.
+type authority struct {
+	pair Pair
+	cert *x509.Certificate
+	key  crypto.Signer // nil when it is kept elsewhere
+}
+
+// subject is what a certificate says and may be used for.
+type subject struct {
+	name   string   // common name; of a client, its user name
+	groups []string // organizations; of a client, its groups
+	usage  x509.ExtKeyUsage
+	dns    []string
+	ips    []net.IP
+}
+
+// ensureAuthority reads the authority at pair or makes it, with the given common name.
+func ensureAuthority(pair Pair, name string, now time.Time) (*authority, error) {
+	key, err := readKey(pair.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := readCert(pair.CertFile)
+	if err != nil {
+		return nil, err
+	}
+	if cert != nil {
+		return openAuthority(pair, cert, key, now)
+	}
+	if key == nil {
+		if key, err = createKey(pair.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	// A new certificate over a key that was there already keeps what that key has signed valid.
+	der, err := selfSign(name, key, now)
+	if err != nil {
+		return nil, &FileError{pair.CertFile, err, "check that its key is an ECDSA or RSA key"}
+	}
+	if err := writeCert(pair.CertFile, der); err != nil {
+		return nil, err
+	}
+	if cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, err
+	}
+	return &authority{pair, cert, key}, nil
+}
+
+// openAuthority checks what was read from pair's files.
+func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now time.Time) (*authority, error) {
+	switch {
+	case !cert.IsCA:
+		return nil, &FileError{pair.CertFile, errors.New("it is not the certificate of a certificate authority"),
+			"put the authority's certificate there"}
+	case now.After(cert.NotAfter):
+		return nil, &FileError{pair.CertFile, fmt.Errorf("the certificate authority expired on %s", cert.NotAfter.Format(time.DateOnly)),
+			fmt.Sprintf("delete it and %s: sqube makes a new one, and all clients need new kubeconfigs", pair.KeyFile)}
+	case now.Before(cert.NotBefore):
+		return nil, &FileError{pair.CertFile, fmt.Errorf("it is valid only from %s", cert.NotBefore.Format(time.RFC3339)),
+			"check this machine's clock"}
+	case key != nil && !matches(cert, key):
+		return nil, mismatch(pair)
+	}
+	return &authority{pair, cert, key}, nil
+}
+
+// issue returns a DER certificate for pub, valid from now for lifetime but not longer than the authority itself.
+func (a *authority) issue(s subject, pub crypto.PublicKey, now time.Time, lifetime time.Duration) ([]byte, error) {
+	if a.key == nil {
+		return nil, &FileError{a.pair.KeyFile, errors.New("a certificate must be issued, but the authority's key is not there"),
+			"put the key back, or issue the certificates elsewhere and place them beside it"}
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	notAfter := now.Add(lifetime)
+	if notAfter.After(a.cert.NotAfter) {
+		notAfter = a.cert.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: s.name, Organization: s.groups},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              notAfter,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{s.usage},
+		BasicConstraintsValid: true,
+		DNSNames:              s.dns,
+		IPAddresses:           s.ips,
+	}, a.cert, pub, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("issuing a certificate for %q: %w", s.name, err)
+	}
+	return der, nil
+}
+
+func selfSign(name string, key crypto.Signer, now time.Time) ([]byte, error) {
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              now.Add(caLifetime),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	return x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+}
+
+// serialNumber returns a random positive number of 127 bits (RFC 5280, section 4.1.2.2).
+func serialNumber() (*big.Int, error) {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	return n.Add(n, big.NewInt(1)), nil
+}
+
+// createKey makes a key and writes it to path.
+func createKey(path string) (crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	data, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	return key, writeFile(path, data)
+}
+
+// readKey returns the private key in path, nil when there is no such file.
+func readKey(path string) (crypto.Signer, error) {
+	data, err := readFile(path)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(data)
+	if err != nil {
+		return nil, &FileError{path, errors.New("it holds no private key in PEM"), hintRestore}
+	}
+	key, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, &FileError{path, fmt.Errorf("a key of type %T cannot sign", parsed), hintRestore}
+	}
+	return key, restrict(path, fileMode)
+}
+
+// readCert returns the first certificate in path, nil when there is no such file.
+func readCert(path string) (*x509.Certificate, error) {
+	data, err := readFile(path)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	certs, err := certutil.ParseCertsPEM(data)
+	if err != nil {
+		return nil, &FileError{path, errors.New("it holds no certificate in PEM"), hintRestore}
+	}
+	return certs[0], nil
+}
+
+const hintRestore = "restore it from a backup, or delete it: sqube then makes a new one, and what the old one signed is no longer accepted"
+
+func writeCert(path string, der []byte) error {
+	return writeFile(path, encodeCert(der))
+}
+
+func encodeCert(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der})
+}
+
+func matches(cert *x509.Certificate, key crypto.Signer) bool {
+	pub, ok := cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && pub.Equal(key.Public())
+}
+
+func mismatch(p Pair) error {
+	return &FileError{p.CertFile, fmt.Errorf("it does not belong to the key in %s", p.KeyFile),
+		"restore the two that belong together from a backup, or delete both: sqube then makes new ones, and what the old ones signed is no longer accepted"}
+}

@@ -1,0 +1,150 @@
+package pki
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	dirMode  fs.FileMode = 0o700
+	fileMode fs.FileMode = 0o600
+
+	// tempMark is in the name of every file that is not finished.
+	tempMark = ".unfinished-"
+)
+
+// FileError says what is wrong with a file and what to do about it.
+type FileError struct {
+	Path string
+	Err  error
+	// Hint is a sentence telling the operator how to get the server to start.
+	Hint string
+}
+
+func (e *FileError) Error() string { return fmt.Sprintf("%s: %v; %s", e.Path, e.Err, e.Hint) }
+
+func (e *FileError) Unwrap() error { return e.Err }
+
+const hintAccess = "make the data directory and what is in it readable and writable for the user that runs sqube"
+
+// writeFile replaces path with data so that a reader, also after a power failure, finds the old content or the new.
+func writeFile(path string, data []byte) error {
+	dir, name := filepath.Split(path)
+	temp, err := writeTemp(dir, "."+name+tempMark+"*", data)
+	if err != nil {
+		return &FileError{path, err, hintAccess}
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return &FileError{path, errors.Join(err, os.Remove(temp)), hintAccess}
+	}
+	if err := syncDir(dir); err != nil {
+		return &FileError{path, err, hintAccess}
+	}
+	return nil
+}
+
+// writeTemp writes data to a new file in dir, down to the disk, and returns its name.
+func writeTemp(dir, pattern string, data []byte) (name string, err error) {
+	f, err := os.CreateTemp(dir, pattern) // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// removeFile makes sure that path is gone, now and after a power failure.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &FileError{path, err, hintAccess}
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes renames and removals in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// readFile returns path's content, or nil when there is no such file.
+func readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &FileError{path, err, hintAccess}
+	}
+	return data, nil
+}
+
+// restrict takes a private file away from group and others, should somebody have opened it to them.
+func restrict(path string, mode fs.FileMode) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return &FileError{path, err, hintAccess}
+	}
+	if info.Mode().Perm()&^mode == 0 {
+		return nil
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return &FileError{path, fmt.Errorf("it holds secrets but others may open it: %w", err),
+			fmt.Sprintf("run: chmod %o %s", mode, path)}
+	}
+	return nil
+}
+
+// makeDir makes dir with its parents; dir itself becomes private.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return &FileError{dir, err, hintAccess}
+	}
+	return restrict(dir, dirMode)
+}
+
+// removeUnfinished deletes what writeFile left behind in dir when power failed. Call it under lock.
+func removeUnfinished(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, ".*"+tempMark+"*"))
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		if err := removeFile(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lock keeps other processes out of dir until unlock is called, waiting for one that is in it. The kernel releases it
+// when the process ends, so it cannot become stale.
+func lock(dir string) (unlock func() error, err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, &FileError{dir, err, hintAccess}
+	}
+	for {
+		err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(&FileError{dir, fmt.Errorf("locking: %w", err), hintAccess}, d.Close())
+	}
+	return d.Close, nil
+}

@@ -1,0 +1,138 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// entry is the name of the cluster, and of the context, in kubeconfigs written here.
+const entry = "sqube"
+
+// Kubeconfig issues a client certificate for user with the given groups, valid for lifetime (a year if zero), and
+// returns a kubeconfig for server with certificate and key embedded.
+//
+// Errors: no user name; a lifetime that is negative or goes beyond the authority's own; the authority's key is missing.
+func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Duration) ([]byte, error) {
+	now := p.opts.now()
+	if lifetime == 0 {
+		lifetime = min(leafLifetime, p.ca.cert.NotAfter.Sub(now))
+	}
+	switch {
+	case user == "":
+		return nil, errors.New("a kubeconfig needs a user name")
+	case server == "":
+		return nil, errors.New("a kubeconfig needs the server's URL")
+	case lifetime < 0:
+		return nil, fmt.Errorf("a lifetime of %s has ended before it began", lifetime)
+	case now.Add(lifetime).After(p.ca.cert.NotAfter):
+		return nil, fmt.Errorf("a certificate cannot outlive its authority (%s), which ends on %s: ask for a shorter lifetime",
+			p.CA.CertFile, p.ca.cert.NotAfter.Format(time.DateOnly))
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := p.ca.issue(subject{name: user, groups: groups, usage: x509.ExtKeyUsageClientAuth}, key.Public(), now, lifetime)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	config := clientcmdapi.NewConfig()
+	if _, err := p.setEntry(config, server, user, encodeCert(der), keyPEM); err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*config)
+}
+
+// writeAdminKubeconfig brings the administrator's kubeconfig up to date, leaving alone what a person added to it.
+func (p *PKI) writeAdminKubeconfig() error {
+	cert, err := os.ReadFile(p.Admin.CertFile)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(p.Admin.KeyFile)
+	if err != nil {
+		return err
+	}
+	existing, err := readFile(p.AdminKubeconfig)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.Load(existing)
+	if err != nil {
+		return &FileError{p.AdminKubeconfig, err, "correct it, or delete it: sqube writes it anew at the next start"}
+	}
+	changed, err := p.setEntry(config, p.opts.Server, "kubernetes-admin", cert, key)
+	if err != nil {
+		return err
+	}
+	if !changed {
+		return restrict(p.AdminKubeconfig, fileMode)
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	return writeFile(p.AdminKubeconfig, data)
+}
+
+// setEntry makes the cluster, the user and the context in config say what is given; it tells whether they did not yet.
+func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, key []byte) (changed bool, err error) {
+	trusted, err := p.trusted()
+	if err != nil {
+		return false, err
+	}
+	cluster := config.Clusters[entry]
+	if cluster == nil || cluster.Server != server || !bytes.Equal(cluster.CertificateAuthorityData, trusted) {
+		cluster = clientcmdapi.NewCluster()
+		cluster.Server, cluster.CertificateAuthorityData = server, trusted
+		config.Clusters[entry] = cluster
+		changed = true
+	}
+	auth := config.AuthInfos[user]
+	if auth == nil || !bytes.Equal(auth.ClientCertificateData, cert) || !bytes.Equal(auth.ClientKeyData, key) {
+		auth = clientcmdapi.NewAuthInfo()
+		auth.ClientCertificateData, auth.ClientKeyData = cert, key
+		config.AuthInfos[user] = auth
+		changed = true
+	}
+	if config.Contexts[entry] == nil {
+		config.Contexts[entry] = clientcmdapi.NewContext()
+		config.Contexts[entry].Cluster, config.Contexts[entry].AuthInfo = entry, user
+		changed = true
+	}
+	if config.CurrentContext == "" {
+		config.CurrentContext = entry
+		changed = true
+	}
+	return changed, nil
+}
+
+// trusted is what a client must trust in order to believe the serving certificate. With one of the operator's own that
+// is also the chain in its file, whose last certificate may well be the one that clients need.
+func (p *PKI) trusted() ([]byte, error) {
+	ca, err := os.ReadFile(p.CA.CertFile)
+	if err != nil || p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
+		return ca, err
+	}
+	own, err := os.ReadFile(p.opts.ServingCertFile)
+	if err != nil {
+		return nil, &FileError{p.opts.ServingCertFile, err, "name a readable certificate with --tls-cert-file"}
+	}
+	return slices.Concat(ca, own), nil
+}

@@ -1,0 +1,111 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func TestKubeconfigForAUser(t *testing.T) {
+	dir := t.TempDir()
+	ensure(t, dir, options)
+	p, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := p.Kubeconfig("https://api.example.test", "jane", []string{"dev", "ops"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, pair.Leaf, load(t, p.CA), time.Now(), x509.ExtKeyUsageClientAuth)
+	groups := slices.Sorted(slices.Values(pair.Leaf.Subject.Organization))
+	if pair.Leaf.Subject.CommonName != "jane" || !slices.Equal(groups, []string{"dev", "ops"}) {
+		t.Errorf("the certificate is for %s", pair.Leaf.Subject)
+	}
+	if left := time.Until(pair.Leaf.NotAfter); left > time.Hour || left < 59*time.Minute {
+		t.Errorf("it is valid for %s", left)
+	}
+	if config.Host != "https://api.example.test" || len(config.CAData) == 0 {
+		t.Errorf("it points to %s", config.Host)
+	}
+}
+
+func TestKubeconfigRefuses(t *testing.T) {
+	p := ensure(t, t.TempDir(), options)
+	for name, call := range map[string]func() ([]byte, error){
+		"no user":           func() ([]byte, error) { return p.Kubeconfig("https://h", "", nil, 0) },
+		"no server":         func() ([]byte, error) { return p.Kubeconfig("", "jane", nil, 0) },
+		"negative lifetime": func() ([]byte, error) { return p.Kubeconfig("https://h", "jane", nil, -time.Hour) },
+		"too long":          func() ([]byte, error) { return p.Kubeconfig("https://h", "jane", nil, 11*leafLifetime) },
+	} {
+		if _, err := call(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := Open(t.TempDir(), Options{}); err == nil {
+		t.Error("opening an empty directory: no error")
+	}
+}
+
+func TestAdminKubeconfigKeepsWhatPeopleAdd(t *testing.T) {
+	dir := t.TempDir()
+	p := ensure(t, dir, options)
+	config, err := clientcmd.LoadFromFile(p.AdminKubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts["mine"] = &clientcmdapi.Context{Cluster: entry, AuthInfo: "kubernetes-admin", Namespace: "mine"}
+	config.CurrentContext = "mine"
+	if err := clientcmd.WriteToFile(*config, p.AdminKubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	o := options
+	o.Server = "https://127.0.0.1:7443"
+	ensure(t, dir, o)
+	if config, err = clientcmd.LoadFromFile(p.AdminKubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if config.CurrentContext != "mine" || config.Contexts["mine"] == nil || config.Clusters[entry].Server != o.Server {
+		t.Errorf("current context %q, contexts %v, server %s", config.CurrentContext, config.Contexts, config.Clusters[entry].Server)
+	}
+}
+
+func TestAdminKubeconfigTrustsTheOperatorsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	o := options
+	o.ServingCertFile = filepath.Join(dir, "own.crt")
+	copyFile(t, ensure(t, t.TempDir(), options).Serving.CertFile, o.ServingCertFile)
+	p := ensure(t, dir, o)
+	config, err := clientcmd.LoadFromFile(p.AdminKubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile(o.ServingCertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(config.Clusters[entry].CertificateAuthorityData, own) {
+		t.Error("it does not trust --tls-cert-file")
+	}
+	if err := os.Remove(o.ServingCertFile); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Ensure(dir, o)
+	wantFileError(t, err, o.ServingCertFile)
+}

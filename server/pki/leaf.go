@@ -1,0 +1,86 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"slices"
+	"time"
+)
+
+// renewBefore is how long before its end a certificate is renewed. One that lives shorter than three times that is
+// renewed when a third of its life is left.
+const renewBefore = 30 * 24 * time.Hour
+
+// ensureLeaf reads the pair that a issued to s, or makes or renews it. Renewal keeps the key: the pair matches at every
+// moment, also for a process that reloads the files while they are replaced.
+func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
+	key, err := readKey(pair.KeyFile)
+	if err != nil {
+		return err
+	}
+	cert, err := readCert(pair.CertFile)
+	if err != nil {
+		return err
+	}
+	switch {
+	case cert != nil && key != nil && !matches(cert, key):
+		return mismatch(pair)
+	case cert != nil && key != nil && serves(cert, a, s, now):
+		return nil
+	}
+	if a.key == nil { // say so before anything is changed
+		_, err := a.issue(s, nil, now, leafLifetime)
+		return err
+	}
+	if key == nil {
+		if key, err = replaceKey(pair); err != nil {
+			return err
+		}
+	}
+	der, err := a.issue(s, key.Public(), now, leafLifetime)
+	if err != nil {
+		return err
+	}
+	return writeCert(pair.CertFile, der)
+}
+
+// replaceKey makes a key for a pair that lost its own. The certificate goes first, so that a power failure cannot leave
+// it beside a key that it does not belong to.
+func replaceKey(pair Pair) (crypto.Signer, error) {
+	if err := removeFile(pair.CertFile); err != nil {
+		return nil, err
+	}
+	return createKey(pair.KeyFile)
+}
+
+// serves tells whether cert can go on being used for s.
+func serves(cert *x509.Certificate, a *authority, s subject, now time.Time) bool {
+	if now.Before(cert.NotBefore) || renewalDue(cert, now) {
+		return false
+	}
+	if cert.CheckSignatureFrom(a.cert) != nil {
+		return false // of an authority that has been replaced
+	}
+	if cert.Subject.CommonName != s.name || !slices.Equal(cert.Subject.Organization, s.groups) {
+		return false
+	}
+	if !slices.Contains(cert.ExtKeyUsage, s.usage) {
+		return false
+	}
+	for _, name := range s.dns {
+		if !slices.Contains(cert.DNSNames, name) {
+			return false
+		}
+	}
+	for _, ip := range s.ips {
+		if !slices.ContainsFunc(cert.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+func renewalDue(cert *x509.Certificate, now time.Time) bool {
+	margin := min(renewBefore, cert.NotAfter.Sub(cert.NotBefore)/3)
+	return cert.NotAfter.Sub(now) < margin
+}

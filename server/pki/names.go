@@ -1,0 +1,69 @@
+package pki
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// servingSubject is what the serving certificate says: every name under which a client may reach the server.
+func servingSubject(o Options) (subject, error) {
+	s := subject{
+		name:  "kube-apiserver",
+		usage: x509.ExtKeyUsageServerAuth,
+		// The names under which pods reach the API, as kubeadm has them.
+		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		ips: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	// A host whose name cannot be asked for, or is none in DNS, is reached by address.
+	if name, err := os.Hostname(); err == nil {
+		s.addDNS(strings.ToLower(name))
+	}
+	if o.ServiceIP != nil {
+		s.addIP(o.ServiceIP)
+	}
+	switch {
+	case o.BindAddress == nil || o.BindAddress.IsUnspecified():
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			return s, fmt.Errorf("listing this machine's addresses for the serving certificate: %w", err)
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				s.addIP(n.IP)
+			}
+		}
+	default:
+		s.addIP(o.BindAddress)
+	}
+	for _, name := range o.ExtraNames {
+		if ip := net.ParseIP(name); ip != nil {
+			s.addIP(ip)
+		} else if !s.addDNS(name) {
+			return s, fmt.Errorf("%q can be in no certificate: it is neither an IP address nor a DNS name", name)
+		}
+	}
+	return s, nil
+}
+
+// addDNS returns false when name is not a DNS name (RFC 1123), with or without a wildcard in front.
+func (s *subject) addDNS(name string) bool {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
+		return false
+	}
+	if !slices.Contains(s.dns, name) {
+		s.dns = append(s.dns, name)
+	}
+	return true
+}
+
+func (s *subject) addIP(ip net.IP) {
+	if !slices.ContainsFunc(s.ips, ip.Equal) {
+		s.ips = append(s.ips, ip)
+	}
+}

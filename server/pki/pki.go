@@ -1,0 +1,180 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"net"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Options say what the certificates must be good for.
+type Options struct {
+	// BindAddress is where the server listens. Nil or unspecified (0.0.0.0, ::) means on all of this machine's
+	// addresses, which are then all named in the serving certificate.
+	BindAddress net.IP
+	// ServiceIP is the address of the service kubernetes.default, the first of the service range. May be nil.
+	ServiceIP net.IP
+	// ExtraNames are more DNS names and IP addresses for the serving certificate.
+	ExtraNames []string
+
+	// Server is the URL that the administrator's kubeconfig points to, such as https://127.0.0.1:6443.
+	// Without it no kubeconfig is written.
+	Server string
+	// ServingCertFile is the operator's own serving certificate (--tls-cert-file). The administrator's kubeconfig
+	// then trusts what is in it too. The one in PKI.Serving is kept nevertheless.
+	ServingCertFile string
+
+	// Now is the clock, time.Now if nil.
+	Now func() time.Time
+}
+
+func (o Options) now() time.Time {
+	if o.Now == nil {
+		return time.Now()
+	}
+	return o.Now()
+}
+
+// PKI names the files that a server uses. All of them exist after [Ensure].
+type PKI struct {
+	// CA signs serving and client certificates. Its key may be absent when nothing needs to be issued.
+	CA Pair
+	// Serving is the server's own certificate.
+	Serving Pair
+	// Admin is a client certificate of kubernetes-admin in system:masters.
+	Admin Pair
+	// KubeletClient is what the server shows to kubelets, of the group system:masters as kubeadm makes it.
+	KubeletClient Pair
+	// FrontProxyCA signs FrontProxyClient, which the server shows to extension API servers (the aggregation layer).
+	FrontProxyCA     Pair
+	FrontProxyClient Pair
+	// ServiceAccountKey is the private key file for service account tokens.
+	ServiceAccountKey string
+	// AdminKubeconfig is for people: a kubeconfig with Admin's certificate embedded.
+	AdminKubeconfig string
+
+	ca     *authority
+	signer crypto.Signer
+	opts   Options
+}
+
+// FrontProxyName is the common name of the front-proxy client certificate, for --requestheader-allowed-names.
+const FrontProxyName = "front-proxy-client"
+
+// layout returns the names of all files under the data directory.
+func layout(dataDir string, o Options) *PKI {
+	pair := func(name string) Pair {
+		base := filepath.Join(dataDir, "pki", name)
+		return Pair{CertFile: base + ".crt", KeyFile: base + ".key"}
+	}
+	return &PKI{
+		CA:                pair("ca"),
+		Serving:           pair("apiserver"),
+		Admin:             pair("admin"),
+		KubeletClient:     pair("apiserver-kubelet-client"),
+		FrontProxyCA:      pair("front-proxy-ca"),
+		FrontProxyClient:  pair("front-proxy-client"),
+		ServiceAccountKey: filepath.Join(dataDir, "pki", "sa.key"),
+		AdminKubeconfig:   filepath.Join(dataDir, "admin.kubeconfig"),
+		opts:              o,
+	}
+}
+
+// Ensure makes what is missing under dataDir/pki, renews what ends soon or lacks a name, leaves the rest as it is, and
+// writes dataDir/admin.kubeconfig. It may be called at any time, by several processes at once, and after a power
+// failure in the middle of an earlier call.
+//
+// A file that cannot be used, or two that do not belong together, give a [*FileError] with the path and what to do.
+func Ensure(dataDir string, o Options) (_ *PKI, err error) {
+	p := layout(dataDir, o)
+	dir := filepath.Dir(p.CA.CertFile)
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	for _, d := range []string{dataDir, dir} {
+		if err := removeUnfinished(d); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.ensureCerts(); err != nil {
+		return nil, err
+	}
+	if p.signer, err = readKey(p.ServiceAccountKey); err != nil {
+		return nil, err
+	}
+	if p.signer == nil {
+		if p.signer, err = createKey(p.ServiceAccountKey); err != nil {
+			return nil, err
+		}
+	}
+	if o.Server != "" {
+		if err := p.writeAdminKubeconfig(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Open reads the authority that [Ensure] made earlier, in order to issue kubeconfigs. It writes nothing.
+func Open(dataDir string, o Options) (*PKI, error) {
+	p := layout(dataDir, o)
+	cert, err := readCert(p.CA.CertFile)
+	if err != nil {
+		return nil, err
+	}
+	if cert == nil {
+		return nil, &FileError{p.CA.CertFile, errors.New("there is no certificate authority yet"),
+			"start the server once (sqube serve), or name its data directory"}
+	}
+	key, err := readKey(p.CA.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	p.ca, err = openAuthority(p.CA, cert, key, o.now())
+	return p, err
+}
+
+// ServiceAccountSigner is the key in ServiceAccountKey. It is nil after [Open].
+func (p *PKI) ServiceAccountSigner() crypto.Signer { return p.signer }
+
+func (p *PKI) ensureCerts() error {
+	now := p.opts.now()
+	var err error
+	if p.ca, err = ensureAuthority(p.CA, "sqube-ca", now); err != nil {
+		return err
+	}
+	frontProxyCA, err := ensureAuthority(p.FrontProxyCA, "front-proxy-ca", now)
+	if err != nil {
+		return err
+	}
+	serving, err := servingSubject(p.opts)
+	if err != nil {
+		return err
+	}
+	masters := []string{user.SystemPrivilegedGroup}
+	client := x509.ExtKeyUsageClientAuth
+	for _, leaf := range []struct {
+		pair   Pair
+		issuer *authority
+		is     subject
+	}{
+		{p.Serving, p.ca, serving},
+		{p.Admin, p.ca, subject{name: "kubernetes-admin", groups: masters, usage: client}},
+		{p.KubeletClient, p.ca, subject{name: "kube-apiserver-kubelet-client", groups: masters, usage: client}},
+		{p.FrontProxyClient, frontProxyCA, subject{name: FrontProxyName, usage: client}},
+	} {
+		if err := ensureLeaf(leaf.pair, leaf.issuer, leaf.is, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
