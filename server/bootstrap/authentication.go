@@ -1,0 +1,42 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+)
+
+// authenticationHook publishes what an extension API server needs to trust this one and its clients, and publishes it
+// again when a CA file changes.
+func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo) *hook {
+	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
+	return &hook{
+		name:  "start-cluster-authentication-info-controller",
+		after: []string{namespacesHookName},
+		serve: func(ctx context.Context, ready func()) error {
+			var running sync.WaitGroup
+			defer running.Wait()
+			for _, ca := range []dynamiccertificates.CAContentProvider{info.ClientCA, info.RequestHeaderCA} {
+				if ca == nil {
+					continue
+				}
+				ca.AddListener(controller)
+				watcher, ok := ca.(dynamiccertificates.ControllerRunner)
+				if !ok {
+					continue // content that never changes
+				}
+				if err := watcher.RunOnce(ctx); err != nil {
+					return fmt.Errorf("read certificate authority %s: %w", ca.Name(), err)
+				}
+				running.Go(func() { watcher.Run(ctx, 1) })
+			}
+			ready()
+			controller.Run(ctx, 1)
+			return nil
+		},
+	}
+}

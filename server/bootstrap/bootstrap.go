@@ -1,0 +1,135 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
+)
+
+// Config is what the hooks need of the server.
+type Config struct {
+	// Loopback reaches this server as a member of system:masters.
+	Loopback *rest.Config
+	// Informers are the server's shared ones. New registers with them, so they are started after New.
+	Informers informers.SharedInformerFactory
+	// ServerID names this server among those of the cluster; see ServerID. It is the name of its Lease.
+	ServerID string
+	// Services is the address space of Services.
+	Services Services
+	// Endpoint is where this server is reached.
+	Endpoint Endpoint
+	// Authentication is published for extension API servers: the CA of client certificates and the settings for front
+	// proxies.
+	Authentication clusterauthenticationtrust.ClusterAuthenticationInfo
+}
+
+// Services is the address space of Services.
+type Services struct {
+	// IPRange is --service-cluster-ip-range; its first address is that of Service default/kubernetes.
+	IPRange net.IPNet
+	// SecondaryIPRange is the second range of a dual-stack cluster, zero without one.
+	SecondaryIPRange net.IPNet
+	// NodePorts is --service-node-port-range.
+	NodePorts utilnet.PortRange
+	// NodePortRegistry holds which node ports are taken. Nil leaves them unrepaired.
+	NodePortRegistry rangeallocation.RangeRegistry
+}
+
+// Endpoint is where this server is reached from the cluster's network.
+type Endpoint struct {
+	// Address is the advertised address; see AdvertiseAddress. Nil publishes no endpoint.
+	Address net.IP
+	// Port is the secure port.
+	Port int
+	// Lease is how long the address stays published after this server stopped renewing it. Zero means there is one
+	// server only: nothing is renewed, and other addresses are removed.
+	Lease time.Duration
+}
+
+// Bootstrap runs the hooks. Make it with New.
+type Bootstrap struct {
+	hooks  []*hook
+	byName map[string]*hook
+}
+
+// New prepares the hooks. It sends no request. It returns an error when the configuration makes no client or when a
+// service address range has no usable address.
+func New(c Config) (*Bootstrap, error) {
+	config := rest.AddUserAgent(rest.CopyConfig(c.Loopback), "bootstrap")
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the client that bootstraps the cluster: %w", err)
+	}
+	kubernetesService, err := kubernetesServiceHook(client, c)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bootstrap{
+		byName: map[string]*hook{},
+		hooks: []*hook{
+			namespacesHook(client, c.Informers.Core().V1().Namespaces()),
+			rbacHook(client),
+			priorityClassesHook(client),
+			flowControlHook(client),
+			serviceCIDRHook(client, c.Services),
+			serviceRepairHook(client, c.Informers, c.Services),
+			kubernetesService,
+			authenticationHook(client, c.Authentication),
+			identityHook(client, c.ServerID),
+			identityCollectorHook(client),
+			legacyTokenHook(client),
+		},
+	}
+	for _, h := range b.hooks {
+		h.done = make(chan struct{})
+		b.byName[h.name] = h
+	}
+	return b, nil
+}
+
+// Checks returns one check per hook, each named poststarthook/NAME, for /readyz, /livez and /healthz.
+func (b *Bootstrap) Checks() []healthz.HealthChecker {
+	checks := make([]healthz.HealthChecker, 0, len(b.hooks))
+	for _, h := range b.hooks {
+		checks = append(checks, check{h})
+	}
+	return checks
+}
+
+// Run runs the hooks until ctx ends and returns nil, or until one fails for good and returns its error; the server must
+// end then. The loopback client must work until Run has returned: on the way out the server's address is withdrawn and
+// its Lease deleted. Run is called once.
+func (b *Bootstrap) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, h := range b.hooks {
+		after := make([]*hook, 0, len(h.after))
+		for _, name := range h.after {
+			after = append(after, b.byName[name])
+		}
+		group.Go(func() error { return h.run(ctx, after) })
+	}
+	return group.Wait()
+}
+
+// notServed tells whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
+// in a group that is not served; upstream installs no hook then.
+func notServed(err error) bool { return apierrors.IsNotFound(err) }
+
+// created reports what a create returned, without "already exists": something else, a replica perhaps, was faster.
+func created(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+	"k8s.io/utils/ptr"
+)
+
+// soleAddress says which addresses are alive when this server is the only one: its own. It writes nothing.
+type soleAddress struct {
+	mu      sync.Mutex
+	address string
+}
+
+var _ reconcilers.Leases = &soleAddress{}
+
+// ListLeases returns the address, if this server has given it.
+func (s *soleAddress) ListLeases() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.address == "" {
+		return nil, nil
+	}
+	return []string{s.address}, nil
+}
+
+// UpdateLease gives the address.
+func (s *soleAddress) UpdateLease(address string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = address
+	return nil
+}
+
+// RemoveLease takes the address back. It returns a storage not-found error when it had not been given.
+func (s *soleAddress) RemoveLease(address string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.address != address {
+		return storage.NewKeyNotFoundError(address, 0)
+	}
+	s.address = ""
+	return nil
+}
+
+// Destroy does nothing.
+func (s *soleAddress) Destroy() {}
+
+const (
+	addressLabel  = "sqube.io/kubernetes-endpoint"
+	addressPrefix = "kubernetes-endpoint-"
+	leaseTimeout  = 10 * time.Second
+)
+
+// addressLeases says which servers' addresses are alive by one Lease per address in kube-system, where upstream has keys
+// with a time to live in etcd. Whether a Lease is being renewed is told by whether it changes, measured with this
+// server's clock: clocks of different hosts are not compared.
+type addressLeases struct {
+	leases   coordinationclient.LeaseInterface
+	duration time.Duration
+	now      func() time.Time
+
+	mu   sync.Mutex
+	seen map[string]sighting // by name of the Lease
+}
+
+// sighting is when a Lease was first seen as it is now.
+type sighting struct {
+	resourceVersion string
+	since           time.Time
+}
+
+var _ reconcilers.Leases = &addressLeases{}
+
+func newAddressLeases(client kubernetes.Interface, duration time.Duration, now func() time.Time) *addressLeases {
+	return &addressLeases{
+		leases: client.CoordinationV1().Leases(metav1.NamespaceSystem), duration: duration, now: now, seen: map[string]sighting{},
+	}
+}
+
+// ListLeases returns the addresses whose Leases have changed within the duration, sorted, and deletes the Leases of the
+// others.
+func (a *addressLeases) ListLeases() ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel()
+	list, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: addressLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of API servers: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var addresses []string
+	var errs []error
+	seen := make(map[string]sighting, len(list.Items))
+	for i := range list.Items {
+		lease := &list.Items[i]
+		sight, known := a.seen[lease.Name]
+		if !known || sight.resourceVersion != lease.ResourceVersion {
+			sight = sighting{lease.ResourceVersion, a.now()}
+		}
+		if a.now().Sub(sight.since) > a.duration {
+			errs = append(errs, a.deleteUnchanged(ctx, lease))
+			continue
+		}
+		seen[lease.Name] = sight
+		addresses = append(addresses, ptr.Deref(lease.Spec.HolderIdentity, ""))
+	}
+	a.seen = seen
+	slices.Sort(addresses)
+	return addresses, errors.Join(errs...)
+}
+
+// deleteUnchanged deletes the Lease unless its server has come back and renewed it.
+func (a *addressLeases) deleteUnchanged(ctx context.Context, lease *coordinationv1.Lease) error {
+	err := a.leases.Delete(ctx, lease.Name, *metav1.NewRVDeletionPrecondition(lease.ResourceVersion))
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete expired lease %s: %w", lease.Name, err)
+	}
+	return nil
+}
+
+// UpdateLease creates or renews the Lease of the address.
+func (a *addressLeases) UpdateLease(address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel()
+	name := addressLeaseName(address)
+	lease, err := a.leases.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{addressLabel: ""}}}
+		a.renew(lease, address)
+		if _, err = a.leases.Create(ctx, lease, metav1.CreateOptions{}); created(err) != nil {
+			return fmt.Errorf("create lease of address %s: %w", address, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get lease of address %s: %w", address, err)
+	}
+	a.renew(lease, address)
+	if _, err = a.leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("renew lease of address %s: %w", address, err)
+	}
+	return nil
+}
+
+func (a *addressLeases) renew(lease *coordinationv1.Lease, address string) {
+	lease.Spec.HolderIdentity = &address
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(a.duration / time.Second))
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: a.now()}
+}
+
+// RemoveLease deletes the Lease of the address. It returns a storage not-found error when there is none.
+func (a *addressLeases) RemoveLease(address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel()
+	err := a.leases.Delete(ctx, addressLeaseName(address), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return storage.NewKeyNotFoundError(address, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("delete lease of address %s: %w", address, err)
+	}
+	return nil
+}
+
+// Destroy does nothing: the client is the server's.
+func (a *addressLeases) Destroy() {}
+
+// addressLeaseName makes an object name of an address: colons may not stand in one.
+func addressLeaseName(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil && ip.Is6() {
+		address = strings.ReplaceAll(ip.StringExpanded(), ":", "-")
+	}
+	return addressPrefix + address
+}

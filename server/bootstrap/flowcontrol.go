@@ -1,0 +1,146 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	flowcontrolbootstrap "k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/registry/flowcontrol/ensurer"
+	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
+)
+
+// flowControlInterval is how often what somebody changed in a mandatory object is put right, as upstream.
+const flowControlInterval = time.Minute
+
+// flowControlHook creates the suggested and the mandatory priority levels and flow schemas, keeps the mandatory ones as
+// they must be, and removes those that an older version made and this one does not know.
+func flowControlHook(client kubernetes.Interface) *hook {
+	ensure := func(ctx context.Context) error {
+		if err := ensurePriorityLevels(ctx, client); err != nil {
+			if notServed(err) {
+				return nil
+			}
+			return fmt.Errorf("bootstrap priority levels: %w", err)
+		}
+		if err := ensureFlowSchemas(ctx, client); err != nil {
+			return fmt.Errorf("bootstrap flow schemas: %w", err)
+		}
+		return nil
+	}
+	return &hook{
+		name:   flowcontrolrest.PostStartHookName,
+		ensure: ensure,
+		serve: func(ctx context.Context, ready func()) error {
+			ready()
+			ticker := time.NewTicker(flowControlInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-ticker.C:
+				}
+				if err := ensure(ctx); err != nil && ctx.Err() == nil {
+					utilruntime.HandleErrorWithContext(ctx, err, "Flow schemas and priority levels are not up to date, trying again",
+						"in", flowControlInterval)
+				}
+			}
+		},
+	}
+}
+
+func ensurePriorityLevels(ctx context.Context, client kubernetes.Interface) error {
+	levels := client.FlowcontrolV1().PriorityLevelConfigurations()
+	list, err := levels.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	present := snapshot[*flowcontrolv1.PriorityLevelConfiguration]{
+		listed: map[string]*flowcontrolv1.PriorityLevelConfiguration{},
+		live: func(name string) (*flowcontrolv1.PriorityLevelConfiguration, error) {
+			return levels.Get(ctx, name, metav1.GetOptions{})
+		},
+	}
+	for i := range list.Items {
+		present.listed[list.Items[i].Name] = &list.Items[i]
+	}
+	return ensureObjects(ctx, ensurer.NewPriorityLevelConfigurationOps(levels, present),
+		flowcontrolbootstrap.SuggestedPriorityLevelConfigurations, flowcontrolbootstrap.MandatoryPriorityLevelConfigurations)
+}
+
+func ensureFlowSchemas(ctx context.Context, client kubernetes.Interface) error {
+	schemas := client.FlowcontrolV1().FlowSchemas()
+	list, err := schemas.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	present := snapshot[*flowcontrolv1.FlowSchema]{
+		listed: map[string]*flowcontrolv1.FlowSchema{},
+		live: func(name string) (*flowcontrolv1.FlowSchema, error) {
+			return schemas.Get(ctx, name, metav1.GetOptions{})
+		},
+	}
+	for i := range list.Items {
+		present.listed[list.Items[i].Name] = &list.Items[i]
+	}
+	return ensureObjects(ctx, ensurer.NewFlowSchemaOps(schemas, present),
+		flowcontrolbootstrap.SuggestedFlowSchemas, flowcontrolbootstrap.MandatoryFlowSchemas)
+}
+
+// flowObject is what both kinds of object are to upstream's ensurer.
+type flowObject interface {
+	comparable
+	metav1.Object
+	runtime.Object
+}
+
+// ensureObjects creates or updates each object by upstream's rules, then removes what no version but an old one wants.
+func ensureObjects[T flowObject](ctx context.Context, ops ensurer.ObjectOps[T], suggested, mandatory []T) error {
+	err := each(ctx, suggested, func(ctx context.Context, object T) error {
+		return ensurer.EnsureConfiguration(ctx, ops, object, ensurer.NewSuggestedEnsureStrategy[T]())
+	})
+	if err != nil {
+		return err
+	}
+	err = each(ctx, mandatory, func(ctx context.Context, object T) error {
+		return ensurer.EnsureConfiguration(ctx, ops, object, ensurer.NewMandatoryEnsureStrategy[T]())
+	})
+	if err != nil {
+		return err
+	}
+	wanted := append(append([]T{}, suggested...), mandatory...)
+	return ensurer.RemoveUnwantedObjects(ctx, ops, wanted)
+}
+
+// snapshot is a lister over one list instead of an informer. What the list does not have is asked for, so that an
+// object which a replica has created since is found.
+type snapshot[T metav1.Object] struct {
+	listed map[string]T
+	live   func(name string) (T, error)
+}
+
+// List returns the listed objects that the selector matches.
+func (s snapshot[T]) List(selector labels.Selector) ([]T, error) {
+	var objects []T
+	for _, object := range s.listed {
+		if selector.Matches(labels.Set(object.GetLabels())) {
+			objects = append(objects, object)
+		}
+	}
+	return objects, nil
+}
+
+// Get returns the object, from the list or from the server.
+func (s snapshot[T]) Get(name string) (T, error) {
+	if object, ok := s.listed[name]; ok {
+		return object, nil
+	}
+	return s.live(name)
+}

@@ -1,0 +1,132 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/healthz"
+)
+
+const (
+	// retryInterval is how soon a hook that failed tries again. What fails at start (an informer that has not synced,
+	// a namespace that another hook is creating) is over in milliseconds.
+	retryInterval = 20 * time.Millisecond
+	// startTimeout ends the server when a hook still fails: without its roles or namespaces a cluster does not work.
+	startTimeout = time.Minute
+	// writers is how many objects one hook writes at a time: enough to fill the store's commit groups.
+	writers = 16
+)
+
+// hook is one thing a whole cluster has.
+type hook struct {
+	// name is that of kube-apiserver's post-start hook.
+	name string
+	// after names the hooks that must be done before this one starts.
+	after []string
+	// ensure, if set, brings the thing about. It is called again until it returns nil, and leaves alone what is there.
+	ensure func(context.Context) error
+	// serve, if set, runs after ensure and until the context ends, calls ready when the thing is there, and returns
+	// when all that it started has returned. An error ends the server.
+	serve func(ctx context.Context, ready func()) error
+
+	done chan struct{} // closed when the thing is there
+
+	mu      sync.Mutex
+	lastErr error
+}
+
+// run waits for the hooks in after, calls ensure until it succeeds, then serve. It returns nil when ctx ends.
+func (h *hook) run(ctx context.Context, after []*hook) error {
+	for _, other := range after {
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if h.ensure != nil {
+		if err := h.retryEnsure(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("%s not done within %s, see whether the database answers: %w", h.name, startTimeout, err)
+		}
+	}
+	ready := sync.OnceFunc(func() { close(h.done) })
+	if h.serve == nil {
+		ready()
+		return nil
+	}
+	if err := h.serve(ctx, ready); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", h.name, err)
+	}
+	return nil
+}
+
+func (h *hook) retryEnsure(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, retryInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
+		err := h.ensure(ctx)
+		h.mu.Lock()
+		h.lastErr = err
+		h.mu.Unlock()
+		return err == nil, nil
+	})
+	if err == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return errors.Join(h.lastErr, err)
+}
+
+// check is a hook's health, named as upstream names it.
+type check struct{ hook *hook }
+
+var _ healthz.HealthChecker = check{}
+
+// Name returns poststarthook/NAME.
+func (c check) Name() string { return "poststarthook/" + c.hook.name }
+
+// Check returns nil when the hook is done, else an error with what it last failed on.
+func (c check) Check(*http.Request) error {
+	select {
+	case <-c.hook.done:
+		return nil
+	default:
+	}
+	c.hook.mu.Lock()
+	defer c.hook.mu.Unlock()
+	if c.hook.lastErr != nil {
+		return fmt.Errorf("not finished: %w", c.hook.lastErr)
+	}
+	return errors.New("not finished")
+}
+
+// each calls do for every item, several at a time, and returns all errors joined: one object that cannot be written
+// does not keep the others from being written.
+func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
+	var (
+		group errgroup.Group
+		mu    sync.Mutex
+		errs  []error
+	)
+	group.SetLimit(writers)
+	for _, item := range items {
+		group.Go(func() error {
+			if err := do(ctx, item); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // its functions return no error; errs has them
+	return errors.Join(errs...)
+}

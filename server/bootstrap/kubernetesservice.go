@@ -1,0 +1,104 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controlplane/controller/kubernetesservice"
+	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+	netutils "k8s.io/utils/net"
+)
+
+const (
+	kubernetesServiceName = "kubernetes"
+	kubernetesServicePort = 443
+	// endpointInterval is how often Service and endpoints are put right and the address renewed, as upstream.
+	endpointInterval = 10 * time.Second
+)
+
+// AdvertiseAddress returns the address at which the cluster reaches a server that listens on bind: bind itself, or, when
+// that is unspecified or a loopback address, which may not stand in Endpoints, an address of this host. It returns nil
+// when the host has no other address than loopback ones; then there is no endpoint to publish.
+func AdvertiseAddress(bind net.IP) net.IP {
+	if address, err := utilnet.ResolveBindAddress(bind); err == nil {
+		return address
+	}
+	// No default route, as on a board without a network. An address of any interface that is up will do.
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && network.IP.IsGlobalUnicast() {
+			return network.IP
+		}
+	}
+	return nil
+}
+
+// kubernetesServiceHook creates Service default/kubernetes, which gates readiness, and publishes this server's address
+// behind it once the server is ready, as upstream's controller does. It withdraws the address at the end.
+func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error) {
+	serviceIP, err := netutils.GetIndexedIP(&c.Services.IPRange, 1)
+	if err != nil {
+		return nil, fmt.Errorf("--service-cluster-ip-range %s has no address for Service kubernetes: %w", &c.Services.IPRange, err)
+	}
+	informer := c.Informers.Core().V1().Services()
+	controller := kubernetesservice.New(kubernetesservice.Config{
+		PublicIP:           c.Endpoint.Address,
+		EndpointReconciler: endpointReconciler(client, c.Endpoint),
+		EndpointInterval:   endpointInterval,
+		ServiceIP:          serviceIP,
+		ServicePort:        kubernetesServicePort,
+		PublicServicePort:  c.Endpoint.Port,
+	}, client, informer)
+	ports := []corev1.ServicePort{{
+		Name: "https", Protocol: corev1.ProtocolTCP, Port: kubernetesServicePort, TargetPort: intstr.FromInt(c.Endpoint.Port),
+	}}
+	synced := informer.Informer().HasSyncedChecker()
+	return &hook{
+		name:  "bootstrap-controller",
+		after: []string{namespacesHookName, serviceCIDRHookName},
+		ensure: func(ctx context.Context) error {
+			select {
+			case <-synced.Done():
+			case <-ctx.Done():
+				return fmt.Errorf("wait for the informer of Services: %w", ctx.Err())
+			}
+			// Refused until the allocator has seen the ServiceCIDR, which it does in its own time.
+			err := controller.CreateOrUpdateMasterServiceIfNeeded(kubernetesServiceName, serviceIP, ports, corev1.ServiceTypeClusterIP, false)
+			if err != nil {
+				return fmt.Errorf("create Service default/kubernetes: %w", err)
+			}
+			return nil
+		},
+		serve: func(ctx context.Context, ready func()) error {
+			ready()
+			if c.Endpoint.Address == nil {
+				controller.Run(ctx.Done())
+				return nil
+			}
+			controller.Start(ctx.Done())
+			<-ctx.Done()
+			controller.Stop()
+			return nil
+		},
+	}, nil
+}
+
+func endpointReconciler(client kubernetes.Interface, endpoint Endpoint) reconcilers.EndpointReconciler {
+	if endpoint.Address == nil {
+		return reconcilers.NewNoneEndpointReconciler()
+	}
+	adapter := reconcilers.NewEndpointsAdapter(client.CoreV1(), client.DiscoveryV1())
+	if endpoint.Lease == 0 {
+		return reconcilers.NewLeaseEndpointReconciler(adapter, &soleAddress{})
+	}
+	return reconcilers.NewLeaseEndpointReconciler(adapter, newAddressLeases(client, endpoint.Lease, time.Now))
+}

@@ -1,0 +1,163 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// rbacHook creates the default roles and bindings, and adds to those that exist what this version grants besides. What
+// a user added stays; an object annotated rbac.authorization.kubernetes.io/autoupdate=false is left alone.
+func rbacHook(client kubernetes.Interface) *hook {
+	return &hook{
+		name:  rbacrest.PostStartHookName,
+		after: []string{namespacesHookName},
+		ensure: func(ctx context.Context) error {
+			tasks, err := clusterRoleTasks(ctx, client)
+			if notServed(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			bindings, err := clusterRoleBindingTasks(ctx, client)
+			if err != nil {
+				return err
+			}
+			tasks = append(tasks, bindings...)
+			tasks = append(tasks, namespacedTasks(client)...)
+			return each(ctx, tasks, func(_ context.Context, task reconcileTask) error {
+				if err := task.run(); err != nil {
+					return fmt.Errorf("reconcile %s: %w", task.what, err)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// reconcileTask brings one role or binding up to date.
+type reconcileTask struct {
+	what string
+	run  func() error
+}
+
+func roleTask(what string, role reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) reconcileTask {
+	options := reconciliation.ReconcileRoleOptions{Role: role, Client: client, Confirm: true}
+	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
+}
+
+func bindingTask(what string, binding reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) reconcileTask {
+	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: binding, Client: client, Confirm: true}
+	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
+}
+
+// listed answers a reconciler's first get from a list, so that some 160 gets become two lists. Later gets come after a
+// write that collided with somebody else's, and must see the object as it is.
+type listed[T any] struct {
+	value T
+	found bool
+	asked bool
+	live  func(namespace, name string) (T, error)
+}
+
+// Get is that of reconciliation.RuleOwnerModifier and RoleBindingModifier.
+func (l *listed[T]) Get(namespace, name string) (T, error) {
+	if l.asked {
+		return l.live(namespace, name)
+	}
+	l.asked = true
+	if !l.found {
+		return l.value, apierrors.NewNotFound(rbacv1.Resource("bootstrap"), name)
+	}
+	return l.value, nil
+}
+
+type listedRole struct {
+	reconciliation.RuleOwnerModifier
+	get *listed[reconciliation.RuleOwner]
+}
+
+func (l listedRole) Get(namespace, name string) (reconciliation.RuleOwner, error) {
+	return l.get.Get(namespace, name)
+}
+
+type listedBinding struct {
+	reconciliation.RoleBindingModifier
+	get *listed[reconciliation.RoleBinding]
+}
+
+func (l listedBinding) Get(namespace, name string) (reconciliation.RoleBinding, error) {
+	return l.get.Get(namespace, name)
+}
+
+func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]reconcileTask, error) {
+	list, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list cluster roles: %w", err)
+	}
+	present := map[string]*rbacv1.ClusterRole{}
+	for i := range list.Items {
+		present[list.Items[i].Name] = &list.Items[i]
+	}
+	live := reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
+	var tasks []reconcileTask
+	for _, role := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
+		existing, found := present[role.Name]
+		tasks = append(tasks, roleTask("cluster role "+role.Name,
+			reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
+			listedRole{live, &listed[reconciliation.RuleOwner]{
+				value: reconciliation.ClusterRoleRuleOwner{ClusterRole: existing}, found: found, live: live.Get,
+			}}))
+	}
+	return tasks, nil
+}
+
+func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface) ([]reconcileTask, error) {
+	list, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list cluster role bindings: %w", err)
+	}
+	present := map[string]*rbacv1.ClusterRoleBinding{}
+	for i := range list.Items {
+		present[list.Items[i].Name] = &list.Items[i]
+	}
+	live := reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
+	var tasks []reconcileTask
+	for _, binding := range append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...) {
+		existing, found := present[binding.Name]
+		tasks = append(tasks, bindingTask("cluster role binding "+binding.Name,
+			reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
+			listedBinding{live, &listed[reconciliation.RoleBinding]{
+				value: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: existing}, found: found, live: live.Get,
+			}}))
+	}
+	return tasks, nil
+}
+
+// namespacedTasks reconciles the few roles and bindings in kube-system and kube-public.
+func namespacedTasks(client kubernetes.Interface) []reconcileTask {
+	var tasks []reconcileTask
+	for namespace, roles := range bootstrappolicy.NamespaceRoles() {
+		for _, role := range roles {
+			tasks = append(tasks, roleTask("role "+namespace+"/"+role.Name,
+				reconciliation.RoleRuleOwner{Role: &role},
+				reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}))
+		}
+	}
+	for namespace, bindings := range bootstrappolicy.NamespaceRoleBindings() {
+		for _, binding := range bindings {
+			tasks = append(tasks, bindingTask("role binding "+namespace+"/"+binding.Name,
+				reconciliation.RoleBindingAdapter{RoleBinding: &binding},
+				reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}))
+		}
+	}
+	return tasks
+}
