@@ -1,0 +1,145 @@
+package resources
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/registry/core/componentstatus"
+	configmapstore "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
+	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
+	limitrangestore "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
+	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
+	pvstore "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
+	pvcstore "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
+	podtemplatestore "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
+	controllerstore "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
+	resourcequotastore "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
+	secretstore "k8s.io/kubernetes/pkg/registry/core/secret/storage"
+)
+
+// coreStorages collects the storages of the legacy core group by resource or resource/subresource. The first error ends
+// the building.
+type coreStorages struct {
+	config   Config
+	client   kubernetes.Interface
+	storages map[string]rest.Storage
+	secrets  rest.Getter // for tokens that are bound to one
+}
+
+// newCoreGroup builds the legacy core group. Upstream's own provider for it cannot be used, because it keeps its
+// allocations in etcd.
+func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllocators) (*genericapiserver.APIGroupInfo, error) {
+	b := &coreStorages{config: c, client: client, storages: map[string]rest.Storage{}}
+	for _, add := range []func() error{
+		b.addPlain,
+		b.addWithStatus,
+		b.addNamespaces,
+		b.addReplicationControllers,
+		func() error { return b.addWorkloads(allocators) },
+	} {
+		if err := add(); err != nil {
+			return nil, fmt.Errorf("building the core group: %w", err)
+		}
+	}
+	b.storages["componentstatuses"] = componentstatus.NewStorage(componentServers)
+
+	group := genericapiserver.NewDefaultAPIGroupInfo(api.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
+	if enabled := b.enabled(); len(enabled) > 0 {
+		group.VersionedResourcesStorageMap["v1"] = enabled
+	}
+	return &group, nil
+}
+
+// enabled drops what --runtime-config has switched off, subresources with their resource.
+func (b *coreStorages) enabled() map[string]rest.Storage {
+	enabled := map[string]rest.Storage{}
+	for path, storage := range b.storages {
+		resource, _, _ := strings.Cut(path, "/")
+		if b.config.Versions.ResourceEnabled(corev1.SchemeGroupVersion.WithResource(resource)) {
+			enabled[path] = storage
+		}
+	}
+	return enabled
+}
+
+// addPlain adds the resources that have no subresource.
+func (b *coreStorages) addPlain() error {
+	options := b.config.RESTOptions
+	configMaps, err := configmapstore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	secrets, err := secretstore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	events, err := eventstore.NewREST(options, uint64(b.config.EventTTL.Seconds()))
+	if err != nil {
+		return err
+	}
+	limitRanges, err := limitrangestore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	podTemplates, err := podtemplatestore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	b.storages["configmaps"] = configMaps
+	b.storages["secrets"], b.secrets = secrets, secrets
+	b.storages["events"] = events
+	b.storages["limitranges"] = limitRanges
+	b.storages["podtemplates"] = podTemplates
+	return nil
+}
+
+// addWithStatus adds the resources whose only subresource is status.
+func (b *coreStorages) addWithStatus() error {
+	options := b.config.RESTOptions
+	quotas, quotaStatus, err := resourcequotastore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	volumes, volumeStatus, err := pvstore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	claims, claimStatus, err := pvcstore.NewREST(options)
+	if err != nil {
+		return err
+	}
+	b.storages["resourcequotas"], b.storages["resourcequotas/status"] = quotas, quotaStatus
+	b.storages["persistentvolumes"], b.storages["persistentvolumes/status"] = volumes, volumeStatus
+	b.storages["persistentvolumeclaims"], b.storages["persistentvolumeclaims/status"] = claims, claimStatus
+	return nil
+}
+
+// addNamespaces adds namespaces, with the subresource by which their content's removal is confirmed.
+func (b *coreStorages) addNamespaces() error {
+	namespaces, status, finalize, err := namespacestore.NewREST(b.config.RESTOptions)
+	if err != nil {
+		return err
+	}
+	b.storages["namespaces"] = namespaces
+	b.storages["namespaces/status"] = status
+	b.storages["namespaces/finalize"] = finalize
+	return nil
+}
+
+// addReplicationControllers adds replicationcontrollers, whose scale is a kind of the autoscaling group.
+func (b *coreStorages) addReplicationControllers() error {
+	controllers, err := controllerstore.NewStorage(b.config.RESTOptions)
+	if err != nil {
+		return err
+	}
+	b.storages["replicationcontrollers"] = controllers.Controller
+	b.storages["replicationcontrollers/status"] = controllers.Status
+	b.storages["replicationcontrollers/scale"] = controllers.Scale
+	return nil
+}

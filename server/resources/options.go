@@ -1,0 +1,117 @@
+package resources
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kubernetes/pkg/kubeapiserver"
+)
+
+// coreEvents is where events of both API groups are stored, since they are the same objects.
+var coreEvents = schema.GroupResource{Resource: "events"}
+
+// RESTOptions says how each built-in resource is stored: as JSON in the version upstream stores it in, under
+// /GROUP/RESOURCE, through the given decorator.
+type RESTOptions struct {
+	factory   serverstorage.StorageFactory
+	own       map[string]CodecRESTOptions // groups that legacyscheme does not have
+	decorator generic.StorageDecorator
+}
+
+var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
+
+// NewRESTOptions returns the storage options of the groups that Groups builds. The decorator makes the storage.Interface
+// of one resource; it is the only way to the database.
+func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.StorageDecorator) (*RESTOptions, error) {
+	config := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(compatibility.DefaultBuildEffectiveVersion())
+	config.APIResourceConfig = versions
+	factory, err := config.Complete(&genericoptions.EtcdOptions{DefaultStorageMediaType: runtime.ContentTypeJSON}).New()
+	if err != nil {
+		return nil, fmt.Errorf("choosing storage versions: %w", err)
+	}
+	return &RESTOptions{
+		factory: factory,
+		own: map[string]CodecRESTOptions{
+			apiregistration.GroupName: {
+				Codec:     aggregatorscheme.Codecs.LegacyCodec(apiregistration.SchemeGroupVersion),
+				Versioner: apiregistration.SchemeGroupVersion,
+				Decorator: decorator,
+			},
+		},
+		decorator: decorator,
+	}, nil
+}
+
+// GetRESTOptions returns how the resource is stored. The example, when there is one, decides the storage version of a
+// kind that is newer than the group's. It fails for a group that is not built in.
+func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	if own, ok := o.own[resource.Group]; ok {
+		return own.GetRESTOptions(resource, example)
+	}
+	config, err := o.factory.NewConfig(resource, example)
+	if err != nil {
+		return generic.RESTOptions{}, fmt.Errorf("choosing the storage version of %s: %w", resource, err)
+	}
+	stored := resource
+	if resource.Resource == coreEvents.Resource && resource.Group == "events.k8s.io" {
+		stored = coreEvents
+	}
+	config.GroupResource = stored
+	return restOptions(config, o.decorator), nil
+}
+
+// CodecRESTOptions stores the resources of a group that has a scheme of its own, with one codec for all of them.
+type CodecRESTOptions struct {
+	Codec     runtime.Codec            // to and from the stored form
+	Versioner runtime.GroupVersioner   // the version Codec encodes to
+	Decorator generic.StorageDecorator // makes the storage.Interface of a resource
+}
+
+var _ generic.RESTOptionsGetter = CodecRESTOptions{}
+
+// GetRESTOptions returns how the resource is stored. It never fails.
+func (o CodecRESTOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	config := storagebackend.Config{Codec: o.Codec, EncodeVersioner: o.Versioner}
+	return restOptions(config.ForResource(resource), o.Decorator), nil
+}
+
+// restOptions completes a storage configuration with what is the same for every resource.
+func restOptions(config *storagebackend.ConfigForResource, decorator generic.StorageDecorator) generic.RESTOptions {
+	return generic.RESTOptions{
+		StorageConfig:           config,
+		Decorator:               decorator,
+		EnableGarbageCollection: true,
+		DeleteCollectionWorkers: 1,
+		ResourcePrefix:          resourcePrefix(config.GroupResource),
+	}
+}
+
+// resourcePrefix returns the start of the keys of a resource's objects. The legacy group's name is empty and is written
+// "core", so that every key has the same number of parts.
+func resourcePrefix(resource schema.GroupResource) string {
+	group := resource.Group
+	if group == "" {
+		group = "core"
+	}
+	return "/" + group + "/" + resource.Resource
+}
+
+// EquivalentResources returns a registry that takes two resources as the same when they are stored in the same place,
+// which admission webhooks with matchPolicy Equivalent rely on.
+func EquivalentResources(options generic.RESTOptionsGetter) runtime.EquivalentResourceRegistry {
+	return runtime.NewEquivalentResourceRegistryWithIdentity(func(resource schema.GroupResource) string {
+		stored, err := options.GetRESTOptions(resource, nil)
+		if err != nil {
+			return "" // not stored here: the registry then compares by name
+		}
+		return stored.ResourcePrefix
+	})
+}

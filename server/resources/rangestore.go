@@ -1,0 +1,203 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
+	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
+)
+
+// rangeTimeout bounds one change of a range, because the allocator's interface has no context to take a deadline from.
+const rangeTimeout = 30 * time.Second
+
+var rangeAllocations = schema.GroupResource{Resource: "rangeallocations"}
+
+// rangeStore keeps the items taken from a range in one stored RangeAllocation, so that every server allocates from the
+// same set. The bitmap in memory is only a working copy: each change restores it from the stored object first and is
+// kept only if the store accepted it.
+type rangeStore struct {
+	storage  storage.Interface
+	destroy  func()
+	key      string
+	name     string
+	resource schema.GroupResource // named in errors
+
+	mu     sync.Mutex
+	bitmap allocator.Snapshottable
+}
+
+var (
+	_ allocator.Interface           = (*rangeStore)(nil)
+	_ rangeallocation.RangeRegistry = (*rangeStore)(nil)
+)
+
+// newRangeStore stores the range called name under /core/rangeallocations. The bitmap gives its size and the order in
+// which free items are chosen.
+func newRangeStore(getter generic.RESTOptionsGetter, name string, bitmap allocator.Snapshottable) (*rangeStore, error) {
+	options, err := getter.GetRESTOptions(rangeAllocations, &core.RangeAllocation{})
+	if err != nil {
+		return nil, err
+	}
+	key := options.ResourcePrefix + "/" + name
+	store, destroy, err := options.Decorator(
+		options.StorageConfig,
+		options.ResourcePrefix,
+		func(runtime.Object) (string, error) { return key, nil },
+		func() runtime.Object { return &core.RangeAllocation{} },
+		func() runtime.Object { return &metav1.List{} }, // the range is never listed
+		storage.DefaultClusterScopedAttr,
+		nil, nil,
+	)
+	if err != nil {
+		return nil, fmt.Errorf("opening the storage of %s: %w", name, err)
+	}
+	return &rangeStore{
+		storage:  store,
+		destroy:  sync.OnceFunc(destroy),
+		key:      key,
+		name:     name,
+		resource: rangeAllocations,
+		bitmap:   bitmap,
+	}, nil
+}
+
+// Allocate takes one item. It returns false if the item is taken already.
+func (s *rangeStore) Allocate(item int) (taken bool, err error) {
+	err = s.change(func() (err error) {
+		taken, err = s.bitmap.Allocate(item)
+		return err
+	})
+	return taken && err == nil, err
+}
+
+// AllocateNext takes any free item. It returns false if there is none.
+func (s *rangeStore) AllocateNext() (item int, taken bool, err error) {
+	err = s.change(func() (err error) {
+		item, taken, err = s.bitmap.AllocateNext()
+		return err
+	})
+	return item, taken && err == nil, err
+}
+
+// Release gives an item back. Releasing a free item does nothing.
+func (s *rangeStore) Release(item int) error {
+	return s.change(func() error { return s.bitmap.Release(item) })
+}
+
+// ForEach calls visit for every item known to be taken. The answer is as of the last change made here.
+func (s *rangeStore) ForEach(visit func(int)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bitmap.ForEach(visit)
+}
+
+// Has says whether an item is known to be taken, as of the last change made here.
+func (s *rangeStore) Has(item int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bitmap.Has(item)
+}
+
+// Free returns how many items are known to be free, as of the last change made here.
+func (s *rangeStore) Free() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bitmap.Free()
+}
+
+// Destroy ends the use of the storage. It may be called more than once.
+func (s *rangeStore) Destroy() {
+	s.destroy()
+}
+
+// change applies one change of the bitmap to the stored object, and takes it back if it could not be stored. Until the
+// repair loop has created the object the set is unknown, and nothing may be allocated from it.
+func (s *rangeStore) change(apply func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	spec, data := s.bitmap.Snapshot()
+	err := s.update(func(stored *core.RangeAllocation) (*core.RangeAllocation, error) {
+		if stored.ResourceVersion == "" {
+			return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not initialized yet: try again in a moment", s.name))
+		}
+		if err := s.bitmap.Restore(stored.Range, stored.Data); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		if err := apply(); err != nil {
+			return nil, err
+		}
+		stored.Range, stored.Data = s.bitmap.Snapshot()
+		return stored, nil
+	})
+	if err != nil {
+		if undo := s.bitmap.Restore(spec, data); undo != nil {
+			return fmt.Errorf("%w (and the change could not be taken back: %w)", err, undo)
+		}
+	}
+	return err
+}
+
+// Get returns the stored object, with an empty resourceVersion if there is none yet.
+func (s *rangeStore) Get() (*core.RangeAllocation, error) {
+	ctx, cancel := s.context()
+	defer cancel()
+	stored := &core.RangeAllocation{}
+	if err := s.storage.Get(ctx, s.key, storage.GetOptions{IgnoreNotFound: true}, stored); err != nil {
+		return nil, storeerr.InterpretGetError(err, s.resource, s.name)
+	}
+	return stored, nil
+}
+
+// CreateOrUpdate replaces the stored object with one that was made from the version Get returned. It returns a conflict
+// if another server has changed it since.
+func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	snapshot.Name = s.name
+	err := s.update(func(stored *core.RangeAllocation) (*core.RangeAllocation, error) {
+		if stored.ResourceVersion != snapshot.ResourceVersion {
+			return nil, apierrors.NewConflict(s.resource, s.name, fmt.Errorf("it has changed since it was read"))
+		}
+		return snapshot, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.bitmap.Restore(snapshot.Range, snapshot.Data)
+}
+
+// update runs one guaranteed update of the stored object, which calls make again when another server was faster.
+func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocation, error)) error {
+	ctx, cancel := s.context()
+	defer cancel()
+	err := s.storage.GuaranteedUpdate(ctx, s.key, &core.RangeAllocation{}, true, nil,
+		storage.SimpleUpdate(func(input runtime.Object) (runtime.Object, error) {
+			stored, ok := input.(*core.RangeAllocation)
+			if !ok {
+				return nil, fmt.Errorf("%s holds a %T", s.key, input)
+			}
+			return make(stored)
+		}), nil)
+	return storeerr.InterpretUpdateError(err, s.resource, s.name)
+}
+
+// context returns the context of one change: made by the server itself, and bounded.
+func (s *rangeStore) context() (context.Context, context.CancelFunc) {
+	ctx := request.WithUser(context.Background(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
+	return context.WithTimeout(ctx, rangeTimeout)
+}
