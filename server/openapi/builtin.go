@@ -1,0 +1,51 @@
+package openapi
+
+import (
+	_ "embed" // for the archive
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+)
+
+//go:embed builtin/documents.bin
+var data []byte
+
+//go:embed builtin/index.json
+var index []byte
+
+// builtin is the part of the archive that is switched on.
+type builtin struct {
+	release string
+	v3      map[string]archive.Document // by path
+	head    archive.Swagger             // without fragments
+	v2      []archive.Fragment
+}
+
+// loadBuiltin reads the archive's index and keeps what belongs to group versions that are served.
+func loadBuiltin(served func(schema.GroupVersion) bool) (*builtin, error) {
+	var i archive.Index
+	if err := json.Unmarshal(index, &i); err != nil {
+		return nil, fmt.Errorf("read the embedded OpenAPI index (run go generate ./server/openapi): %w", err)
+	}
+	var malformed error
+	on := func(owner string) bool {
+		gv, err := schema.ParseGroupVersion(owner)
+		if err != nil {
+			malformed = fmt.Errorf("read the embedded OpenAPI index (run go generate ./server/openapi): %w", err)
+		}
+		return err == nil && served(gv)
+	}
+	b := &builtin{release: i.Release, v3: map[string]archive.Document{}, head: i.V2}
+	b.head.Fragments = nil
+	for _, d := range i.V3 {
+		if d.Owners.Served(on) {
+			b.v3[d.Path] = d
+		}
+	}
+	b.v2 = slices.DeleteFunc(i.V2.Fragments, func(f archive.Fragment) bool { return !f.Owners.Served(on) })
+	return b, malformed
+}

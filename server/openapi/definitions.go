@@ -1,0 +1,75 @@
+package openapi
+
+import (
+	"crypto/sha512"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	apiextensionsfeatures "k8s.io/apiextensions-apiserver/pkg/features"
+	"k8s.io/apimachinery/pkg/labels"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// definition is a CustomResourceDefinition that is to be published.
+type definition = *apiextensionsv1.CustomResourceDefinition
+
+// established lists the definitions that are served, sorted by name.
+func (s *Service) established() ([]definition, error) {
+	if s.definitions == nil {
+		return nil, nil
+	}
+	all, err := s.definitions.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	var served []definition
+	for _, d := range all {
+		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+			served = append(served, d)
+		}
+	}
+	slices.SortFunc(served, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
+	return served, nil
+}
+
+// byPath groups definitions by the paths of the OpenAPI v3 documents they appear in, one for each served version.
+func byPath(definitions []definition) map[string][]definition {
+	paths := map[string][]definition{}
+	for _, d := range definitions {
+		for _, v := range d.Spec.Versions {
+			if v.Served {
+				path := "apis/" + d.Spec.Group + "/" + v.Name
+				paths[path] = append(paths[path], d)
+			}
+		}
+	}
+	return paths
+}
+
+// identity names what a definition says: its spec, which is all that the documents are made from, changes only together
+// with its generation.
+func identity(d definition) string {
+	return fmt.Sprintf("%s %s %d", d.Name, d.UID, d.Generation)
+}
+
+// etag is that of a document made from the definitions.
+func (s *Service) etag(definitions []definition) string {
+	h := sha512.New()
+	fmt.Fprintln(h, s.seed)
+	for _, d := range definitions {
+		fmt.Fprintln(h, identity(d))
+	}
+	return fmt.Sprintf("%X", h.Sum(nil))
+}
+
+// options are upstream's for published documents.
+func options(v2 bool) builder.Options {
+	return builder.Options{
+		V2:                      v2,
+		IncludeSelectableFields: utilfeature.DefaultFeatureGate.Enabled(apiextensionsfeatures.CustomResourceFieldSelectors),
+	}
+}

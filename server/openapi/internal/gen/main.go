@@ -1,0 +1,86 @@
+// Command gen writes the OpenAPI documents of the built-in APIs in the form the server embeds.
+//
+// It takes the documents that k8s.io/kubernetes ships under api/openapi-spec, puts back what upstream's snapshot leaves
+// out (the release, and enums, which a kube-apiserver publishes by default), renders each as JSON and as protobuf,
+// compresses every piece, and writes them to one archive with an index.
+//
+//	go run ./internal/gen -out builtin
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+)
+
+const module = "k8s.io/kubernetes"
+
+func main() {
+	log.SetFlags(0)
+	out := flag.String("out", "builtin", "folder to write the archive and its index to")
+	flag.Parse()
+	if err := run(*out); err != nil {
+		log.Fatalf("gen: %v", err)
+	}
+}
+
+func run(out string) error {
+	dir, release, err := upstream()
+	if err != nil {
+		return err
+	}
+	w := &archive.Writer{}
+	index := archive.Index{Release: release}
+	enums := newEnums()
+	if index.V3, err = version3(w, filepath.Join(dir, "v3"), release, enums); err != nil {
+		return err
+	}
+	if index.V2, err = version2(w, filepath.Join(dir, "swagger.json"), release, enums); err != nil {
+		return err
+	}
+	return w.WriteFiles(out, index)
+}
+
+// upstream finds the folder of the documents in the module cache and the release they belong to.
+func upstream() (dir, release string, err error) {
+	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Version}}", module).Output()
+	if err != nil {
+		return "", "", fmt.Errorf("find module %s with go list: %w", module, err)
+	}
+	lines := strings.Fields(string(b))
+	if len(lines) != 2 {
+		return "", "", fmt.Errorf("module %s is not in the module cache: run go mod download", module)
+	}
+	return filepath.Join(lines[0], "api", "openapi-spec"), lines[1], nil
+}
+
+// object is a JSON object whose numbers keep their spelling.
+type object = map[string]any
+
+// readDocument reads an upstream document and names the release in it.
+func readDocument(path, release string) (object, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d := json.NewDecoder(f)
+	d.UseNumber()
+	var doc object
+	if err := d.Decode(&doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	info, ok := doc["info"].(object)
+	if !ok {
+		return nil, fmt.Errorf("%s: has no info object", path)
+	}
+	info["version"] = release
+	return doc, nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+	"github.com/sqube/sqube/server/openapi/internal/swagger"
+)
+
+// sections are the parts of a Swagger document that are split by group version.
+var sections = []string{"paths", "definitions", "parameters"}
+
+// fragment is what one set of owners has in common: what is served as long as one of them is.
+type fragment struct {
+	owners []string
+	part   swagger.Part
+}
+
+// version2 splits the Swagger document, so that a server can leave out what is switched off and add what custom
+// resources bring by putting pieces one after the other, without parsing three megabytes.
+func version2(w *archive.Writer, file, release string, enums enums) (archive.Swagger, error) {
+	doc, err := readDocument(file, release)
+	if err != nil {
+		return archive.Swagger{}, err
+	}
+	delete(doc["paths"].(object), "/logs/")
+	delete(doc["paths"].(object), "/logs/{logpath}")
+	enums.restore(doc["definitions"].(object))
+
+	fragments := split(doc)
+	head := doc
+	for _, s := range sections {
+		delete(head, s)
+	}
+	return store(w, head, fragments)
+}
+
+// split puts each path into the fragment of its owners, and each definition and parameter into the fragment of all owners
+// from whose paths it can be reached.
+func split(doc object) []*fragment {
+	var v3Paths []string
+	for path := range doc["paths"].(object) {
+		v3Paths = append(v3Paths, strings.Trim(path, "/"))
+	}
+	users := map[string]map[string]bool{} // "section/name" to its owners, "" among them: always there
+	for path, item := range doc["paths"].(object) {
+		names := owners(path, groupVersions(v3Paths))
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		reach(doc, item, names, users)
+		mark(users, "paths/"+path, names)
+	}
+
+	bySet := map[string]*fragment{}
+	for _, section := range sections {
+		for name, value := range doc[section].(object) {
+			set := users[section+"/"+name]
+			list := slices.Sorted(maps.Keys(set))
+			if set[""] {
+				list = nil
+			} else if len(list) == 0 {
+				continue // only what was left out above had a use for it
+			}
+			key := strings.Join(list, " ")
+			f := bySet[key]
+			if f == nil {
+				f = &fragment{owners: list, part: swagger.Part{Paths: object{}, Definitions: object{}, Parameters: object{}}}
+				bySet[key] = f
+			}
+			map[string]object{"paths": f.part.Paths, "definitions": f.part.Definitions, "parameters": f.part.Parameters}[section][name] = value
+		}
+	}
+	return slices.SortedFunc(maps.Values(bySet), func(a, b *fragment) int { return slices.Compare(a.owners, b.owners) })
+}
+
+// groupVersions reduces request paths to those of group versions ("apis/apps/v1").
+func groupVersions(paths []string) []string {
+	var gvs []string
+	for _, p := range paths {
+		if strings.HasPrefix(p, "apis/") && strings.Count(p, "/") == 2 {
+			gvs = append(gvs, p)
+		}
+	}
+	slices.Sort(gvs)
+	return gvs
+}
+
+// reach marks what value refers to, at any depth, as used by the owners.
+func reach(doc object, value any, owners []string, users map[string]map[string]bool) {
+	switch v := value.(type) {
+	case []any:
+		for _, e := range v {
+			reach(doc, e, owners, users)
+		}
+	case object:
+		for _, e := range v {
+			reach(doc, e, owners, users)
+		}
+		ref, _ := v["$ref"].(string)
+		section, name, ok := strings.Cut(strings.TrimPrefix(ref, "#/"), "/")
+		if ok && mark(users, section+"/"+name, owners) {
+			reach(doc, doc[section].(object)[name], owners, users)
+		}
+	}
+}
+
+// mark says whether any of the owners is new to the name.
+func mark(users map[string]map[string]bool, name string, owners []string) bool {
+	if users[name] == nil {
+		users[name] = map[string]bool{}
+	}
+	before := len(users[name])
+	for _, o := range owners {
+		users[name][o] = true
+	}
+	return len(users[name]) > before
+}
+
+func store(w *archive.Writer, head object, fragments []*fragment) (archive.Swagger, error) {
+	var out archive.Swagger
+	text, err := swagger.Members(head)
+	if err != nil {
+		return out, err
+	}
+	if out.Head, err = w.Add(text); err != nil {
+		return out, err
+	}
+	message, err := swagger.HeadProto(head)
+	if err != nil {
+		return out, err
+	}
+	if out.HeadProto, err = w.Add(message); err != nil {
+		return out, err
+	}
+	for _, f := range fragments {
+		stored, err := storeFragment(w, f)
+		if err != nil {
+			return out, fmt.Errorf("fragment of %q: %w", f.owners, err)
+		}
+		out.Fragments = append(out.Fragments, stored)
+	}
+	return out, nil
+}
+
+func storeFragment(w *archive.Writer, f *fragment) (archive.Fragment, error) {
+	out := archive.Fragment{Owners: f.owners}
+	for _, piece := range []struct {
+		members object
+		at      *archive.Span
+	}{{f.part.Paths, &out.Paths}, {f.part.Definitions, &out.Definitions}, {f.part.Parameters, &out.Parameters}} {
+		text, err := swagger.Members(piece.members)
+		if err != nil {
+			return out, err
+		}
+		if *piece.at, err = w.Add(text); err != nil {
+			return out, err
+		}
+	}
+	message, err := f.part.Proto()
+	if err != nil {
+		return out, err
+	}
+	if out.Proto, err = w.Add(message); err != nil {
+		return out, err
+	}
+	out.Names, err = w.Add([]byte(strings.Join(f.part.Names(), "\n")))
+	return out, err
+}

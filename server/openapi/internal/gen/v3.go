@@ -1,0 +1,84 @@
+package main
+
+import (
+	"crypto/sha512"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+	"github.com/sqube/sqube/server/openapi/internal/swagger"
+	"k8s.io/kube-openapi/pkg/handler3"
+)
+
+const v3Suffix = "_openapi.json"
+
+// version3 stores every OpenAPI v3 document of the folder. File names are document paths with "__" for "/".
+func version3(w *archive.Writer, dir, release string, enums enums) ([]archive.Document, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, f := range files {
+		if name, ok := strings.CutSuffix(f.Name(), v3Suffix); ok {
+			paths = append(paths, strings.ReplaceAll(name, "__", "/"))
+		}
+	}
+	// kube-apiserver serves /logs only with --enable-logs-handler.
+	paths = slices.DeleteFunc(paths, func(p string) bool { return p == "logs" })
+
+	var docs []archive.Document
+	for _, path := range paths {
+		file := filepath.Join(dir, strings.ReplaceAll(path, "/", "__")+v3Suffix)
+		doc, err := readDocument(file, release)
+		if err != nil {
+			return nil, err
+		}
+		if components, ok := doc["components"].(object); ok {
+			if schemas, ok := components["schemas"].(object); ok {
+				enums.restore(schemas)
+			}
+		}
+		text, err := swagger.JSON(doc)
+		if err != nil {
+			return nil, err
+		}
+		proto, err := handler3.ToV3ProtoBinary(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s as protobuf: %w", file, err)
+		}
+		d := archive.Document{Path: path, Owners: owners("/"+path, paths), ETag: fmt.Sprintf("%X", sha512.Sum512(text))}
+		if d.JSON, err = w.Add(text); err != nil {
+			return nil, err
+		}
+		if d.Proto, err = w.Add(proto); err != nil {
+			return nil, err
+		}
+		docs = append(docs, d)
+	}
+	return docs, nil
+}
+
+// owners names the group versions because of which a request path exists: the one it lies in, or for the discovery path
+// of a group each version of that group. A path that always exists has none.
+func owners(path string, v3Paths []string) []string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "api" && len(parts) > 1:
+		return []string{parts[1]}
+	case parts[0] == "apis" && len(parts) > 2:
+		return []string{parts[1] + "/" + parts[2]}
+	case parts[0] == "apis" && len(parts) == 2:
+		var versions []string
+		for _, p := range v3Paths {
+			if version, ok := strings.CutPrefix(p, "apis/"+parts[1]+"/"); ok {
+				versions = append(versions, parts[1]+"/"+version)
+			}
+		}
+		return versions
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// Package swagger renders parts of an OpenAPI v2 document so that parts put one after the other are a document.
+package swagger
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
+)
+
+// Object is a JSON object.
+type Object = map[string]any
+
+// Part is some of the paths, definitions and parameters of a document, by their names.
+type Part struct {
+	Paths       Object `json:"paths"`
+	Definitions Object `json:"definitions"`
+	Parameters  Object `json:"parameters"`
+}
+
+// Names lists the keys of all three objects. No two of them share one: paths begin with a slash, parameters end in a
+// hash, definitions are type names.
+func (p Part) Names() []string {
+	return slices.Concat(
+		slices.Sorted(maps.Keys(p.Paths)), slices.Sorted(maps.Keys(p.Definitions)), slices.Sorted(maps.Keys(p.Parameters)))
+}
+
+// Without drops what is named already.
+func (p Part) Without(known func(name string) bool) {
+	for _, o := range []Object{p.Paths, p.Definitions, p.Parameters} {
+		maps.DeleteFunc(o, func(name string, _ any) bool { return known(name) })
+	}
+}
+
+// Members renders an object without its braces, sorted by key, compact; nothing for an empty object.
+func Members(o Object) ([]byte, error) {
+	if len(o) == 0 {
+		return nil, nil
+	}
+	text, err := JSON(o)
+	if err != nil {
+		return nil, err
+	}
+	return text[1 : len(text)-1], nil
+}
+
+// JSON renders a value compactly, its keys sorted, and without the escapes that are only for HTML.
+func JSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("render OpenAPI: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Proto renders the part as a Document message in which only its three fields are set. Messages written one after the
+// other read as one message that has the fields of all, lists joined
+// (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
+func (p Part) Proto() ([]byte, error) {
+	message, err := parse(Object{"swagger": "2.0", "info": Object{"title": "", "version": ""}}, p)
+	if err != nil {
+		return nil, err
+	}
+	return marshal(&openapi_v2.Document{
+		Paths: message.Paths, Definitions: message.Definitions, Parameters: message.Parameters,
+	})
+}
+
+// HeadProto renders what a document has besides its parts.
+func HeadProto(head Object) ([]byte, error) {
+	message, err := parse(head, Part{})
+	if err != nil {
+		return nil, err
+	}
+	return marshal(message)
+}
+
+func parse(head Object, p Part) (*openapi_v2.Document, error) {
+	doc := maps.Clone(head)
+	doc["paths"] = p.Paths
+	if p.Paths == nil {
+		doc["paths"] = Object{}
+	}
+	if len(p.Definitions) > 0 {
+		doc["definitions"] = p.Definitions
+	}
+	if len(p.Parameters) > 0 {
+		doc["parameters"] = p.Parameters
+	}
+	text, err := JSON(doc)
+	if err != nil {
+		return nil, err
+	}
+	message, err := openapi_v2.ParseDocument(text)
+	if err != nil {
+		return nil, fmt.Errorf("render OpenAPI v2 as protobuf: %w", err)
+	}
+	return message, nil
+}
+
+func marshal(m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("render OpenAPI v2 as protobuf: %w", err)
+	}
+	return b, nil
+}

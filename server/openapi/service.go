@@ -1,0 +1,81 @@
+package openapi
+
+import (
+	"crypto/sha512"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/gorilla/mux"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Definitions lists CustomResourceDefinitions; the lister of a shared informer is one. What it returns is not changed.
+type Definitions interface {
+	List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error)
+}
+
+// Config is what the service publishes.
+type Config struct {
+	// Served says whether a built-in group version is switched on.
+	Served func(schema.GroupVersion) bool
+	// Definitions are published as far as they are established; nil publishes built-in APIs alone.
+	Definitions Definitions
+}
+
+// Service answers requests for OpenAPI documents. It can be used by many goroutines at once.
+type Service struct {
+	builtin     *builtin
+	definitions Definitions
+	rendered    *cache
+	// seed goes into every ETag of a document with custom resources: another release may render them differently.
+	seed string
+}
+
+// New reads the index of the embedded documents. An error means that the binary was built from a broken archive.
+func New(c Config) (*Service, error) {
+	b, err := loadBuiltin(c.Served)
+	if err != nil {
+		return nil, err
+	}
+	seed := sha512.New()
+	for _, f := range b.v2 {
+		fmt.Fprintln(seed, f.Proto)
+	}
+	return &Service{
+		builtin:     b,
+		definitions: c.Definitions,
+		rendered:    newCache(keep),
+		seed:        fmt.Sprintf("%s %x", b.release, seed.Sum(nil)),
+	}, nil
+}
+
+// The paths under which the documents are served.
+const (
+	PathV2 = "/openapi/v2"
+	PathV3 = "/openapi/v3"
+)
+
+// Register adds the service's routes.
+func (s *Service) Register(r *mux.Router) {
+	r.Path(PathV2).Handler(s)
+	r.Path(PathV3).Handler(s)
+	r.PathPrefix(PathV3 + "/").Handler(s)
+}
+
+// ServeHTTP answers for all three kinds of path: the OpenAPI v2 document, the list of OpenAPI v3 documents, and each of
+// these. Another path, or the document of something that isn't served, is not found.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := r.URL.Path; {
+	case path == PathV2:
+		s.serveV2(w, r)
+	case path == PathV3:
+		s.serveV3Index(w, r)
+	case strings.HasPrefix(path, PathV3+"/"):
+		s.serveV3(w, r, strings.TrimPrefix(path, PathV3+"/"))
+	default:
+		http.NotFound(w, r)
+	}
+}

@@ -1,0 +1,189 @@
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/kube-openapi/pkg/handler"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+	"github.com/sqube/sqube/server/openapi/internal/swagger"
+)
+
+// serveV2 answers with the document of everything that is served.
+func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
+	definitions, err := s.established()
+	if err != nil {
+		unavailable(w, r, err)
+		return
+	}
+	t, ok := negotiate(r, v2Types)
+	if !ok {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	respond(w, r, t.contentType, s.etag(definitions), func() ([][]byte, error) { return s.buildV2(definitions, t.form) })
+}
+
+// pieces are the compressed parts that one definition brings to the document.
+type pieces struct {
+	paths, definitions, parameters, proto []byte
+}
+
+// buildV2 puts the document together from compressed pieces.
+//
+//	head "paths":{ built-in … custom … } "definitions":{ built-in … custom … } "parameters":{ built-in … custom … }
+//
+// As protobuf it is the messages one after the other: fields that are set in several are joined.
+func (s *Service) buildV2(definitions []definition, f form) ([][]byte, error) {
+	custom := make([]pieces, 0, len(definitions))
+	for _, d := range definitions {
+		p, err := get(s.rendered, "v2 "+identity(d), func() (pieces, error) { return s.renderV2(d) })
+		if err != nil {
+			return nil, err
+		}
+		custom = append(custom, p)
+	}
+	if f == asProto {
+		members := [][]byte{s.builtin.head.HeadProto.In(data)}
+		for _, b := range s.builtin.v2 {
+			members = append(members, b.Proto.In(data))
+		}
+		for _, c := range custom {
+			members = append(members, c.proto)
+		}
+		return members, nil
+	}
+
+	j := joiner{}
+	j.text("{")
+	j.add(s.builtin.head.Head.In(data))
+	for _, section := range []struct {
+		open    string
+		builtin func(archive.Fragment) archive.Span
+		custom  func(pieces) []byte
+	}{
+		{`,"paths":{`, func(f archive.Fragment) archive.Span { return f.Paths }, func(p pieces) []byte { return p.paths }},
+		{`},"definitions":{`, func(f archive.Fragment) archive.Span { return f.Definitions }, func(p pieces) []byte { return p.definitions }},
+		{`},"parameters":{`, func(f archive.Fragment) archive.Span { return f.Parameters }, func(p pieces) []byte { return p.parameters }},
+	} {
+		j.text(section.open)
+		for _, b := range s.builtin.v2 {
+			j.add(section.builtin(b).In(data))
+		}
+		for _, c := range custom {
+			j.add(section.custom(c))
+		}
+	}
+	j.text("}}")
+	return j.members, j.err
+}
+
+// joiner collects members of JSON objects, with commas where they are needed.
+type joiner struct {
+	members [][]byte
+	comma   bool
+	err     error
+}
+
+func (j *joiner) text(t string) {
+	member, err := archive.Compress([]byte(t), gzip.NoCompression)
+	if err != nil {
+		j.err = err
+	}
+	j.members = append(j.members, member)
+	j.comma = false
+}
+
+func (j *joiner) add(member []byte) {
+	if len(member) == 0 {
+		return
+	}
+	if j.comma {
+		j.text(",")
+	}
+	j.members = append(j.members, member)
+	j.comma = true
+}
+
+// renderV2 builds what a definition brings. What a built-in part has already (the meta types) is left out: upstream too
+// lets the static document win.
+func (s *Service) renderV2(d definition) (pieces, error) {
+	known, err := get(s.rendered, "v2 names", s.builtinNames)
+	if err != nil {
+		return pieces{}, err
+	}
+	part := swagger.Part{Paths: swagger.Object{}, Definitions: swagger.Object{}, Parameters: swagger.Object{}}
+	for _, v := range d.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		doc, err := builder.BuildOpenAPIV2(d, v.Name, options(true))
+		if err != nil {
+			return pieces{}, fmt.Errorf("build OpenAPI v2 of %s: %w", d.Name, err)
+		}
+		doc.Definitions = handler.PruneDefaults(doc.Definitions)
+		text, err := doc.MarshalJSON()
+		if err != nil {
+			return pieces{}, fmt.Errorf("render OpenAPI v2 of %s: %w", d.Name, err)
+		}
+		// Into the same maps: what a later version shares with an earlier one is the same.
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber()
+		if err := decoder.Decode(&part); err != nil {
+			return pieces{}, fmt.Errorf("render OpenAPI v2 of %s: %w", d.Name, err)
+		}
+	}
+	part.Without(func(name string) bool { return known[name] })
+	return compress(d.Name, part)
+}
+
+func compress(name string, part swagger.Part) (pieces, error) {
+	var p pieces
+	for _, piece := range []struct {
+		render func() ([]byte, error)
+		into   *[]byte
+	}{
+		{func() ([]byte, error) { return swagger.Members(part.Paths) }, &p.paths},
+		{func() ([]byte, error) { return swagger.Members(part.Definitions) }, &p.definitions},
+		{func() ([]byte, error) { return swagger.Members(part.Parameters) }, &p.parameters},
+		{part.Proto, &p.proto},
+	} {
+		text, err := piece.render()
+		if err != nil {
+			return p, fmt.Errorf("render OpenAPI v2 of %s: %w", name, err)
+		}
+		if len(text) == 0 {
+			continue
+		}
+		if *piece.into, err = archive.Compress(text, gzip.DefaultCompression); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// builtinNames collects the names of all paths, definitions and parameters of built-in parts that are served.
+func (s *Service) builtinNames() (map[string]bool, error) {
+	names := map[string]bool{}
+	for _, f := range s.builtin.v2 {
+		r, err := archive.Expand([][]byte{f.Names.In(data)})
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return nil, fmt.Errorf("expand OpenAPI: %w", err)
+		}
+		for name := range strings.SplitSeq(string(text), "\n") {
+			names[name] = true
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,145 @@
+package openapi
+
+import (
+	"compress/gzip"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+)
+
+// document is an OpenAPI v3 document that can be had.
+type document struct {
+	etag  string
+	build func(form) ([][]byte, error)
+}
+
+// documents lists the OpenAPI v3 documents by path. A built-in group version hides a custom one of the same name, as the
+// aggregator has it.
+func (s *Service) documents() (map[string]document, error) {
+	definitions, err := s.established()
+	if err != nil {
+		return nil, err
+	}
+	docs := map[string]document{}
+	for path, list := range byPath(definitions) {
+		etag := s.etag(list)
+		docs[path] = document{etag: etag, build: func(f form) ([][]byte, error) {
+			return get(s.rendered, fmt.Sprint("v3 ", f, path, etag), func() ([][]byte, error) { return renderV3(path, list, f) })
+		}}
+	}
+	for path, d := range s.builtin.v3 {
+		docs[path] = document{etag: d.ETag, build: func(f form) ([][]byte, error) {
+			if f == asProto {
+				return [][]byte{d.Proto.In(data)}, nil
+			}
+			return [][]byte{d.JSON.In(data)}, nil
+		}}
+	}
+	return docs, nil
+}
+
+// serveV3Index answers with the paths of all documents and where to get them, in handler3's format.
+func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
+	docs, err := s.documents()
+	if err != nil {
+		unavailable(w, r, err)
+		return
+	}
+	list := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
+	for path, d := range docs {
+		list.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: location(path, d.etag)}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		unavailable(w, r, err)
+		return
+	}
+	respond(w, r, jsonContentType, fmt.Sprintf("%X", sha512.Sum512(text)), func() ([][]byte, error) { return compressed(text) })
+}
+
+// serveV3 answers with one document. A request that names the hash of the document may cache the answer for good; one
+// that names an old hash is sent to the current one (KEP-2896).
+func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
+	docs, err := s.documents()
+	if err != nil {
+		unavailable(w, r, err)
+		return
+	}
+	d, ok := docs[path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	t, ok := negotiate(r, v3Types)
+	if !ok {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	if hash := r.URL.Query().Get("hash"); hash != "" {
+		if hash != d.etag {
+			http.Redirect(w, r, location(path, d.etag), http.StatusMovedPermanently)
+			return
+		}
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", time.Now().UTC().AddDate(1, 0, 0).Format(http.TimeFormat))
+	}
+	respond(w, r, t.contentType, d.etag, func() ([][]byte, error) { return d.build(t.form) })
+}
+
+// location is the address of a document with its hash.
+func location(document, etag string) string {
+	u := url.URL{Path: path.Join(PathV3, document), RawQuery: url.Values{"hash": {etag}}.Encode()}
+	return u.String()
+}
+
+// renderV3 makes the document of a custom group version.
+func renderV3(path string, definitions []definition, f form) ([][]byte, error) {
+	var parts []*spec3.OpenAPI
+	for _, d := range definitions {
+		for _, v := range d.Spec.Versions {
+			if !v.Served || path != "apis/"+d.Spec.Group+"/"+v.Name {
+				continue
+			}
+			part, err := builder.BuildOpenAPIV3(d, v.Name, options(false))
+			if err != nil {
+				return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", d.Name, err)
+			}
+			parts = append(parts, part)
+		}
+	}
+	merged, err := builder.MergeSpecsV3(parts...)
+	if err != nil {
+		return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", path, err)
+	}
+	text, err := json.Marshal(merged)
+	if err != nil {
+		return nil, fmt.Errorf("render OpenAPI v3 of %s: %w", path, err)
+	}
+	if f == asProto {
+		if text, err = handler3.ToV3ProtoBinary(text); err != nil {
+			return nil, fmt.Errorf("render OpenAPI v3 of %s as protobuf: %w", path, err)
+		}
+	}
+	return compressed(text)
+}
+
+func compressed(text []byte) ([][]byte, error) {
+	member, err := archive.Compress(text, gzip.DefaultCompression)
+	return [][]byte{member}, err
+}
+
+func unavailable(w http.ResponseWriter, r *http.Request, err error) {
+	klog.FromContext(r.Context()).Error(err, "OpenAPI can't be served", "path", r.URL.Path)
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
