@@ -1,0 +1,84 @@
+# sqube's tasks, one target per habit. `make` prints them.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+# grpcnotrace leaves out golang.org/x/net/trace, whose templates would keep the linker from dropping unused methods.
+TAGS   := grpcnotrace
+GOTEST := go test -tags $(TAGS)
+
+# What /version answers: the version of Kubernetes that the API is, and the commit of sqube that serves it.
+K8S      = $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
+COMMIT   = $(shell git rev-parse HEAD)
+TREE     = $(if $(shell git status --porcelain),dirty,clean)
+DATE     = $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
+V       := k8s.io/component-base/version
+VERSION  = -X $V.gitVersion=$(K8S) \
+           -X $V.gitMajor=$(word 1,$(subst ., ,$(K8S:v%=%))) -X $V.gitMinor=$(word 2,$(subst ., ,$(K8S:v%=%))) \
+           -X $V.gitCommit=$(COMMIT) -X $V.gitTreeState=$(TREE) -X $V.buildDate=$(DATE)
+GOBUILD  = CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -ldflags "-s -w $(VERSION)"
+
+# The packages whose tests run under the race detector: the store, its engines, and what hands watch events around.
+RACE := ./sqlstore/... ./dialect/... ./server/loopback/...
+
+# Arguments of `make run` and `make bench`: make run ARGS='--datastore postgres://…'
+ARGS ?=
+
+##@ Use
+
+help: ## print this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## serve https://127.0.0.1:6443 from ./data and leave ./data/admin.kubeconfig
+	exec bin/sqube serve --data-dir data --bind-address 127.0.0.1 --secure-port 6443 $(ARGS)
+
+build: ## build bin/sqube
+	@mkdir -p bin
+	@$(GOBUILD) -o bin/sqube ./cmd/sqube
+	@printf 'bin/sqube: %d MB\n' $$(( $$(wc -c <bin/sqube) / 1000000 ))
+
+kubectl: ## build bin/kubectl, the real one, as the tests use it
+	@mkdir -p bin
+	@$(GOBUILD) -C test/tools -o ../../bin/kubectl ./kubectl
+
+##@ Check
+
+# Each test binary that holds the API server takes seconds to link. The client-side tests link none: they run bin/sqube,
+# one package at a time since they measure waits and load the machine themselves.
+test: gcc build kubectl ## run every test, on SQLite and on Postgres
+	@mkdir -p bin && go build -o bin/withpostgres ./test/harness/withpostgres
+	bin/withpostgres $(GOTEST) -race -timeout 30m $(RACE)
+	bin/withpostgres $(GOTEST) -timeout 30m $$(go list -tags $(TAGS) ./... | grep -vxF -e "$$(go list -tags $(TAGS) $(RACE))" | grep -v '/sqube/test')
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres $(GOTEST) -timeout 30m -p 1 ./test/...
+
+lint: ## check formatting, go vet, staticcheck and the import rules
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+		if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	@mkdir -p bin && go build -C test/tools -o ../../bin/ honnef.co/go/tools/cmd/staticcheck ./imports
+	bin/imports
+	go vet -tags $(TAGS) ./...
+	go vet -C test/tools ./...
+	bin/staticcheck -tags $(TAGS) ./...
+
+bench: build ## measure a running server and its peers: see test/bench
+	go run -tags $(TAGS) ./test/bench $(ARGS)
+
+##@ Change
+
+generate: ## write the generated files anew
+	go generate -tags $(TAGS) ./...
+
+verify: generate ## fail when the generated files are not what `make generate` writes
+	git diff --exit-code
+
+clean: ## remove bin; ./data stays
+	rm -rf bin
+
+# The race detector links with the C compiler.
+gcc:
+	@test/tools/need gcc gcc libc6-dev
+
+.PHONY: help run build kubectl test lint bench generate verify clean gcc

@@ -1,0 +1,148 @@
+// Command imports holds the packages of sqube to its import rules: which folder never imports which packages. Run it at
+// the root of the repository. The rules are for what ships: a test may set up what it tests against.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// module is the path of sqube's module, before which its folders stand in import paths.
+const module = "github.com/sqube/sqube"
+
+// rule forbids the packages in a folder to import some others. Folders of sqube start with a dot, other packages are
+// named by their import path; each stands for itself and what is below it.
+type rule struct {
+	folder string
+	except []string // folders below folder that may
+	never  []string
+	reason string
+}
+
+var rules = []rule{
+	{
+		folder: "./server",
+		never:  []string{"./dialect", "./migrations", "database/sql"},
+		reason: "the server knows rows only through sqlstore",
+	},
+	{
+		folder: "./sqlstore",
+		never:  []string{"./server", "./dialect/sqlite", "./dialect/postgres", "modernc.org/sqlite", "github.com/jackc/pgx"},
+		reason: "the log is the same on every engine, and knows nothing of HTTP",
+	},
+	{
+		folder: "./dialect",
+		never:  []string{"./sqlstore", "./server", "k8s.io"},
+		reason: "an engine is what differs between databases and nothing else",
+	},
+	{
+		folder: "./dialect/sqlite",
+		never:  []string{"./dialect/postgres", "github.com/jackc/pgx"},
+		reason: "engines do not know each other",
+	},
+	{
+		folder: "./dialect/postgres",
+		never:  []string{"./dialect/sqlite", "modernc.org/sqlite"},
+		reason: "engines do not know each other",
+	},
+	{
+		folder: "./migrations",
+		never:  []string{"./server", "./sqlstore", "./dialect", "./cmd", "k8s.io"},
+		reason: "the schema stands below everything",
+	},
+	{
+		folder: ".",
+		except: []string{"./test"},
+		never:  []string{"./test"},
+		reason: "the tests look at sqube from outside",
+	},
+	{
+		folder: ".",
+		never:  []string{"go.etcd.io", "k8s.io/apiserver/pkg/storage/etcd3"},
+		reason: "the state is rows",
+	},
+}
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func main() {
+	packages, err := list()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "imports:", err)
+		os.Exit(1)
+	}
+	violations := check(packages, rules)
+	for _, v := range violations {
+		fmt.Fprintln(os.Stderr, v)
+	}
+	if len(violations) > 0 {
+		os.Exit(1)
+	}
+}
+
+// list asks go for the packages of the module and what each imports.
+func list() ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-tags", "grpcnotrace", "-json=ImportPath,Imports", "./...")
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var packages []pkg
+	for decoder := json.NewDecoder(strings.NewReader(string(stdout))); ; {
+		var p pkg
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// check returns a line for each import that a rule forbids. It looks at what each package imports itself, so that sqlstore
+// may stand between the server and the engines.
+func check(packages []pkg, rules []rule) []string {
+	var violations []string
+	for _, p := range packages {
+		for _, r := range rules {
+			if !within(p.ImportPath, r.folder) || anyWithin(p.ImportPath, r.except) {
+				continue
+			}
+			for _, path := range p.Imports {
+				if anyWithin(path, r.never) {
+					violations = append(violations, fmt.Sprintf("%s must not import %s: %s", p.ImportPath, path, r.reason))
+				}
+			}
+		}
+	}
+	return violations
+}
+
+func anyWithin(path string, folders []string) bool {
+	for _, folder := range folders {
+		if within(path, folder) {
+			return true
+		}
+	}
+	return false
+}
+
+// within tells whether the import path is the folder or below it.
+func within(path, folder string) bool {
+	if folder == "." {
+		folder = module
+	} else if rest, own := strings.CutPrefix(folder, "./"); own {
+		folder = module + "/" + rest
+	}
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
