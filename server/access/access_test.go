@@ -1,0 +1,349 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/pki"
+)
+
+var account = corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "u-1"}}
+
+// fixture is a server's access control over given objects.
+type fixture struct {
+	pki     *pki.PKI
+	options *Options
+	cluster Cluster
+}
+
+func setUp(t *testing.T, args []string, objects ...runtime.Object) *fixture {
+	t.Helper()
+	dir := t.TempDir()
+	p, err := pki.Ensure(dir, pki.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := parse(t, args...)
+	if err := o.Complete(files(p)); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset(objects...)
+	return &fixture{p, o, Cluster{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), ServerID: "test"}}
+}
+
+func parse(t *testing.T, args ...string) *Options {
+	t.Helper()
+	o := NewOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func files(p *pki.PKI) Files {
+	return Files{ClientCA: p.CA.CertFile, FrontProxyCA: p.FrontProxyCA.CertFile, ServiceAccountKey: p.ServiceAccountKey}
+}
+
+func (f *fixture) authentication(t *testing.T) *Authentication {
+	t.Helper()
+	a, err := NewAuthentication(t.Context(), f.options, f.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.start(t)
+	return a
+}
+
+func (f *fixture) start(t *testing.T) {
+	t.Helper()
+	f.cluster.Informers.Start(t.Context().Done())
+	for kind, synced := range f.cluster.Informers.WaitForCacheSync(t.Context().Done()) {
+		if !synced {
+			t.Fatalf("the informer of %s did not sync", kind)
+		}
+	}
+}
+
+// who returns the name and the groups that a sees in r, or "" if it sees nobody.
+func who(t *testing.T, a *Authentication, r *http.Request) (string, []string) {
+	t.Helper()
+	resp, ok, err := a.Authenticator.AuthenticateRequest(r)
+	if err != nil || !ok {
+		return "", nil
+	}
+	return resp.User.GetName(), resp.User.GetGroups()
+}
+
+func request(token string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// withCert makes r look as if it had come over TLS with the client certificate in p.
+func withCert(t *testing.T, r *http.Request, p pki.Pair) *http.Request {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}}
+	return r
+}
+
+func TestAnonymous(t *testing.T) {
+	name, groups := who(t, setUp(t, nil).authentication(t), request(""))
+	if name != user.Anonymous || !slices.Equal(groups, []string{user.AllUnauthenticated}) {
+		t.Errorf("without credentials: %q in %v", name, groups)
+	}
+	a := setUp(t, nil).authentication(t)
+	if name, _ := who(t, a, request("wrong")); name != "" {
+		t.Errorf("a wrong token was taken for %q", name)
+	}
+	off := setUp(t, []string{"--anonymous-auth=false"}).authentication(t)
+	if name, _ := who(t, off, request("")); name != "" {
+		t.Errorf("with --anonymous-auth=false: %q", name)
+	}
+}
+
+func TestTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(path, []byte("s3cret,jane,1,\"dev,ops\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := setUp(t, []string{"--token-auth-file=" + path}).authentication(t)
+	name, groups := who(t, a, request("s3cret"))
+	if name != "jane" || !slices.Contains(groups, "dev") || !slices.Contains(groups, user.AllAuthenticated) {
+		t.Errorf("got %q in %v", name, groups)
+	}
+}
+
+func TestClientCertificates(t *testing.T) {
+	f := setUp(t, nil)
+	a := f.authentication(t)
+	name, groups := who(t, a, withCert(t, request(""), f.pki.Admin))
+	if name != "kubernetes-admin" || !slices.Contains(groups, user.SystemPrivilegedGroup) {
+		t.Errorf("the administrator is %q in %v", name, groups)
+	}
+	stranger := setUp(t, nil)
+	if name, _ := who(t, a, withCert(t, request(""), stranger.pki.Admin)); name != "" {
+		t.Errorf("a certificate of another authority was taken for %q", name)
+	}
+	both := setUp(t, []string{"--client-ca-file=" + stranger.pki.CA.CertFile})
+	for _, p := range []*pki.PKI{both.pki, stranger.pki} {
+		if name, _ := who(t, both.authentication(t), withCert(t, request(""), p.Admin)); name != "kubernetes-admin" {
+			t.Errorf("with --client-ca-file: %q", name)
+		}
+	}
+}
+
+func TestFrontProxy(t *testing.T) {
+	f := setUp(t, nil)
+	a := f.authentication(t)
+	claim := func() *http.Request {
+		r := request("")
+		r.Header.Set("X-Remote-User", "jane")
+		r.Header.Set("X-Remote-Group", "dev")
+		return r
+	}
+	if name, _ := who(t, a, withCert(t, claim(), f.pki.FrontProxyClient)); name != "jane" {
+		t.Errorf("the front proxy's word: %q", name)
+	}
+	if name, _ := who(t, a, withCert(t, claim(), f.pki.Admin)); name != "kubernetes-admin" {
+		t.Errorf("a client's own word: %q", name)
+	}
+	if name, _ := who(t, a, claim()); name != user.Anonymous {
+		t.Errorf("anybody's word: %q", name)
+	}
+}
+
+func TestLoopbackComesFirst(t *testing.T) {
+	a := setUp(t, nil).authentication(t)
+	transport := loopback.New()
+	var name string
+	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name, _ = who(t, a, r) }))
+	r, err := http.NewRequest(http.MethodGet, "http://x/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer wrong")
+	if _, err := transport.RoundTrip(r); err != nil || name != user.APIServerUser {
+		t.Errorf("got %q, %v", name, err)
+	}
+}
+
+func TestServiceAccountToken(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u-2"}}
+	f := setUp(t, nil, &account, pod)
+	a := f.authentication(t)
+	accounts, err := NewServiceAccounts(f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(boundTo *core.Pod, audience string) string {
+		t.Helper()
+		claims, private, err := serviceaccount.Claims(
+			core.ServiceAccount{ObjectMeta: account.ObjectMeta}, boundTo, nil, nil, 600, 0, []string{audience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := accounts.Generator.GenerateToken(t.Context(), claims, private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	podWith := func(uid types.UID) *core.Pod {
+		return &core.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: uid}}
+	}
+	for _, c := range []struct{ name, token, want string }{
+		{"plain", issue(nil, DefaultIssuer), "system:serviceaccount:ns:robot"},
+		{"bound to a pod", issue(podWith("u-2"), DefaultIssuer), "system:serviceaccount:ns:robot"},
+		{"bound to a pod that is gone", issue(podWith("u-old"), DefaultIssuer), ""},
+		{"for another audience", issue(nil, "vault"), ""},
+		{"with a broken signature", issue(nil, DefaultIssuer) + "x", ""},
+	} {
+		if name, _ := who(t, a, request(c.token)); name != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, name, c.want)
+		}
+	}
+	if !slices.Equal(a.Audiences, []string{DefaultIssuer}) {
+		t.Errorf("audiences %v", a.Audiences)
+	}
+}
+
+func TestOpenIDDocuments(t *testing.T) {
+	f := setUp(t, nil)
+	accounts, err := NewServiceAccounts(f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handlers, err := accounts.OpenIDHandlers("127.0.0.1:6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch := func(path string) map[string]any {
+		t.Helper()
+		w := httptest.NewRecorder()
+		handlers[path].ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		var doc map[string]any
+		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || !strings.HasPrefix(w.Header().Get("Cache-Control"), "public") {
+			t.Fatalf("%s: %v, %v", path, err, w.Header())
+		}
+		return doc
+	}
+	if doc := fetch(OpenIDConfigPath); doc["issuer"] != DefaultIssuer || doc["jwks_uri"] != "https://127.0.0.1:6443"+JWKSPath {
+		t.Errorf("configuration %v", doc)
+	}
+	if keys, _ := fetch(JWKSPath)["keys"].([]any); len(keys) != 1 {
+		t.Errorf("keys %v", keys)
+	}
+}
+
+func TestRBAC(t *testing.T) {
+	f := setUp(t, nil,
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "reader"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "jane-reads"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+			Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "jane"}},
+		})
+	a, err := NewAuthorization(t.Context(), f.options, f.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.start(t)
+	if !a.RBAC {
+		t.Error("RBAC is not on by default")
+	}
+	decide := func(u *user.DefaultInfo, verb, namespace string) authorizer.Decision {
+		t.Helper()
+		d, _, err := a.Authorizer.Authorize(context.Background(), authorizer.AttributesRecord{
+			User: u, Verb: verb, Namespace: namespace, Resource: "pods", ResourceRequest: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	jane, root := &user.DefaultInfo{Name: "jane"}, &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}
+	if decide(jane, "get", "ns") != authorizer.DecisionAllow || decide(root, "delete", "other") != authorizer.DecisionAllow {
+		t.Error("what is allowed was not")
+	}
+	if decide(jane, "delete", "ns") == authorizer.DecisionAllow || decide(jane, "get", "other") == authorizer.DecisionAllow {
+		t.Error("what is not allowed was")
+	}
+}
+
+func TestAlwaysAllowTurnsAnonymousOff(t *testing.T) {
+	f := setUp(t, []string{"--authorization-mode=AlwaysAllow"})
+	if name, _ := who(t, f.authentication(t), request("")); name != "" {
+		t.Errorf("got %q", name)
+	}
+	a, err := NewAuthorization(t.Context(), f.options, f.cluster)
+	if err != nil || a.RBAC {
+		t.Errorf("RBAC %v, %v", a.RBAC, err)
+	}
+}
+
+func TestWrongFlags(t *testing.T) {
+	p, err := pki.Ensure(t.TempDir(), pki.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ flag, want string }{
+		{"--authorization-mode=Wrong", `authorization-mode "Wrong" is not a valid mode`},
+		{"--authorization-mode=RBAC,RBAC", "has mode specified more than once"},
+		{"--authorization-mode=ABAC", "ABAC's authorization policy file not passed"},
+		{"--token-auth-file=/missing/file", "--token-auth-file must name a readable file: open /missing/file"},
+		{"--token-auth-file=/", "/ is a directory"},
+		{"--service-account-issuer=", "service-account-issuer should not be an empty string"},
+		{"--service-account-max-token-expiration=1m", "must be between 1 hour"},
+		{"--oidc-issuer-url=https://issuer", "oidc-issuer-url and oidc-client-id must be specified together"},
+	} {
+		o := parse(t, c.flag)
+		if err := o.Complete(files(p)); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.flag, err, c.want)
+		}
+	}
+	o := parse(t, "--client-ca-file=/missing/file")
+	if err := o.Complete(files(p)); err == nil || !strings.Contains(err.Error(), "--client-ca-file must name") {
+		t.Errorf("--client-ca-file: %v", err)
+	}
+}

@@ -1,0 +1,39 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+)
+
+// Authorization tells what a caller may do.
+type Authorization struct {
+	// Authorizer lets system:masters do everything and asks the configured authorizers about everybody else.
+	Authorizer authorizer.Authorizer
+	// Rules lists what a caller may do in a namespace, for SelfSubjectRulesReview.
+	Rules authorizer.RuleResolver
+	// RBAC tells whether roles decide, and therefore the bootstrap roles are needed.
+	RBAC bool
+}
+
+// NewAuthorization builds it from completed options. The informers of c must be started for the authorizers Node and
+// RBAC to know anything. With --authorization-config the file is read again when it changes, until ctx ends.
+// An error means that a file given by a flag does not hold what it should.
+func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorization, error) {
+	config, err := o.Authorization.ToAuthorizationConfig(c.Informers)
+	if err != nil {
+		return nil, fmt.Errorf("setting up authorization: %w", err)
+	}
+	auth, rules, err := config.New(ctx, c.ServerID)
+	if err != nil {
+		return nil, fmt.Errorf("setting up authorization: %w", err)
+	}
+	rbac := slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
+		return string(a.Type) == modes.ModeRBAC
+	})
+	return &Authorization{Authorizer: auth, Rules: rules, RBAC: rbac}, nil
+}

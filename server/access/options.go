@@ -1,0 +1,172 @@
+// Package access decides who a caller is and what the caller may do: authentication, authorization, and the service
+// account tokens that are issued and recognized. All of it is kube-apiserver's own code and takes kube-apiserver's own
+// flags; what is added here are defaults, so that none of the flags is needed.
+//
+// Order of use: [NewOptions], [Options.AddFlags], [Options.Complete], [Options.Validate], then [NewServiceAccounts],
+// [NewAuthentication] and [NewAuthorization].
+package access
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+)
+
+const (
+	// DefaultIssuer names who issues service account tokens, and what they are for, unless --service-account-issuer
+	// or --api-audiences say otherwise.
+	DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
+
+	minTokenExpiration = time.Hour
+	maxTokenExpiration = (1 << 32) * time.Second
+)
+
+// Options hold the flags of kube-apiserver on authentication, authorization and service account tokens.
+type Options struct {
+	Authentication *kubeoptions.BuiltInAuthenticationOptions
+	Authorization  *kubeoptions.BuiltInAuthorizationOptions
+	// SigningKeyFile is --service-account-signing-key-file.
+	SigningKeyFile string
+}
+
+// NewOptions returns kube-apiserver's defaults. Where it has none, or one that no cluster is run with, they are those
+// of a kubeadm cluster: the authorizers Node and RBAC, an issuer, and the headers of a front proxy.
+func NewOptions() *Options {
+	o := &Options{
+		Authentication: kubeoptions.NewBuiltInAuthenticationOptions().WithAll(),
+		Authorization:  kubeoptions.NewBuiltInAuthorizationOptions(),
+	}
+	o.Authentication.ServiceAccounts.Issuers = []string{DefaultIssuer}
+	front := o.Authentication.RequestHeader
+	front.UsernameHeaders = []string{"X-Remote-User"}
+	front.GroupHeaders = []string{"X-Remote-Group"}
+	front.ExtraHeaderPrefixes = []string{"X-Remote-Extra-"}
+	front.AllowedNames = []string{"front-proxy-client"}
+	o.Authorization.Modes = []string{modes.ModeNode, modes.ModeRBAC}
+	return o
+}
+
+// AddFlags adds all of them to fs under kube-apiserver's names.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.Authentication.AddFlags(fs)
+	o.Authorization.AddFlags(fs)
+	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile,
+		"File with the private key that signs service account tokens. One under --data-dir is made if unset.")
+	for name, usage := range map[string]string{
+		"authorization-mode": "Ordered list of authorizers to ask, of AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC and Node. " +
+			"Not used with --authorization-config.",
+		"client-ca-file": "File with authorities whose client certificates are accepted: the common name is the user, " +
+			"the organizations are the groups. They are accepted beside the server's own authority under --data-dir.",
+		"service-account-key-file": "File with public or private keys that verify service account tokens, beside the one " +
+			"that signs them. May be given more than once.",
+		"service-account-lookup": "Require that the service account of a token, and the object a token is bound to, still exist.",
+		"service-account-issuer": "Identifier of the issuer of service account tokens, an https URL. May be given more than " +
+			"once: the first is put into new tokens, all are accepted.",
+	} {
+		fs.Lookup(name).Usage = usage
+	}
+}
+
+// Files are what a server falls back to where no flag names a file.
+type Files struct {
+	ClientCA          string // authority of client certificates; trusted also beside --client-ca-file
+	FrontProxyCA      string // authority of front proxies, for --requestheader-client-ca-file
+	ServiceAccountKey string // private key, for --service-account-signing-key-file
+}
+
+// Complete fills in what no flag has set. An error means that a file with certificates cannot be read.
+func (o *Options) Complete(f Files) error {
+	if o.SigningKeyFile == "" {
+		o.SigningKeyFile = f.ServiceAccountKey
+	}
+	accounts := o.Authentication.ServiceAccounts
+	if !slices.Contains(accounts.KeyFiles, o.SigningKeyFile) {
+		accounts.KeyFiles = append(accounts.KeyFiles, o.SigningKeyFile)
+	}
+	if o.Authentication.RequestHeader.ClientCAFile == "" {
+		o.Authentication.RequestHeader.ClientCAFile = f.FrontProxyCA
+	}
+	if err := o.completeClientCA(f.ClientCA); err != nil {
+		return err
+	}
+	o.Authentication.ApplyAuthorization(o.Authorization)
+	return nil
+}
+
+// completeClientCA makes the operator's authority and the server's own be trusted both, so that the kubeconfigs that
+// the server has written go on working. The files are read again when they change.
+func (o *Options) completeClientCA(own string) error {
+	cert := o.Authentication.ClientCert
+	provider, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", own)
+	if err != nil {
+		return fmt.Errorf("reading the authority of client certificates: %w", err)
+	}
+	if cert.ClientCA == "" || cert.ClientCA == own {
+		cert.CAContentProvider = provider
+		return nil
+	}
+	operators, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca-file", cert.ClientCA)
+	if err != nil {
+		return fmt.Errorf("--client-ca-file must name a readable file with certificates in PEM: %w", err)
+	}
+	cert.CAContentProvider = dynamiccertificates.NewUnionCAContentProvider(provider, operators)
+	return nil
+}
+
+// Validate returns everything that is wrong with the flags, and with the files they name as far as it can be told
+// without reading them, as one error.
+func (o *Options) Validate() error {
+	errs := slices.Concat(o.Authentication.Validate(), o.Authorization.Validate())
+	if d := o.Authentication.ServiceAccounts.MaxExpiration; d != 0 && (d < minTokenExpiration || d > maxTokenExpiration) {
+		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds, not %s", d))
+	}
+	for _, f := range o.files() {
+		if f.path == "" {
+			continue
+		}
+		if err := readable(f.path); err != nil {
+			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", f.flag, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+type fileFlag struct{ flag, path string }
+
+func (o *Options) files() []fileFlag {
+	files := []fileFlag{
+		{"authentication-config", o.Authentication.AuthenticationConfigFile},
+		{"authentication-token-webhook-config-file", o.Authentication.WebHook.ConfigFile},
+		{"authorization-config", o.Authorization.AuthorizationConfigurationFile},
+		{"authorization-policy-file", o.Authorization.PolicyFile},
+		{"authorization-webhook-config-file", o.Authorization.WebhookConfigFile},
+		{"client-ca-file", o.Authentication.ClientCert.ClientCA},
+		{"oidc-ca-file", o.Authentication.OIDC.CAFile},
+		{"requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile},
+		{"service-account-signing-key-file", o.SigningKeyFile},
+		{"token-auth-file", o.Authentication.TokenFile.TokenFile},
+	}
+	for _, path := range o.Authentication.ServiceAccounts.KeyFiles {
+		files = append(files, fileFlag{"service-account-key-file", path})
+	}
+	return files
+}
+
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", path)
+	}
+	return errors.Join(err, f.Close())
+}

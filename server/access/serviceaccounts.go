@@ -1,0 +1,65 @@
+package access
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// ServiceAccounts issues tokens of service accounts and publishes the keys that verify them.
+type ServiceAccounts struct {
+	// Issuer is named in every token.
+	Issuer string
+	// Generator signs tokens.
+	Generator serviceaccount.TokenGenerator
+	// PublicKeys verify them; there may be more than the one that signs.
+	PublicKeys serviceaccount.PublicKeysGetter
+	// MaxExpiration is the longest that a token may be asked to live; 0 means no limit.
+	MaxExpiration time.Duration
+	// ExtendExpiration makes tokens that pods get live up to MaxExtendedExpiration.
+	ExtendExpiration      bool
+	MaxExtendedExpiration time.Duration
+
+	jwksURI string
+}
+
+// NewServiceAccounts builds it from completed options.
+// An error means that a key file given by a flag does not hold a usable key.
+func NewServiceAccounts(o *Options) (*ServiceAccounts, error) {
+	serviceaccount.RegisterMetrics()
+	flags := o.Authentication.ServiceAccounts
+	if len(flags.Issuers) == 0 {
+		return nil, fmt.Errorf("--service-account-issuer must not be empty")
+	}
+	key, err := keyutil.PrivateKeyFromFile(o.SigningKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--service-account-signing-key-file must hold a private key in PEM: %w", err)
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(flags.Issuers[0], key)
+	if err != nil {
+		return nil, fmt.Errorf("signing service account tokens with the key in %s: %w", o.SigningKeyFile, err)
+	}
+	var public []any
+	for _, path := range flags.KeyFiles {
+		keys, err := keyutil.PublicKeysFromFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-key-file must hold keys in PEM: %w", err)
+		}
+		public = append(public, keys...)
+	}
+	getter, err := serviceaccount.StaticPublicKeysGetter(public)
+	if err != nil {
+		return nil, fmt.Errorf("verifying service account tokens with the keys in %v: %w", flags.KeyFiles, err)
+	}
+	return &ServiceAccounts{
+		Issuer:                flags.Issuers[0],
+		Generator:             generator,
+		PublicKeys:            getter,
+		MaxExpiration:         flags.MaxExpiration,
+		ExtendExpiration:      flags.ExtendExpiration,
+		MaxExtendedExpiration: flags.MaxExtendedExpiration,
+		jwksURI:               flags.JWKSURI,
+	}, nil
+}
