@@ -1,0 +1,37 @@
+// Package controllers runs, in the server's own process, those of kube-controller-manager's controllers without which the
+// API itself does not do what it promises. They are upstream's, unchanged, over the loopback client.
+//
+// # What runs
+//
+//	namespace                        empties a namespace that is being deleted, then lets it go
+//	garbage-collector                owner references: foreground, background and orphan deletion
+//	serviceaccount                   ServiceAccount default in every namespace
+//	serviceaccount-token             the content of token Secrets
+//	legacy-serviceaccount-token-cleaner  token Secrets that nobody has used for a year (KEP-2799)
+//	root-ca-certificate-publisher    ConfigMap kube-root-ca.crt in every namespace
+//	resourcequota                    status.hard and status.used of ResourceQuotas
+//	clusterrole-aggregation          rules of admin, edit, view and other aggregated ClusterRoles
+//	validatingadmissionpolicy-status type warnings in the status of ValidatingAdmissionPolicies
+//	service-cidr                     readiness and deletion of ServiceCIDRs (KEP-1880)
+//	persistentvolumeclaim-protection, persistentvolume-protection, volumeattributesclass-protection
+//	                                 finalizers that admission puts on these objects: without the controllers that take
+//	                                 them away again, the objects could never be deleted
+//
+// # What does not, and why
+//
+// Deployments, ReplicaSets, Jobs, Endpoints, the scheduler, autoscaling, the life of nodes and the signing of certificates
+// are no part of an API server: they are policy, they cost memory on clusters that have no use for them (much of what
+// uses a Kubernetes API has no Pods), and kube-controller-manager runs against this server as against any. It may run
+// all of its controllers: those above do the same thing twice then, without harm, and can be left out there with
+// --controllers=*,-garbage-collector-controller,-namespace-controller and so on.
+//
+// The storage version migrator does not run: its API is not served by default, and upstream has it switched off.
+//
+// # What it costs
+//
+// The garbage collector and the quota controller watch every resource. What they need of most objects is metadata, so
+// they get informers of metadata, stripped to names, owners and finalizers, and shared by the two; upstream, which has
+// informers of whole objects anyway, shares those. Whole objects are watched only where a controller reads them, with
+// the server's shared informers, or narrowed by a field selector where those would hold every Secret or ConfigMap.
+// Nothing polls: discovery is read again when a CustomResourceDefinition changes, and every few minutes in case.
+package controllers

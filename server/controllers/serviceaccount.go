@@ -1,0 +1,79 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/clock"
+)
+
+const (
+	tokenWorkers = 5
+	// unusedTokenPeriod is how long a token Secret may go unused before it is invalidated, and then how long until it is
+	// deleted, as upstream.
+	unusedTokenPeriod = 365 * 24 * time.Hour
+)
+
+var tokenSecrets = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken))
+
+// buildServiceAccount builds the controller that creates ServiceAccount default in every namespace.
+func buildServiceAccount(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+	controller, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx),
+		e.shared.Core().V1().ServiceAccounts(), e.shared.Core().V1().Namespaces(), c,
+		serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
+}
+
+// buildServiceAccountToken builds the controller that fills in token Secrets, unless there is no key to sign with.
+func buildServiceAccountToken(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+	if e.config.ServiceAccountKey == nil {
+		return nil, nil
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, e.config.ServiceAccountKey)
+	if err != nil {
+		return nil, fmt.Errorf("sign with the service account key: %w", err)
+	}
+	controller, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
+		e.shared.Core().V1().ServiceAccounts(), e.selected(c, tokenSecrets).Core().V1().Secrets(), c,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: e.config.RootCA})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { controller.Run(ctx, tokenWorkers) }, nil
+}
+
+// buildLegacyTokenCleaner builds the controller that removes token Secrets which nobody uses.
+func buildLegacyTokenCleaner(_ context.Context, e *environment, c clients) (func(context.Context), error) {
+	controller, err := serviceaccountcontroller.NewLegacySATokenCleaner(
+		e.shared.Core().V1().ServiceAccounts(), e.selected(c, tokenSecrets).Core().V1().Secrets(), e.shared.Core().V1().Pods(),
+		c, clock.RealClock{}, serviceaccountcontroller.LegacySATokenCleanerOptions{
+			CleanUpPeriod: unusedTokenPeriod,
+			SyncInterval:  serviceaccountcontroller.DefaultCleanerSyncInterval,
+		})
+	if err != nil {
+		return nil, err
+	}
+	return controller.Run, nil
+}
+
+// buildRootCAPublisher builds the controller that puts the server's CA into every namespace, where Pods mount it.
+func buildRootCAPublisher(_ context.Context, e *environment, c clients) (func(context.Context), error) {
+	published := fields.OneTermEqualSelector(metav1.ObjectNameField, rootcacertpublisher.RootCACertConfigMapName)
+	controller, err := rootcacertpublisher.NewPublisher(
+		e.selected(c, published).Core().V1().ConfigMaps(), e.shared.Core().V1().Namespaces(), c, e.config.RootCA)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
+}

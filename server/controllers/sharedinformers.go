@@ -1,0 +1,145 @@
+package controllers
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/admissionregistration"
+	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/informers/networking"
+	"k8s.io/client-go/informers/rbac"
+	"k8s.io/client-go/informers/resource"
+	"k8s.io/client-go/informers/storage"
+	"k8s.io/client-go/tools/cache"
+)
+
+// sharedInformers are the server's shared informers, with a record of the handlers that are put on them. Upstream's
+// controllers leave their handlers behind, since they end with their process; here they end before it.
+//
+// The groups below are those that the controllers use; another group's informers would not be recorded.
+type sharedInformers struct {
+	informers.SharedInformerFactory
+
+	mu       sync.Mutex
+	handlers []handler
+}
+
+type handler struct {
+	informer     cache.SharedIndexInformer
+	registration cache.ResourceEventHandlerRegistration
+}
+
+func newSharedInformers(factory informers.SharedInformerFactory) *sharedInformers {
+	return &sharedInformers{SharedInformerFactory: factory}
+}
+
+// InformerFor returns the shared informer for the object's type, recording handlers.
+func (s *sharedInformers) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	return recordingInformer{s.SharedInformerFactory.InformerFor(object, create), s}
+}
+
+// ForResource returns the shared informer for the resource, recording handlers. It returns an error when the client
+// knows no such type.
+func (s *sharedInformers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	informer, err := s.SharedInformerFactory.ForResource(gvr)
+	if err != nil {
+		return nil, err
+	}
+	return recordingGeneric{informer, s}, nil
+}
+
+// Admissionregistration returns the group's informers, recording handlers; so do the other groups.
+func (s *sharedInformers) Admissionregistration() admissionregistration.Interface {
+	return admissionregistration.New(s, "", nil)
+}
+
+// Core is as Admissionregistration.
+func (s *sharedInformers) Core() core.Interface { return core.New(s, "", nil) }
+
+// Networking is as Admissionregistration.
+func (s *sharedInformers) Networking() networking.Interface { return networking.New(s, "", nil) }
+
+// Rbac is as Admissionregistration.
+func (s *sharedInformers) Rbac() rbac.Interface { return rbac.New(s, "", nil) }
+
+// Resource is as Admissionregistration.
+func (s *sharedInformers) Resource() resource.Interface { return resource.New(s, "", nil) }
+
+// Storage is as Admissionregistration.
+func (s *sharedInformers) Storage() storage.Interface { return storage.New(s, "", nil) }
+
+func (s *sharedInformers) record(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers = append(s.handlers, handler{informer, registration})
+}
+
+// removeHandlers takes all recorded handlers off.
+func (s *sharedInformers) removeHandlers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.handlers {
+		if err := h.informer.RemoveEventHandler(h.registration); err != nil {
+			utilruntime.HandleError(err) //nolint:logcheck // the context has ended
+		}
+	}
+	s.handlers = nil
+}
+
+type recordingGeneric struct {
+	informers.GenericInformer
+	owner *sharedInformers
+}
+
+// Informer returns the informer, recording handlers.
+func (r recordingGeneric) Informer() cache.SharedIndexInformer {
+	return recordingInformer{r.GenericInformer.Informer(), r.owner}
+}
+
+type recordingInformer struct {
+	cache.SharedIndexInformer
+	owner *sharedInformers
+}
+
+// AddEventHandler adds and records the handler.
+func (r recordingInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return r.recorded(r.SharedIndexInformer.AddEventHandler(h))
+}
+
+// AddEventHandlerWithResyncPeriod adds and records the handler.
+func (r recordingInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithResyncPeriod(h, period))
+}
+
+// AddEventHandlerWithOptions adds and records the handler.
+func (r recordingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithOptions(h, options))
+}
+
+func (r recordingInformer) recorded(registration cache.ResourceEventHandlerRegistration, err error) (cache.ResourceEventHandlerRegistration, error) {
+	if err == nil {
+		r.owner.record(r.SharedIndexInformer, registration)
+	}
+	return registration, err
+}
+
+// AddIndexers adds those indexers that the informer does not have. An indexer cannot be taken off, and the one that a
+// former call of Run left is the same function.
+func (r recordingInformer) AddIndexers(indexers cache.Indexers) error {
+	present := r.GetIndexer().GetIndexers()
+	missing := cache.Indexers{}
+	for name, index := range indexers {
+		if _, ok := present[name]; !ok {
+			missing[name] = index
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return r.SharedIndexInformer.AddIndexers(missing)
+}
