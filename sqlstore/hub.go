@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -33,7 +32,9 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 		if c.Record.Revision <= h.position {
 			continue
 		}
-		for sub := range h.topics[c.Resource] {
+		subs := h.topics[c.Resource]
+		c.Watchers = len(subs)
+		for sub := range subs {
 			sub.push(c)
 		}
 	}
@@ -163,29 +164,20 @@ func (sub *Subscription) signal() {
 	}
 }
 
-// Next returns the changes that have come in since the last call, waiting for
-// at least one. It returns ErrSlow or ErrClosed when there will be no more,
-// or the error of ctx.
-func (sub *Subscription) Next(ctx context.Context) ([]*Change, error) {
-	for {
-		changes, err := sub.take()
-		if err != nil || len(changes) > 0 {
-			return changes, err
-		}
-		select {
-		case <-sub.wake:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
+// Ready receives a value when there is something to Take.
+func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
-func (sub *Subscription) take() ([]*Change, error) {
+// Take returns the changes that have come in since the last call, which may be
+// none. It returns ErrSlow or ErrClosed when there will be no more.
+func (sub *Subscription) Take() ([]*Change, error) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if len(sub.queue) > 0 {
 		changes := sub.queue
 		sub.queue = nil
+		if sub.err != nil {
+			sub.signal()
+		}
 		return changes, nil
 	}
 	return nil, sub.err

@@ -33,6 +33,10 @@ type Change struct {
 	// Previous is the version that the change replaced, nil in a creation.
 	Previous *Record
 
+	// Watchers is how many subscriptions received the change from the hub; 0
+	// for a change that was read for one of them.
+	Watchers int
+
 	sets struct {
 		once              sync.Once
 		current, previous Sets

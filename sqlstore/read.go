@@ -25,6 +25,8 @@ type Query struct {
 	Resource Resource
 	// Prefix limits the keys; "" or ending in "/".
 	Prefix string
+	// Exactly limits the keys to one.
+	Exactly string
 	// After limits the keys to those behind it.
 	After string
 	// Revision is the snapshot wanted, 0 for the newest.
@@ -150,7 +152,7 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 // Size returns how many objects a resource has and how many bytes their
 // stored values take together.
 func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int64, err error) {
-	b := s.statement().add("SELECT count(*), coalesce(sum(length(value)), 0) FROM log WHERE replaced_by IS NULL")
+	b := s.statement().add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
 	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&objects, &bytes) })
 	return objects, bytes, err
@@ -194,6 +196,9 @@ func (b *statement) list(q Query, columns string) *statement {
 
 func (b *statement) where(q Query) *statement {
 	b.add(" WHERE api_group = " + b.arg(q.Resource.Group) + " AND resource = " + b.arg(q.Resource.Name))
+	if q.Exactly != "" {
+		b.add(" AND key = " + b.arg(q.Exactly))
+	}
 	if q.Prefix != "" && q.Prefix > q.After {
 		b.add(" AND key >= " + b.arg(q.Prefix))
 	} else if q.After != "" {

@@ -1,0 +1,73 @@
+package apistorage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// retryAfterSeconds is what clients are told when the database fails.
+const retryAfterSeconds = 1
+
+// interpret turns an error of the log into what a client shall see. This is
+// the one place that does; nil and other errors stay as they are.
+func interpret(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
+	case errors.Is(err, dialect.ErrUnavailable):
+		return unavailable(fmt.Sprintf("the datastore is unavailable, try again: %v", err))
+	case errors.Is(err, sqlstore.ErrClosed):
+		return unavailable("the server is shutting down")
+	}
+	return err
+}
+
+func unavailable(message string) error {
+	status := apierrors.NewServiceUnavailable(message)
+	status.ErrStatus.Details = apierrors.NewTimeoutError("", retryAfterSeconds).ErrStatus.Details
+	return status
+}
+
+// The messages of kube-apiserver for lists that reach too far back.
+const (
+	listExpired     = "The resourceVersion for the provided list is too old."
+	continueExpired = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, " +
+		"or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - " +
+		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+// expired is the answer to a list at a revision that is no longer kept. A
+// client that was walking through pages gets a token to walk on with, at the
+// newest revision.
+func expired(opts storage.ListOptions, lastKey, prefix string) error {
+	if opts.Predicate.Continue == "" {
+		return apierrors.NewResourceExpired(listExpired)
+	}
+	token, err := storage.EncodeContinue(lastKey+"\x00", prefix, -1)
+	if err != nil {
+		return err
+	}
+	status := apierrors.NewResourceExpired(continueExpired)
+	status.ErrStatus.ListMeta.Continue = token
+	return status
+}
+
+// corrupt marks an object that can't be read as one that may be deleted
+// unread, where the gate for that is open.
+func corrupt(key string, err error) error {
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		return storage.NewCorruptObjError(key, err)
+	}
+	return err
+}

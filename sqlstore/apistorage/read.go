@@ -1,0 +1,343 @@
+package apistorage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Get implements storage.Interface.
+func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	row, full, err := s.rowKey(key, false)
+	if err != nil {
+		return err
+	}
+	r, at, err := s.get(ctx, row)
+	if err != nil {
+		return err
+	}
+	if err := s.atLeast(opts.ResourceVersion, at); err != nil {
+		return err
+	}
+	if r == nil {
+		if opts.IgnoreNotFound {
+			return runtime.SetZeroValue(out)
+		}
+		return storage.NewKeyNotFoundError(full, 0)
+	}
+	_, _, err = s.open(ctx, r, full, out)
+	return err
+}
+
+// get reads one row. A key that no object can have, such as one that is not
+// UTF-8, is not found; the database is not asked for it.
+func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, sqlstore.Position, error) {
+	if !storable(row) {
+		at, err := s.store.Revision(ctx)
+		return nil, at, interpret(err)
+	}
+	r, at, err := s.store.Get(ctx, s.resource, row)
+	return r, at, interpret(err)
+}
+
+func storable(text string) bool {
+	return strings.ToValidUTF8(text, "") == text && !strings.ContainsRune(text, 0)
+}
+
+// atLeast checks the resourceVersion of a read that must not be older.
+func (s *Storage) atLeast(resourceVersion string, at sqlstore.Position) error {
+	if resourceVersion == "" {
+		return nil
+	}
+	wanted, err := s.versioner.ParseResourceVersion(resourceVersion)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if wanted > uint64(at.Current) {
+		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Current), 0)
+	}
+	return nil
+}
+
+// GetList implements storage.Interface.
+func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	row, full, err := s.rowKey(key, opts.Recursive)
+	if err != nil {
+		return err
+	}
+	itemsPtr, err := meta.GetItemsPtr(listObj)
+	if err != nil {
+		return err
+	}
+	items, err := conversion.EnforcePtr(itemsPtr)
+	if err != nil || items.Kind() != reflect.Slice {
+		return fmt.Errorf("need a pointer to a slice of items in %T: %v", listObj, err)
+	}
+	revision, start, err := storage.ValidateListOptions(full, s.versioner, opts)
+	if err != nil {
+		return err
+	}
+	newItem := newItemFunc(listObj, items)
+
+	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, full: full}
+	w.take = func(r *sqlstore.Record) (bool, error) {
+		obj := newItem()
+		itemKey := s.prefix + r.Key
+		if _, _, err := s.open(ctx, r, itemKey, obj); err != nil {
+			return false, err
+		}
+		if w.undecided(r) {
+			if ok, err := opts.Predicate.Matches(obj); err != nil || !ok {
+				return false, nil // an object without attributes matches nothing
+			}
+		}
+		items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
+		return true, nil
+	}
+	if opts.Recursive {
+		w.query.Prefix = row
+		err = w.collection(ctx, start)
+	} else {
+		err = w.single(ctx, row)
+	}
+	if err != nil {
+		return err
+	}
+	if items.IsNil() {
+		items.Set(reflect.MakeSlice(items.Type(), 0, 0))
+	}
+	if err := s.versioner.UpdateList(listObj, uint64(w.query.Revision), w.token, w.remaining); err != nil {
+		return err
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
+		opts.Predicate.SetShardInfoOnList(listObj)
+	}
+	return nil
+}
+
+// walk is one list: it reads records and gives those that the selectors match
+// to take, until there are no more or the page is full.
+type walk struct {
+	*Storage
+	opts storage.ListOptions
+	full string // the key of the request, in full
+	// query.Revision is the revision asked for, and after the walk the one
+	// that was read.
+	query sqlstore.Query
+	// take keeps a record, or returns false if it has to be left out after all.
+	take func(*sqlstore.Record) (bool, error)
+
+	taken     int
+	last      string // key of the last record taken from the log
+	more      bool   // there are records behind last
+	token     string // continue token
+	remaining *int64
+}
+
+var errPageFull = errors.New("the page is full")
+
+// collection walks over the records under query.Prefix behind the key start.
+func (w *walk) collection(ctx context.Context, start string) error {
+	pred := &w.opts.Predicate
+	if !storable(w.query.Prefix) {
+		at, err := w.store.Revision(ctx)
+		w.query.Revision = at.Current
+		return interpret(err)
+	}
+	if start != "" {
+		// A token names the first key wanted: the last one seen and a NUL.
+		after := strings.TrimSuffix(strings.TrimPrefix(start, w.prefix), "\x00")
+		if !storable(after) {
+			return apierrors.NewBadRequest("invalid continue token: " + storage.ErrGenericInvalidKey.Error())
+		}
+		w.query.After = after
+	}
+	w.query.Terms = append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)
+	w.last = w.query.After
+	for {
+		if err := w.page(ctx); err != nil {
+			return err
+		}
+		limit := int(pred.Limit)
+		if limit == 0 || !w.more || w.taken >= limit {
+			break
+		}
+		w.query.After = w.last // some were left out: fill the page
+	}
+	return w.finish(ctx)
+}
+
+// page reads the log once.
+func (w *walk) page(ctx context.Context) error {
+	limit := int(w.opts.Predicate.Limit)
+	if limit > 0 {
+		w.query.Limit = limit - w.taken + 1 // one more tells whether there is one
+	}
+	w.more = false
+	at, err := w.store.List(ctx, w.query, func(r *sqlstore.Record) error {
+		if limit > 0 && w.taken >= limit {
+			w.more = true
+			return errPageFull
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.last = r.Key
+		if w.decided(r) {
+			ok, err := w.take(r)
+			if err != nil {
+				return err
+			}
+			if ok {
+				w.taken++
+			}
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errPageFull):
+	case errors.Is(err, sqlstore.ErrFuture):
+		return storage.NewTooLargeResourceVersionError(uint64(w.query.Revision), uint64(at.Current), 0)
+	case errors.Is(err, sqlstore.ErrCompacted):
+		return expired(w.opts, w.prefix+w.query.After, w.full)
+	case err != nil:
+		return interpret(err)
+	}
+	if w.query.Revision == 0 {
+		if w.opts.Predicate.Continue == "" {
+			if err := w.atLeast(w.opts.ResourceVersion, at); err != nil {
+				return err
+			}
+		}
+		w.query.Revision = at.Current
+	}
+	return nil
+}
+
+// finish makes the continue token and counts what is left.
+func (w *walk) finish(ctx context.Context) error {
+	if !w.more {
+		return nil
+	}
+	var err error
+	if w.token, err = storage.EncodeContinue(w.prefix+w.last+"\x00", w.full, w.query.Revision); err != nil {
+		return err
+	}
+	// Only a list without selectors tells how much is left (API concepts,
+	// "Retrieving large results sets in chunks").
+	if w.opts.Predicate.Empty() {
+		rest := w.query
+		rest.After = w.last
+		n, err := w.store.Count(ctx, rest)
+		if err != nil {
+			return interpret(err)
+		}
+		w.remaining = &n
+	}
+	return nil
+}
+
+// single lists the one object at key.
+func (w *walk) single(ctx context.Context, key string) error {
+	r, at, err := w.get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if w.query.Revision > 0 {
+		if r, at, err = w.getAt(ctx, key, w.query.Revision); err != nil {
+			return err
+		}
+	} else if err := w.atLeast(w.opts.ResourceVersion, at); err != nil {
+		return err
+	}
+	if r != nil && w.decided(r) {
+		if _, err := w.take(r); err != nil {
+			return err
+		}
+	}
+	if w.query.Revision == 0 {
+		w.query.Revision = at.Current
+	}
+	return nil
+}
+
+// getAt reads the record at key as it was at revision.
+func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sqlstore.Record, at sqlstore.Position, err error) {
+	if !storable(key) {
+		return nil, at, nil
+	}
+	q := sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: key}
+	at, err = w.store.List(ctx, q, func(r *sqlstore.Record) error {
+		found = r
+		return nil
+	})
+	switch {
+	case errors.Is(err, sqlstore.ErrFuture):
+		err = storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Current), 0)
+	case errors.Is(err, sqlstore.ErrCompacted):
+		err = apierrors.NewResourceExpired(listExpired)
+	default:
+		err = interpret(err)
+	}
+	return found, at, err
+}
+
+// decided says whether the stored sets let r pass. Where they can't tell, see
+// undecided, it passes and the object decides.
+func (w *walk) decided(r *sqlstore.Record) bool {
+	return w.opts.Predicate.Empty() || w.undecided(r) || matches(&w.opts.Predicate, r.Sets())
+}
+
+func (w *walk) undecided(r *sqlstore.Record) bool {
+	return undecided(&w.opts.Predicate, func() sqlstore.Sets { return r.Sets() })
+}
+
+// undecided says whether the stored sets can't decide on a predicate: it
+// selects by a field that the row lacks, as it was written before that field
+// could be selected by, or by what is no label or field.
+func undecided(pred *storage.SelectionPredicate, sets func() sqlstore.Sets) bool {
+	if pred.ShardSelector != nil && !pred.ShardSelector.Empty() {
+		return true
+	}
+	if pred.Field == nil || pred.Field.Empty() {
+		return false
+	}
+	have := sets().Fields
+	for _, r := range pred.Field.Requirements() {
+		if _, ok := have[r.Field]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+func matches(pred *storage.SelectionPredicate, sets sqlstore.Sets) bool {
+	return pred.MatchesObjectAttributes(sets.Labels, sets.Fields)
+}
+
+// newItemFunc returns what makes an item of a list to decode into. Items of
+// an unstructured list keep its group and version.
+func newItemFunc(listObj runtime.Object, items reflect.Value) func() runtime.Object {
+	if list, ok := listObj.(*unstructured.UnstructuredList); ok {
+		if apiVersion := list.GetAPIVersion(); apiVersion != "" {
+			return func() runtime.Object {
+				return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion}}
+			}
+		}
+	}
+	item := items.Type().Elem()
+	return func() runtime.Object { return reflect.New(item).Interface().(runtime.Object) }
+}

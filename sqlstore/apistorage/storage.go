@@ -1,0 +1,216 @@
+// Package apistorage is k8s.io/apiserver's storage.Interface on the log.
+//
+// One Storage serves one resource. It turns objects into rows and back with
+// the resource's codec; which rows, at which revision and in which order is
+// the business of package sqlstore.
+package apistorage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Config describes a resource to be stored.
+type Config struct {
+	GroupResource schema.GroupResource
+	// Prefix begins every key that callers give: "/" and what follows up to
+	// the namespace or name, without a slash at its end.
+	Prefix string
+	// Codec encodes objects in the storage version and decodes them.
+	Codec runtime.Codec
+	// Transformer encrypts and decrypts what the codec made. Nil for neither.
+	Transformer value.Transformer
+	// NewObject and NewList make empty objects to be decoded into.
+	NewObject, NewList func() runtime.Object
+	// Attributes tells the labels of an object and the fields that selectors
+	// can name. Nil where only labels can be selected by.
+	Attributes storage.AttrFunc
+}
+
+// Storage implements storage.Interface for one resource.
+type Storage struct {
+	Config
+	store     *sqlstore.Store
+	resource  sqlstore.Resource
+	versioner storage.Versioner
+	// prefix is Config.Prefix with the slash that ends it.
+	prefix string
+	// sized is set once EnableResourceSizeEstimation was called.
+	sized bool
+}
+
+var _ storage.Interface = (*Storage)(nil)
+
+// New returns the storage of the resource that c describes.
+func New(store *sqlstore.Store, c Config) (*Storage, error) {
+	if !strings.HasPrefix(c.Prefix, "/") || len(c.Prefix) < 2 || strings.HasSuffix(c.Prefix, "/") {
+		return nil, fmt.Errorf("resource prefix %q of %s: want a slash and a path", c.Prefix, c.GroupResource)
+	}
+	if c.Transformer == nil {
+		c.Transformer = identity.NewEncryptCheckTransformer()
+	}
+	return &Storage{
+		Config:    c,
+		store:     store,
+		resource:  sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
+		versioner: storage.APIObjectVersioner{},
+		prefix:    c.Prefix + "/",
+	}, nil
+}
+
+// Decorator returns what generic.RESTOptions needs to build storages on store.
+func Decorator(store *sqlstore.Store) generic.StorageDecorator {
+	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
+		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		s, err := New(store, Config{
+			GroupResource: config.GroupResource,
+			Prefix:        strings.TrimSuffix(prefix, "/"),
+			Codec:         config.Codec,
+			Transformer:   config.Transformer,
+			NewObject:     newObject,
+			NewList:       newList,
+			Attributes:    attributes,
+		})
+		return s, func() {}, err
+	}
+}
+
+// Versioner implements storage.Interface.
+func (s *Storage) Versioner() storage.Versioner { return s.versioner }
+
+// ReadinessCheck implements storage.Interface: an open log is ready. Whether
+// its database can be reached now is the health check's question.
+func (s *Storage) ReadinessCheck() error { return nil }
+
+// RequestWatchProgress implements storage.Interface. Watches here always know
+// how far they are, so there is nothing to request.
+func (s *Storage) RequestWatchProgress(context.Context) error { return nil }
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (s *Storage) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	at, err := s.store.Revision(ctx)
+	return uint64(at.Current), interpret(err)
+}
+
+// CompactRevision implements storage.Interface. It returns 0 where the
+// database can't tell, as the interface has no error for it.
+func (s *Storage) CompactRevision() int64 {
+	at, err := s.store.Revision(context.Background())
+	if err != nil {
+		return 0
+	}
+	return at.Compacted
+}
+
+// EnableResourceSizeEstimation implements storage.Interface. The database
+// knows the sizes, so keys is not asked.
+func (s *Storage) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+	if keys == nil {
+		return errors.New("the function that lists keys must not be nil")
+	}
+	if s.sized {
+		return errors.New("the estimation of sizes is already enabled")
+	}
+	s.sized = true
+	return nil
+}
+
+// Stats implements storage.Interface.
+func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
+	objects, bytes, err := s.store.Size(ctx, s.resource)
+	stats := storage.Stats{ObjectCount: objects}
+	if s.sized && objects > 0 {
+		stats.EstimatedAverageObjectSizeBytes = bytes / objects
+	}
+	return stats, interpret(err)
+}
+
+// rowKey returns the row key, or prefix of row keys, of a key that a caller
+// gave, and that key in full, as errors and continue tokens show it.
+func (s *Storage) rowKey(key string, recursive bool) (row, full string, err error) {
+	full, err = storage.PrepareKey(s.prefix, key, recursive)
+	if err != nil {
+		return "", "", err
+	}
+	return strings.TrimPrefix(full, s.prefix), full, nil
+}
+
+// split takes a row key apart into namespace and name.
+func split(row string) (namespace, name string) {
+	if i := strings.LastIndexByte(row, '/'); i >= 0 {
+		return row[:i], row[i+1:]
+	}
+	return "", row
+}
+
+// encode returns the JSON of obj in the storage version, without its
+// resourceVersion: that is the id of the row.
+func (s *Storage) encode(obj runtime.Object) ([]byte, error) {
+	data, err := runtime.Encode(s.Codec, obj)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(data, []byte("\n")), nil
+}
+
+// decode reads into what encode wrote, as of revision.
+func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error {
+	if _, err := conversionPtr(into); err != nil {
+		return err
+	}
+	if _, _, err := s.Codec.Decode(data, nil, into); err != nil {
+		return err
+	}
+	return s.versioner.UpdateObject(into, uint64(revision))
+}
+
+// open decrypts and decodes a record into an object. key names it in errors.
+func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) (data []byte, stale bool, err error) {
+	data, stale, err = s.reveal(ctx, r.Value, key)
+	if err != nil {
+		return nil, false, corrupt(key, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", key, err)))
+	}
+	if err := s.decode(data, into, r.Revision); err != nil {
+		return nil, false, corrupt(key, err)
+	}
+	return data, stale, nil
+}
+
+// attributes returns the sets by which selectors will decide on obj.
+func (s *Storage) attributes(obj runtime.Object) (sqlstore.Sets, error) {
+	if s.Attributes != nil {
+		labels, fields, err := s.Attributes(obj)
+		return sqlstore.Sets{Labels: labels, Fields: fields}, err
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return sqlstore.Sets{}, err
+	}
+	return sqlstore.Sets{Labels: accessor.GetLabels()}, nil
+}
+
+func conversionPtr(obj runtime.Object) (reflect.Value, error) {
+	v := reflect.ValueOf(obj)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return reflect.Value{}, fmt.Errorf("unable to convert output object to pointer: got %T", obj)
+	}
+	return v.Elem(), nil
+}

@@ -1,0 +1,44 @@
+package apistorage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// The column value always holds a JSON object, so that any SQL tool can read
+// it: the object itself, or around what is no JSON, because a transformer
+// encrypted it, an object with one field.
+type sealed struct {
+	Encrypted []byte `json:"$encrypted"`
+}
+
+var sealedPrefix = []byte(`{"$encrypted":`)
+
+// conceal runs the transformer over data and returns what is to be stored.
+// key authenticates the value: under another key it can't be decrypted.
+func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte, error) {
+	out, err := s.Transformer.TransformToStorage(ctx, data, value.DefaultContext(key))
+	if err != nil {
+		return nil, err
+	}
+	if len(out) > 0 && out[0] == '{' {
+		return out, nil
+	}
+	return json.Marshal(sealed{out})
+}
+
+// reveal returns what conceal was given. stale says that it is stored in a
+// form that should be written anew, such as under an old encryption key.
+func (s *Storage) reveal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
+	if bytes.HasPrefix(stored, sealedPrefix) {
+		var box sealed
+		if err := json.Unmarshal(stored, &box); err != nil {
+			return nil, false, err
+		}
+		stored = box.Encrypted
+	}
+	return s.Transformer.TransformFromStorage(ctx, stored, value.DefaultContext(key))
+}

@@ -1,0 +1,360 @@
+package apistorage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+const (
+	// bookmarkEvery is the pause between bookmarks, bookmarkBefore how long
+	// before the end of a watch a last one comes, so that the client resumes
+	// from there (KEP-956).
+	bookmarkEvery  = time.Minute
+	bookmarkBefore = 2 * time.Second
+	// progressEvery is the pause for in-process clients that ask for progress.
+	progressEvery = 5 * time.Second
+
+	// initialPage is how many objects of the initial state are read at a time.
+	initialPage = 500
+
+	resultBuffer = 100
+)
+
+// watcher is one watch.
+//
+//	start ─► initial state, if asked for ─► bookmark that ends it
+//	      ─► replay from the log up to where the subscription begins
+//	      ─► the subscription's changes, and a bookmark now and then
+type watcher struct {
+	*Storage
+	ctx    context.Context
+	cancel context.CancelFunc
+	opts   storage.ListOptions
+	// row is the key or prefix of rows watched, full the same as the caller
+	// gave it.
+	row, full string
+	// from is the revision up to which the client knows everything.
+	from   int64
+	result chan watch.Event
+	sub    *sqlstore.Subscription
+}
+
+// errStopped ends a watch that nobody reads any more.
+var errStopped = errors.New("the watch was stopped")
+
+// Watch implements storage.Interface. The watch ends, its channel closed, with
+// ctx, with Stop, and when its reader is too slow; errors come as an event of
+// type Error, the last one.
+func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	row, full, err := s.rowKey(key, opts.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	from, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(from), result: make(chan watch.Event, resultBuffer)}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	go w.run()
+	return w, nil
+}
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() { w.cancel() }
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
+
+func (w *watcher) run() {
+	defer close(w.result)
+	defer w.cancel()
+	err := w.begin()
+	utilflowcontrol.WatchInitialized(w.ctx)
+	if err == nil {
+		err = w.follow()
+	}
+	switch {
+	case w.ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, sqlstore.ErrSlow), errors.Is(err, sqlstore.ErrClosed):
+		// The client sees the end of the stream and comes back.
+	default:
+		w.fail(err)
+	}
+}
+
+func (w *watcher) fail(err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	object := status.Status()
+	select {
+	case w.result <- watch.Event{Type: watch.Error, Object: &object}:
+	case <-w.ctx.Done():
+	}
+}
+
+// begin finds the revision behind which changes are to be sent, and sends the
+// state at that revision where the options ask for it (API concepts,
+// "Semantics for watch"; KEP-3157).
+func (w *watcher) begin() error {
+	asked := w.opts.SendInitialEvents != nil && *w.opts.SendInitialEvents
+	legacy := w.opts.SendInitialEvents == nil && w.from == 0
+	if asked || legacy {
+		if err := w.initialState(); err != nil {
+			return err
+		}
+	} else if w.from == 0 {
+		at, err := w.store.Revision(w.ctx)
+		if err != nil {
+			return interpret(err)
+		}
+		w.from = at.Current
+	}
+	if asked && w.opts.Predicate.AllowWatchBookmarks {
+		return w.bookmark(w.from, true)
+	}
+	return nil
+}
+
+func (w *watcher) initialState() error {
+	opts := w.opts
+	opts.Predicate.Limit, opts.Predicate.Continue = initialPage, ""
+	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource}, full: w.full}
+	l.take = func(r *sqlstore.Record) (bool, error) {
+		obj := w.NewObject()
+		if _, _, err := w.open(w.ctx, r, w.prefix+r.Key, obj); err != nil {
+			return false, err
+		}
+		if l.undecided(r) {
+			if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
+				return false, nil
+			}
+		}
+		return true, w.send(watch.Event{Type: watch.Added, Object: obj})
+	}
+	if !w.opts.Recursive {
+		if err := l.single(w.ctx, w.row); err != nil {
+			return err
+		}
+		w.from = l.query.Revision
+		return nil
+	}
+	// Page by page, all at the revision of the first: a client that reads
+	// slowly does not keep a snapshot of the database open.
+	for start := ""; ; start = l.prefix + l.last {
+		l.taken, l.query.Prefix, l.query.Terms = 0, w.row, nil
+		if err := l.collection(w.ctx, start); err != nil {
+			return err
+		}
+		if !l.more {
+			w.from = l.query.Revision
+			return nil
+		}
+	}
+}
+
+// follow sends the changes behind w.from until the watch ends.
+func (w *watcher) follow() error {
+	if !storable(w.row) {
+		<-w.ctx.Done() // nothing can ever happen there
+		return errStopped
+	}
+	w.sub = w.store.Subscribe(w.resource, w.row)
+	defer w.sub.Close()
+	if err := w.replay(); err != nil {
+		return err
+	}
+	bookmarks := time.NewTimer(w.untilBookmark())
+	defer bookmarks.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return errStopped
+		case <-w.sub.Ready():
+			changes, err := w.sub.Take()
+			if err != nil {
+				return err
+			}
+			for _, c := range changes {
+				if err := w.change(c); err != nil {
+					return err
+				}
+			}
+		case <-bookmarks.C:
+			if w.opts.Predicate.AllowWatchBookmarks || w.opts.ProgressNotify {
+				if err := w.progress(); err != nil {
+					return err
+				}
+			}
+			bookmarks.Reset(w.untilBookmark())
+		}
+	}
+}
+
+// replay sends what lies between the client's knowledge and the beginning of
+// the subscription.
+func (w *watcher) replay() error {
+	if w.from >= w.sub.Start {
+		return nil
+	}
+	err := w.store.Replay(w.ctx, w.resource, w.row, w.from, w.sub.Start, w.change)
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		at, err := w.store.Revision(w.ctx)
+		if err != nil {
+			return interpret(err)
+		}
+		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.from, at.Compacted))
+	}
+	return interpret(err)
+}
+
+// change sends one change as the watch's selectors see it: an object that
+// begins to match is added, one that no longer does is deleted.
+func (w *watcher) change(c *sqlstore.Change) error {
+	if c.Record.Revision <= w.from {
+		return nil
+	}
+	event, err := w.event(c)
+	if err != nil {
+		return err
+	}
+	w.from = c.Record.Revision
+	if event == nil {
+		return nil
+	}
+	return w.send(*event)
+}
+
+func (w *watcher) event(c *sqlstore.Change) (*watch.Event, error) {
+	is, err := w.selects(c, false)
+	if err != nil {
+		return nil, err
+	}
+	was, err := w.selects(c, true)
+	if err != nil {
+		return nil, err
+	}
+	var event watch.Event
+	switch {
+	case is && was:
+		event.Type = watch.Modified
+	case is:
+		event.Type = watch.Added
+	case was:
+		event.Type = watch.Deleted
+	default:
+		return nil, nil
+	}
+	event.Object, err = w.object(c, !is)
+	return &event, err
+}
+
+// selects says whether the selectors match the version that c made, or the
+// previous one.
+func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
+	if previous && c.Previous == nil || !previous && c.Operation == dialect.Delete {
+		return false, nil
+	}
+	pred := &w.opts.Predicate
+	sharded := pred.ShardSelector != nil && !pred.ShardSelector.Empty()
+	if pred.Empty() && !sharded {
+		return true, nil
+	}
+	current, before := c.Sets()
+	if previous {
+		current = before
+	}
+	if !undecided(pred, func() sqlstore.Sets { return current }) {
+		return matches(pred, current), nil
+	}
+	obj, err := w.object(c, previous)
+	if err != nil {
+		return false, err
+	}
+	if shared, ok := obj.(*sharedObject); ok {
+		obj = shared.Object
+	}
+	matched, err := pred.Matches(obj)
+	return err == nil && matched, nil
+}
+
+// send delivers an event, waiting for the client as long as it takes.
+func (w *watcher) send(event watch.Event) error {
+	select {
+	case w.result <- event:
+		return nil
+	case <-w.ctx.Done():
+		return errStopped
+	}
+}
+
+// progress sends a bookmark if the client can be told of a newer revision.
+func (w *watcher) progress() error {
+	revision, current := w.sub.Progress()
+	if !current || revision <= w.from {
+		return nil
+	}
+	w.from = revision
+	return w.bookmark(revision, false)
+}
+
+func (w *watcher) bookmark(revision int64, endsInitialState bool) error {
+	obj := w.NewObject()
+	if err := w.versioner.UpdateObject(obj, uint64(revision)); err != nil {
+		return err
+	}
+	if endsInitialState {
+		if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
+			return err
+		}
+	}
+	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
+}
+
+// untilBookmark spreads the bookmarks of watches that began together.
+func (w *watcher) untilBookmark() time.Duration {
+	pause := bookmarkEvery + rand.N(bookmarkEvery/4)
+	if w.opts.ProgressNotify {
+		pause = progressEvery
+	}
+	if deadline, ok := w.ctx.Deadline(); ok {
+		if last := time.Until(deadline) - bookmarkBefore; last > 0 {
+			pause = min(pause, last)
+		}
+	}
+	return pause
+}
+
+// unreadable is the error that watchers get for a change whose object can't
+// be decoded.
+func unreadable(key string, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonInternalError,
+		Message: fmt.Sprintf("unable to read the object at key %q: %v", key, err),
+	}}
+}
+
+var _ watch.Interface = (*watcher)(nil)
+var _ runtime.CacheableObject = (*sharedObject)(nil)

@@ -1,0 +1,229 @@
+package apistorage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Create implements storage.Interface.
+func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	row, full, err := s.rowKey(key, false)
+	if err != nil {
+		return err
+	}
+	if version, err := s.versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
+		return storage.ErrResourceVersionSetOnCreate
+	}
+	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
+		return fmt.Errorf("preparing %q for storage: %w", full, err)
+	}
+	data, err := s.encode(obj)
+	if err != nil {
+		return err
+	}
+	revision, err := s.put(ctx, row, full, obj, data, nil, ttl)
+	if errors.Is(err, sqlstore.ErrConflict) {
+		return storage.NewKeyExistsError(full, 0)
+	}
+	if err != nil {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	return s.decode(data, out, revision)
+}
+
+// put writes data, which is obj encoded, over previous, or creates it where
+// previous is nil. It returns sqlstore.ErrConflict when that is not possible.
+func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl uint64) (int64, error) {
+	if !storable(row) {
+		return 0, storage.NewInternalError(fmt.Errorf("key %q can't be stored: it is not plain UTF-8", full))
+	}
+	value, err := s.conceal(ctx, data, full)
+	if err != nil {
+		return 0, storage.NewInternalError(err)
+	}
+	sets, err := s.attributes(obj)
+	if err != nil {
+		return 0, err
+	}
+	w := s.change(row, previous)
+	w.Labels, w.Fields, w.Value = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields), value
+	if previous == nil {
+		w.Operation = dialect.Create
+	} else {
+		w.Operation = dialect.Update
+	}
+	if accessor, err := meta.Accessor(obj); err == nil {
+		w.UID = string(accessor.GetUID())
+	}
+	if ttl != 0 {
+		w.ExpiresAt = time.Now().Add(time.Duration(ttl) * time.Second).UnixMilli()
+	}
+	return s.write(ctx, w)
+}
+
+func (s *Storage) change(row string, previous *sqlstore.Record) *sqlstore.Write {
+	w := &sqlstore.Write{Resource: s.resource, Key: row, Previous: previous, Labels: "{}", Fields: "{}"}
+	w.Namespace, w.Name = split(row)
+	return w
+}
+
+func (s *Storage) write(ctx context.Context, w *sqlstore.Write) (int64, error) {
+	revision, err := s.store.Write(ctx, w)
+	if errors.Is(err, sqlstore.ErrConflict) {
+		return 0, err
+	}
+	return revision, interpret(err)
+}
+
+// state is what is stored at a key: record is nil where nothing is, and object
+// is then empty.
+type state struct {
+	record *sqlstore.Record
+	object runtime.Object
+	data   []byte
+	stale  bool
+}
+
+// current reads the state at a key into a new object of the type of sample.
+// Where unread is set the object is not decoded, and nil.
+func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (*state, error) {
+	r, _, err := s.get(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	st := &state{record: r}
+	if r != nil && unread {
+		st.stale = true
+		return st, nil
+	}
+	v, err := conversionPtr(sample)
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := sample.(runtime.Unstructured); ok {
+		st.object = u.NewEmptyInstance()
+	} else {
+		st.object = reflect.New(v.Type()).Interface().(runtime.Object)
+	}
+	if r == nil {
+		return st, runtime.SetZeroValue(st.object)
+	}
+	st.data, st.stale, err = s.open(ctx, r, full, st.object)
+	return st, err
+}
+
+// GuaranteedUpdate implements storage.Interface. The suggestion of a cached
+// object is not taken: reading the row costs less than encoding that object.
+func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object,
+) error {
+	row, full, err := s.rowKey(key, false)
+	if err != nil {
+		return err
+	}
+	if _, err := conversionPtr(destination); err != nil {
+		return err
+	}
+	for {
+		st, err := s.current(ctx, row, full, destination, false)
+		if err != nil {
+			return err
+		}
+		if st.record == nil && !ignoreNotFound {
+			return storage.NewKeyNotFoundError(full, 0)
+		}
+		if err := preconditions.Check(full, st.object); err != nil {
+			return err
+		}
+		var was storage.ResponseMeta
+		if st.record != nil {
+			was.ResourceVersion = uint64(st.record.Revision)
+		}
+		updated, ttl, err := tryUpdate(st.object, was)
+		if err != nil {
+			return err
+		}
+		if err := s.versioner.PrepareObjectForStorage(updated); err != nil {
+			return fmt.Errorf("preparing %q for storage: %w", full, err)
+		}
+		data, err := s.encode(updated)
+		if err != nil {
+			return err
+		}
+		if !st.stale && bytes.Equal(data, st.data) {
+			return s.decode(data, destination, st.record.Revision)
+		}
+		seconds := uint64(0)
+		if ttl != nil {
+			seconds = *ttl
+		}
+		revision, err := s.put(ctx, row, full, updated, data, st.record, seconds)
+		if errors.Is(err, sqlstore.ErrConflict) {
+			continue // another writer was faster: try on what it wrote
+		}
+		if err != nil {
+			return err
+		}
+		return s.decode(data, destination, revision)
+	}
+}
+
+// Delete implements storage.Interface. out becomes the object as it was last,
+// with the revision of its deletion.
+func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validateDeletion storage.ValidateObjectFunc, _ runtime.Object, opts storage.DeleteOptions,
+) error {
+	row, full, err := s.rowKey(key, false)
+	if err != nil {
+		return err
+	}
+	unread := opts.IgnoreStoreReadError && utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
+	for {
+		st, err := s.current(ctx, row, full, out, unread)
+		if err != nil {
+			return err
+		}
+		if st.record == nil {
+			return storage.NewKeyNotFoundError(full, 0)
+		}
+		if preconditions != nil {
+			if err := preconditions.Check(full, st.object); err != nil {
+				return err
+			}
+		}
+		if err := validateDeletion(ctx, st.object); err != nil {
+			return err
+		}
+		w := s.change(row, st.record)
+		w.Operation = dialect.Delete
+		if st.object != nil {
+			if accessor, err := meta.Accessor(st.object); err == nil {
+				w.UID = string(accessor.GetUID())
+			}
+		}
+		revision, err := s.write(ctx, w)
+		if errors.Is(err, sqlstore.ErrConflict) {
+			continue
+		}
+		if err != nil || unread {
+			return err
+		}
+		return s.decode(st.data, out, revision)
+	}
+}
