@@ -8,33 +8,36 @@ import (
 	"syscall"
 )
 
-// keeper is a shell that outlives this process for a moment, to end what it has started and to remove what it has
-// written. It waits on a pipe whose other end only this process holds; the kernel closes that however the process ends,
-// by exit, panic or SIGKILL. (A parent-death signal would not do: it comes at the death of a thread, and removes no files.)
-type keeper struct {
+// Keeper is a shell that outlives this process for a moment, to end a server that it has started and to remove what that
+// has written. It waits on a pipe whose other end only this process holds; the kernel closes that however the process
+// ends, by exit, panic or SIGKILL. (A parent-death signal would not do: it comes at the death of a thread.)
+type Keeper struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-// keeperScript gets a directory and a file with a pid in its first line. It waits for the end of its input, ends that
-// process if it runs, waits up to 10 s until it has removed its file, and removes the directory.
+// keeperScript gets the directory to remove, which may be "". It reads process ids until the end of its input, sends
+// SIGQUIT to the process that the last line names, if any, and removes the directory, in which that process may for a
+// moment still write.
 const keeperScript = `
-cat >/dev/null
-pid=$(head -n 1 "$2" 2>/dev/null)
-if [ -n "$pid" ] && kill -QUIT "$pid" 2>/dev/null; then
-	for _ in $(seq 100); do
-		[ -e "$2" ] || break
-		sleep 0.1
-	done
-fi
-rm -rf "$1"
+pid=
+while read -r line; do pid=$line; done
+[ -z "$pid" ] || kill -QUIT "$pid" 2>/dev/null
+[ -n "$1" ] || exit 0
+for _ in $(seq 100); do
+	rm -rf "$1" 2>/dev/null && exit 0
+	sleep 0.1
+done
+exit 1
 `
 
 // keepers holds every keeper that is not dismissed: the garbage collector closes a pipe that nothing refers to.
 var keepers sync.Map
 
-func startKeeper(dir, pidFile string) (*keeper, error) {
-	cmd := exec.Command("sh", "-c", keeperScript, "keeper", dir, pidFile)
+// NewKeeper starts a keeper that removes the directory when this process ends, unless it is dismissed before. An empty
+// name stands for no directory.
+func NewKeeper(dir string) (*Keeper, error) {
+	cmd := exec.Command("sh", "-c", keeperScript, "keeper", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal must not end it
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -43,13 +46,25 @@ func startKeeper(dir, pidFile string) (*keeper, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the shell that cleans up: %w", err)
 	}
-	k := &keeper{cmd: cmd, pipe: pipe}
+	k := &Keeper{cmd: cmd, pipe: pipe}
 	keepers.Store(k, nil)
 	return k, nil
 }
 
-// dismiss lets the keeper do its work now and waits for it. Doing so twice is harmless.
-func (k *keeper) dismiss() error {
+// Watch makes the process the one to end, in place of the one before.
+func (k *Keeper) Watch(pid int) error {
+	_, err := fmt.Fprintln(k.pipe, pid)
+	return err
+}
+
+// Forget tells the keeper that the process has ended: its number may soon be another's.
+func (k *Keeper) Forget() error {
+	_, err := fmt.Fprintln(k.pipe)
+	return err
+}
+
+// Dismiss lets the keeper do its work now and waits for it. Doing so twice is harmless.
+func (k *Keeper) Dismiss() error {
 	if _, waits := keepers.LoadAndDelete(k); !waits {
 		return nil
 	}

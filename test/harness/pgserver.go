@@ -32,7 +32,7 @@ type PostgresServer struct {
 	port     int
 	password string
 	as       *syscall.Credential // the ordinary user to run as; nil when the tests themselves run as one
-	keeper   *keeper
+	keeper   *Keeper
 
 	process *exec.Cmd     // nil when the server is stopped
 	exited  chan struct{} // closed when process has ended
@@ -70,7 +70,7 @@ func StartPostgres() (_ *PostgresServer, err error) {
 		return nil, err
 	}
 	s := &PostgresServer{bin: bin, dir: dir, password: randomHex(16), as: as}
-	if s.keeper, err = startKeeper(s.dir, s.pidFile()); err != nil {
+	if s.keeper, err = NewKeeper(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	defer func() {
@@ -141,7 +141,7 @@ func (s *PostgresServer) launch() error {
 		close(exited)
 	}()
 	s.process, s.exited = cmd, exited
-	return nil
+	return s.keeper.Watch(cmd.Process.Pid)
 }
 
 // settings differ from Postgres' own defaults only where a throwaway server must: it listens on loopback TCP alone, is
@@ -166,6 +166,9 @@ func (s *PostgresServer) waitReady(ctx context.Context) error {
 		select {
 		case <-s.exited:
 			s.process = nil
+			if err := s.keeper.Forget(); err != nil {
+				return err
+			}
 			log := s.logTail()
 			if strings.Contains(log, "pre-existing shared memory block") {
 				return fmt.Errorf("%w:\n%s", errMemoryInUse, log)
@@ -194,13 +197,13 @@ func (s *PostgresServer) end(signal syscall.Signal) error {
 	}
 	<-s.exited
 	s.process = nil
-	return nil
+	return s.keeper.Forget()
 }
 
 // Close ends the server and removes its data. Closing twice is harmless.
 func (s *PostgresServer) Close() error {
 	// Nobody needs the data, so it need not be flushed.
-	return errors.Join(s.end(syscall.SIGQUIT), s.keeper.dismiss())
+	return errors.Join(s.end(syscall.SIGQUIT), s.keeper.Dismiss())
 }
 
 // FreePort returns a TCP port of 127.0.0.1 that nothing listens on at the moment.
@@ -214,7 +217,6 @@ func FreePort() (int, error) {
 
 func (s *PostgresServer) dataDir() string { return filepath.Join(s.dir, "data") }
 func (s *PostgresServer) logFile() string { return filepath.Join(s.dir, "log") }
-func (s *PostgresServer) pidFile() string { return filepath.Join(s.dataDir(), "postmaster.pid") }
 
 // logTail returns the last lines of the server's log, for an error message.
 func (s *PostgresServer) logTail() string {

@@ -1,0 +1,94 @@
+package sqube
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Environment variables that name binaries to use instead of building them.
+const (
+	BinaryVariable  = "SQUBE_BIN"
+	KubectlVariable = "SQUBE_KUBECTL"
+)
+
+// Binary returns the path of the sqube to test: SQUBE_BIN, or else bin/sqube, which the first caller builds. It fails the
+// test when it does not build.
+func Binary(t testing.TB) string {
+	t.Helper()
+	return binary(t, BinaryVariable, builtSqube)
+}
+
+// KubectlBinary returns the path of the kubectl to test with: SQUBE_KUBECTL, or else bin/kubectl, which the first caller
+// builds. It fails the test when it does not build.
+func KubectlBinary(t testing.TB) string {
+	t.Helper()
+	return binary(t, KubectlVariable, builtKubectl)
+}
+
+var (
+	builtSqube   = sync.OnceValues(func() (string, error) { return build("build", "sqube") })
+	builtKubectl = sync.OnceValues(func() (string, error) { return build("kubectl", "kubectl") })
+)
+
+func binary(t testing.TB, variable string, built func() (string, error)) string {
+	t.Helper()
+	if path := os.Getenv(variable); path != "" {
+		return path
+	}
+	path, err := built()
+	if err != nil {
+		t.Fatalf("no binary to test: %v", err)
+	}
+	return path
+}
+
+// build makes a target of the Makefile, which alone knows how, and returns the path of the binary in bin. The lock makes
+// the test processes of one `go test` take turns.
+func build(target, name string) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(bin, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // which also releases the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("wait for another build: %w", err)
+	}
+	cmd := exec.Command("make", target)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make %s: %w\n%s", target, err, out)
+	}
+	return filepath.Join(bin, name), nil
+}
+
+// repository returns the nearest directory above the test's that has a Makefile.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "Makefile")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("found no Makefile above the test's directory")
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,240 @@
+package sqube
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+const (
+	// readyTimeout bounds a start on a machine that is busy with other tests; an idle one takes less than a second.
+	readyTimeout = time.Minute
+	// drainTimeout bounds an orderly end.
+	drainTimeout = 30 * time.Second
+	// logLines is how much of the server's log a failed test shows.
+	logLines = 100
+)
+
+// Options say how to run a server.
+type Options struct {
+	// Datastore is the --datastore: see harness.Engine.
+	Datastore string
+	// DataDir is the --data-dir; by default one that goes with the test.
+	DataDir string
+	// Args are further flags of `sqube serve`.
+	Args []string
+	// Env are further environment variables, as "NAME=value".
+	Env []string
+}
+
+// Server is a sqube process and its state. Its address stays the same over stop and start. Its methods are not for
+// concurrent use, except those that only read.
+type Server struct {
+	// URL is the server's address, https://127.0.0.1:PORT.
+	URL string
+	// Kubeconfig is the path of the administrator's kubeconfig.
+	Kubeconfig string
+
+	binary string
+	args   []string
+	env    []string
+	log    string
+	keeper *harness.Keeper
+
+	process *exec.Cmd     // nil when the server is stopped
+	exited  chan struct{} // closed when process has ended
+	ended   error         // how, once exited is closed
+}
+
+// Start runs a server and waits until it is ready. It ends with the test; when that fails, the test's output gets the
+// end of the server's log.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	if o.DataDir == "" {
+		o.DataDir = t.TempDir()
+	}
+	port, err := harness.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{
+		URL:        "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Kubeconfig: filepath.Join(o.DataDir, "admin.kubeconfig"),
+		binary:     Binary(t),
+		args: append([]string{"serve",
+			"--data-dir", o.DataDir,
+			"--datastore", o.Datastore,
+			"--bind-address", "127.0.0.1",
+			"--secure-port", strconv.Itoa(port),
+		}, o.Args...),
+		env: append(os.Environ(), o.Env...),
+		log: filepath.Join(t.TempDir(), "log"),
+	}
+	if s.keeper, err = harness.NewKeeper(""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of sqube's log:\n%s", s.logTail())
+		}
+		err := s.signal(syscall.SIGKILL)
+		if err := errors.Join(err, s.keeper.Dismiss()); err != nil {
+			t.Errorf("end sqube: %v", err)
+		}
+	})
+	s.Start(t)
+	return s
+}
+
+// Start starts a server that was stopped or killed, on the same state, and waits until it is ready.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	if err := s.launch(); err != nil {
+		t.Fatalf("start sqube: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
+	defer cancel()
+	if err := s.waitReady(ctx); err != nil {
+		t.Fatalf("sqube did not get ready: %v", err)
+	}
+}
+
+// Stop asks the server to end, with SIGTERM, and waits until it has. It fails the test when that takes too long or when
+// the server ends with an error.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if s.process == nil {
+		t.Fatal("sqube does not run")
+	}
+	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("stop sqube: %v", err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(drainTimeout):
+		t.Fatalf("sqube still runs %s after SIGTERM", drainTimeout)
+	}
+	if s.ended != nil {
+		t.Fatalf("sqube ended with an error after SIGTERM: %v", s.ended)
+	}
+	s.process = nil
+	if err := s.keeper.Forget(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill ends the server at once, with SIGKILL.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	if err := s.signal(syscall.SIGKILL); err != nil {
+		t.Fatalf("kill sqube: %v", err)
+	}
+}
+
+// Config returns a client configuration of the administrator.
+func (s *Server) Config(t testing.TB) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// Pid returns the process id of the server, which must run.
+func (s *Server) Pid() int { return s.process.Process.Pid }
+
+// launch starts the process. Its log grows over all starts.
+func (s *Server) launch() error {
+	if s.process != nil {
+		return errors.New("it runs already")
+	}
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own descriptor
+	cmd := exec.Command(s.binary, s.args...)
+	cmd.Env = s.env
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal is for the test
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		s.ended = cmd.Wait()
+		close(exited)
+	}()
+	s.process, s.exited = cmd, exited
+	return s.keeper.Watch(cmd.Process.Pid)
+}
+
+// waitReady asks /readyz until it answers 200.
+func (s *Server) waitReady(ctx context.Context) error {
+	// The certificate is not what is asked about here, and at a first start there is no CA to check it with yet.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = fmt.Errorf("/readyz answers %s", response.Status)
+		}
+		select {
+		case <-s.exited:
+			s.process = nil
+			return errors.Join(fmt.Errorf("it ended: %w", s.ended), s.keeper.Forget())
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond): // until it listens there is nothing to wait on
+		}
+	}
+}
+
+// signal sends the signal and waits for the end that it brings. A server that is stopped stays so.
+func (s *Server) signal(signal syscall.Signal) error {
+	if s.process == nil {
+		return nil
+	}
+	if err := s.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-s.exited
+	s.process = nil
+	return s.keeper.Forget()
+}
+
+// logTail returns the last lines that the server has written.
+func (s *Server) logTail() string {
+	log, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-logLines):], "\n")
+}
