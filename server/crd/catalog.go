@@ -1,0 +1,91 @@
+package crd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/tools/cache"
+)
+
+// definition is how this package calls a CustomResourceDefinition. Those that come from a catalog are shared.
+type definition = *apiextensionsv1.CustomResourceDefinition
+
+// catalog knows which definitions are established: accepted, and to be served.
+type catalog struct {
+	indexer cache.Indexer
+}
+
+const groupIndex = "group"
+
+// newCatalog adds an index to the informer, which must not have been started.
+func newCatalog(informer cache.SharedIndexInformer) (catalog, error) {
+	err := informer.AddIndexers(cache.Indexers{groupIndex: func(o any) ([]string, error) {
+		d, ok := o.(definition)
+		if !ok {
+			return nil, fmt.Errorf("index custom resource definitions: got a %T", o)
+		}
+		return []string{d.Spec.Group}, nil
+	}})
+	if err != nil {
+		return catalog{}, fmt.Errorf("index custom resource definitions by group: %w", err)
+	}
+	return catalog{informer.GetIndexer()}, nil
+}
+
+// in lists the established definitions of a group by name.
+func (c catalog) in(group string) []definition {
+	// The only error is that of an index that isn't there.
+	objects, _ := c.indexer.ByIndex(groupIndex, group)
+	var established []definition
+	for _, o := range objects {
+		if d, ok := o.(definition); ok && apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+			established = append(established, d)
+		}
+	}
+	slices.SortFunc(established, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
+	return established
+}
+
+// serving lists the established definitions that serve a group version.
+func (c catalog) serving(gv schema.GroupVersion) []definition {
+	return slices.DeleteFunc(c.in(gv.Group), func(d definition) bool { return !apihelpers.HasServedCRDVersion(d, gv.Version) })
+}
+
+// group describes a group by its served versions, newest first; ok is false if there are none.
+func (c catalog) group(name string) (group metav1.APIGroup, ok bool) {
+	served := map[string]bool{}
+	for _, d := range c.in(name) {
+		for _, v := range d.Spec.Versions {
+			if v.Served {
+				served[v.Name] = true
+			}
+		}
+	}
+	if len(served) == 0 {
+		return metav1.APIGroup{}, false
+	}
+	group.Name = name
+	for _, v := range slices.SortedFunc(maps.Keys(served), func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) }) {
+		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
+	}
+	group.PreferredVersion = group.Versions[0]
+	return group, true
+}
+
+// groups describes all groups by name.
+func (c catalog) groups() []metav1.APIGroup {
+	var all []metav1.APIGroup
+	for _, name := range slices.Sorted(slices.Values(c.indexer.ListIndexFuncValues(groupIndex))) {
+		if g, ok := c.group(name); ok {
+			all = append(all, g)
+		}
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+package crd
+
+import (
+	"errors"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+)
+
+// Config is what custom resources need from the rest of the server. All fields but those marked are required.
+type Config struct {
+	// Storage makes the storage.Interface of a resource: of customresourcedefinitions at once, of each custom resource when
+	// it is first used. A storage's DestroyFunc is called when its definition changed or is gone.
+	Storage generic.StorageDecorator
+	// Loopback reaches this server in process. The controllers use it once Run is called.
+	Loopback *rest.Config
+	// Admission is asked for changes of custom resources. (Of definitions too, but that is up to who serves Group.)
+	Admission admission.Interface
+	// Authorizer is asked whether who may update may also create by updating.
+	Authorizer authorizer.Authorizer
+	// Discovery is told of custom group versions.
+	Discovery aggregated.ResourceManager
+	// Webhooks is how conversion webhooks are reached.
+	Webhooks Webhooks
+	Limits   Limits
+	// SoleServer says that no other server uses the same database, so that nobody has to wait until all have noticed a new
+	// definition. Optional.
+	SoleServer bool
+}
+
+// Webhooks is how webhooks are reached, as for admission.
+type Webhooks struct {
+	// Services finds the address of a webhook that is given as a Service.
+	Services webhook.ServiceResolver
+	// Authentication finds the credentials to show to a webhook.
+	Authentication webhook.AuthenticationInfoResolverWrapper
+}
+
+// Limits are the server's flags of the same names.
+type Limits struct {
+	RequestTimeout    time.Duration
+	MinRequestTimeout time.Duration
+	// MaxRequestBodyBytes is the limit for a write request; 0 means none.
+	MaxRequestBodyBytes int64
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Storage == nil:
+		return errors.New("Storage is required: how custom resources are stored")
+	case c.Loopback == nil:
+		return errors.New("Loopback is required: the controllers of custom resources work through it")
+	case c.Admission == nil || c.Authorizer == nil:
+		return errors.New("Admission and Authorizer are required: changes of custom resources pass them")
+	case c.Discovery == nil:
+		return errors.New("Discovery is required: where custom resources are published")
+	case c.Webhooks.Services == nil || c.Webhooks.Authentication == nil:
+		return errors.New("Webhooks is required: how conversion webhooks are reached")
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package crd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Handler serves custom resources, and the discovery of custom groups and versions, under /apis. A request for what no
+// definition defines is not found; before HasSynced it is told to come again instead.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		responsewriters.ErrorNegotiated(apierrors.NewInternalError(fmt.Errorf("no RequestInfo found in the context")),
+			apiserver.Codecs, schema.GroupVersion{}, w, r)
+		return
+	}
+	if info.IsResourceRequest {
+		s.resources.ServeHTTP(w, r)
+		return
+	}
+	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
+	case parts[0] == "apis" && len(parts) == 2:
+		s.serveGroup(w, r, parts[1])
+	case parts[0] == "apis" && len(parts) == 3:
+		s.serveVersion(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+	default:
+		s.notFound.ServeHTTP(w, r)
+	}
+}
+
+// serveGroup answers with the served versions of a group.
+func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request, name string) {
+	group, ok := s.catalog.group(name)
+	if !ok {
+		s.notFound.ServeHTTP(w, r)
+		return
+	}
+	discovery.NewAPIGroupHandler(apiserver.Codecs, group).ServeHTTP(w, r)
+}
+
+// serveVersion answers with the resources of a group version.
+func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
+	definitions := s.catalog.serving(gv)
+	if len(definitions) == 0 {
+		s.notFound.ServeHTTP(w, r)
+		return
+	}
+	list := func() []metav1.APIResource { return legacyResources(definitions, gv) }
+	discovery.NewAPIVersionHandler(apiserver.Codecs, gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
+}
+
+// Groups lists the custom groups by name, for /apis. It implements discovery.GroupLister.
+func (s *Server) Groups(context.Context, *http.Request) ([]metav1.APIGroup, error) {
+	return s.catalog.groups(), nil
+}

@@ -1,0 +1,68 @@
+package crd
+
+import (
+	"fmt"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Custom groups come after all built-in ones, by name, and their versions newest first.
+const (
+	groupPriority   = 1000
+	versionPriority = 100
+)
+
+// publish keeps aggregated discovery in step with the definitions. It does so within the informer's events: the catalog
+// already knows of the change then, and there is nothing that could fail and would have to be tried again. What it
+// returns has synced when all definitions are published that were there at the start.
+func publish(informer cache.SharedInformer, c catalog, manager aggregated.ResourceManager) (cache.ResourceEventHandlerRegistration, error) {
+	p := publisher{catalog: c, manager: manager.WithSource(aggregated.CRDSource)}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: p.versionsOf,
+		UpdateFunc: func(before, after any) {
+			p.versionsOf(before) // may have had versions that are gone
+			p.versionsOf(after)
+		},
+		DeleteFunc: func(o any) {
+			if unseen, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = unseen.Obj
+			}
+			p.versionsOf(o)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
+	}
+	return registration, nil
+}
+
+type publisher struct {
+	catalog catalog
+	manager aggregated.ResourceManager
+}
+
+// versionsOf publishes anew each group version of a definition, with all definitions that are in it.
+func (p publisher) versionsOf(o any) {
+	d, ok := o.(definition)
+	if !ok {
+		return
+	}
+	for _, v := range d.Spec.Versions {
+		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
+		serving := p.catalog.serving(gv)
+		if len(serving) == 0 {
+			p.manager.RemoveGroupVersion(metav1.GroupVersion(gv))
+			continue
+		}
+		p.manager.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
+			Version:   gv.Version,
+			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+			Resources: aggregatedResources(serving, gv),
+		})
+		p.manager.SetGroupVersionPriority(metav1.GroupVersion(gv), groupPriority, versionPriority)
+	}
+}

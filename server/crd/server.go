@@ -1,0 +1,109 @@
+package crd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/establish"
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// resync is how often controllers look at every definition again, as in kube-apiserver.
+const resync = 5 * time.Minute
+
+// Server serves definitions and custom resources.
+type Server struct {
+	group     *genericapiserver.APIGroupInfo
+	client    clientset.Interface
+	factory   externalversions.SharedInformerFactory
+	informer  informers.CustomResourceDefinitionInformer
+	catalog   catalog
+	published cache.ResourceEventHandlerRegistration
+
+	// resources is upstream's handler. It has no exported type.
+	resources interface {
+		http.Handler
+		finalizer.CRClientGetter
+	}
+	establishing *establish.EstablishingController
+	notFound     http.Handler
+}
+
+// New builds everything and starts nothing: requests for custom resources get 503 until Run has read the definitions.
+func New(c Config) (*Server, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("custom resources: %w", err)
+	}
+	group, err := newGroup(c.Storage)
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientset.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Loopback), "apiextensions"))
+	if err != nil {
+		return nil, fmt.Errorf("build the loopback client of custom resources: %w", err)
+	}
+	factory := externalversions.NewSharedInformerFactory(client, resync)
+	s := &Server{group: group, client: client, factory: factory, informer: factory.Apiextensions().V1().CustomResourceDefinitions()}
+	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
+		return nil, err
+	}
+	s.notFound = notfoundhandler.New(apiserver.Codecs, func(context.Context) bool { return s.HasSynced() })
+	s.establishing = establish.NewEstablishingController(s.informer, client.ApiextensionsV1())
+
+	seen := s.informer
+	if c.SoleServer {
+		seen = settled{seen}
+	}
+	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
+		nil, nil, // discovery is answered before requests get there
+		seen,
+		s.notFound,
+		customResourceOptions(c.Storage),
+		c.Admission,
+		s.establishing,
+		c.Webhooks.Services,
+		c.Webhooks.Authentication,
+		1, // a higher number delays every new definition by 5 s
+		c.Authorizer,
+		c.Limits.RequestTimeout,
+		c.Limits.MinRequestTimeout,
+		// Not nil, or custom resources would be merged without their schemas. It can be empty, because what upstream puts
+		// there (the meta types) is in each definition's own document too.
+		map[string]*spec.Schema{},
+		c.Limits.MaxRequestBodyBytes,
+	)
+	if err != nil {
+		return nil, fmt.Errorf("build the handler of custom resources: %w", err)
+	}
+	if s.published, err = publish(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Group is apiextensions.k8s.io, to be served as the built-in groups are.
+func (s *Server) Group() *genericapiserver.APIGroupInfo { return s.group }
+
+// Definitions lists the definitions that there are, as of the moment.
+func (s *Server) Definitions() listers.CustomResourceDefinitionLister { return s.informer.Lister() }
+
+// Informer watches the definitions. Run starts it.
+func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
+
+// HasSynced says whether every definition that existed when the server started is served and published in discovery.
+// kube-apiserver reports this as the health check poststarthook/crd-informer-synced.
+func (s *Server) HasSynced() bool {
+	return s.informer.Informer().HasSynced() && s.published.HasSynced()
+}
