@@ -65,14 +65,14 @@ var all = []controller{
 // and no event handler of its own left on the shared informers. It may be called again after that: a replica that loses
 // and regains leadership does so. It returns an error when a controller cannot be built, for which the server must be
 // answering: discovery is read. The loopback client must work until Run has returned.
-func Run(ctx context.Context, c Config) error {
+func Run(ctx context.Context, c Config) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e, err := newEnvironment(c)
 	if err != nil {
 		return err
 	}
-	defer e.close()
+	defer func() { err = errors.Join(err, e.close()) }()
 
 	var loops []func(context.Context)
 	for _, controller := range all {

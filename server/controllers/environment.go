@@ -79,11 +79,11 @@ func (e *environment) start() {
 }
 
 // close ends the informers of this call of Run, waits for them, and takes its handlers off the shared ones.
-func (e *environment) close() {
+func (e *environment) close() error {
 	close(e.stop)
 	for _, factory := range e.narrow {
 		factory.Shutdown()
 	}
 	e.monitors.close()
-	e.shared.removeHandlers()
+	return e.shared.removeHandlers()
 }

@@ -54,5 +54,5 @@ func buildResourceQuota(ctx context.Context, e *environment, c clients) (func(co
 
 // replenishmentPeriod is upstream's 12 hours to a day, spread so that resources do not come due together.
 func replenishmentPeriod() time.Duration {
-	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour)) //nolint:gosec // nothing secret
+	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
 }

@@ -1,12 +1,13 @@
 package controllers
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/admissionregistration"
 	"k8s.io/client-go/informers/core"
@@ -79,16 +80,18 @@ func (s *sharedInformers) record(informer cache.SharedIndexInformer, registratio
 	s.handlers = append(s.handlers, handler{informer, registration})
 }
 
-// removeHandlers takes all recorded handlers off.
-func (s *sharedInformers) removeHandlers() {
+// removeHandlers takes all recorded handlers off. It returns the errors of informers that would not let go.
+func (s *sharedInformers) removeHandlers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var errs []error
 	for _, h := range s.handlers {
 		if err := h.informer.RemoveEventHandler(h.registration); err != nil {
-			utilruntime.HandleError(err) //nolint:logcheck // the context has ended
+			errs = append(errs, fmt.Errorf("take a handler off a shared informer: %w", err))
 		}
 	}
 	s.handlers = nil
+	return errors.Join(errs...)
 }
 
 type recordingGeneric struct {

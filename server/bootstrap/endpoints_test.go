@@ -1,0 +1,102 @@
+package bootstrap
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestAddressLeasesTellLivingServersByChange has two servers whose clocks differ by a day renew their Leases, then one
+// stop doing so.
+func TestAddressLeasesTellLivingServersByChange(t *testing.T) {
+	client := fake.NewClientset()
+	const duration = 30 * time.Second
+	now := time.Now()
+	here := newAddressLeases(client, duration, func() time.Time { return now })
+	there := newAddressLeases(client, duration, func() time.Time { return now.Add(-24 * time.Hour) })
+
+	expect := func(when string, want ...string) {
+		t.Helper()
+		got, err := here.ListLeases()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: addresses %v, want %v", when, got, want)
+		}
+	}
+	renew := func(leases *addressLeases, address string) {
+		t.Helper()
+		if err := leases.UpdateLease(address); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	expect("at first")
+	renew(here, "10.0.0.1")
+	renew(there, "10.0.0.2")
+	renew(there, "2001:db8::2")
+	expect("both alive", "10.0.0.1", "10.0.0.2", "2001:db8::2")
+
+	// The fake client does not count resource versions; a server that stands still shows the same one.
+	now = now.Add(duration + time.Second)
+	here.seen[addressLeaseName("10.0.0.1")] = sighting{since: now}
+	expect("the others silent", "10.0.0.1")
+	left, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Items) != 1 {
+		t.Fatalf("%d leases left, want 1", len(left.Items))
+	}
+
+	renew(there, "10.0.0.2")
+	expect("one is back", "10.0.0.1", "10.0.0.2")
+	if err := there.RemoveLease("10.0.0.2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := there.RemoveLease("10.0.0.2"); !storage.IsNotFound(err) {
+		t.Fatalf("removing twice: %v, want not found", err)
+	}
+	expect("it has left", "10.0.0.1")
+}
+
+// TestSoleServerReplacesForeignAddresses starts from the Endpoints that a server with another address left behind.
+func TestSoleServerReplacesForeignAddresses(t *testing.T) {
+	client := fake.NewClientset(&corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: kubernetesServiceName},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.9"}},
+			Ports:     []corev1.EndpointPort{{Name: "https", Port: 6443, Protocol: corev1.ProtocolTCP}},
+		}},
+	})
+	address := []byte{10, 0, 0, 1}
+	ports := []corev1.EndpointPort{{Name: "https", Port: 6443, Protocol: corev1.ProtocolTCP}}
+	reconciler := endpointReconciler(client, Endpoint{Address: address, Port: 6443})
+
+	if err := reconciler.RemoveEndpoints(kubernetesServiceName, address, ports); !storage.IsNotFound(err) {
+		t.Fatalf("removing an address that was not given: %v, want not found", err)
+	}
+	if err := reconciler.ReconcileEndpoints(kubernetesServiceName, address, ports, true); err != nil {
+		t.Fatal(err)
+	}
+	endpoints, err := client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(t.Context(), kubernetesServiceName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(endpoints.Subsets) != 1 || len(endpoints.Subsets[0].Addresses) != 1 || endpoints.Subsets[0].Addresses[0].IP != "10.0.0.1" {
+		t.Fatalf("endpoints %+v, want 10.0.0.1 alone", endpoints.Subsets)
+	}
+	slices, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "10.0.0.1" {
+		t.Fatalf("endpoint slices %+v, want one with 10.0.0.1", slices.Items)
+	}
+}

@@ -1,0 +1,122 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// writes returns what the client was asked to write since it was last cleared.
+func writes(client *fake.Clientset) []string {
+	var found []string
+	for _, action := range client.Actions() {
+		if !slices.Contains([]string{"get", "list", "watch"}, action.GetVerb()) {
+			found = append(found, action.GetVerb()+" "+action.GetResource().Resource)
+		}
+	}
+	return found
+}
+
+// TestHooksWriteOnceAndThenNothing runs each hook on an empty cluster, and again as a restarted server would.
+func TestHooksWriteOnceAndThenNothing(t *testing.T) {
+	client := fake.NewClientset()
+	shared := informers.NewSharedInformerFactory(client, 0)
+	for _, test := range []struct {
+		hook *hook
+		min  int // how many objects a cluster has of it, at least
+	}{
+		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
+		{rbacHook(client), 100},
+		{priorityClassesHook(client), 2},
+		{flowControlHook(client), 15},
+	} {
+		t.Run(test.hook.name, func(t *testing.T) {
+			client.ClearActions()
+			if err := test.hook.ensure(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := writes(client); len(got) < test.min {
+				t.Fatalf("first start wrote %d objects, want %d or more: %v", len(got), test.min, got)
+			}
+			client.ClearActions()
+			if err := test.hook.ensure(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := writes(client); len(got) > 0 {
+				t.Fatalf("second start wrote: %v", got)
+			}
+		})
+	}
+}
+
+func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
+	client := fake.NewClientset()
+	hook := rbacHook(client)
+	if err := hook.ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	roles := client.RbacV1().ClusterRoles()
+	role, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/mine"}}
+	role.Rules = []rbacv1.PolicyRule{added}
+	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := roles.Delete(t.Context(), "system:heapster", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := hook.ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	role, err = roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(role.Rules) < 2 || role.Rules[0].NonResourceURLs[0] != "/mine" {
+		t.Fatalf("rules %v, want the user's and the default ones", role.Rules)
+	}
+	if _, err := roles.Get(t.Context(), "system:heapster", metav1.GetOptions{}); err != nil {
+		t.Fatalf("deleted default role did not come back: %v", err)
+	}
+}
+
+func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
+	failures := 3
+	h := &hook{name: "test", done: make(chan struct{})}
+	health := check{h}
+	h.ensure = func(context.Context) error {
+		if failures == 0 {
+			return nil
+		}
+		failures--
+		if failures == 0 {
+			if err := health.Check(nil); err == nil || !strings.Contains(err.Error(), "no database") {
+				t.Errorf("health while failing: %v", err)
+			}
+		}
+		return errors.New("no database")
+	}
+	if err := health.Check(nil); err == nil {
+		t.Error("healthy before it began")
+	}
+	if err := h.run(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := health.Check(nil); err != nil {
+		t.Errorf("unhealthy when done: %v", err)
+	}
+	if health.Name() != "poststarthook/test" {
+		t.Errorf("name %s", health.Name())
+	}
+}
