@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// namespace holds everything that the phases create.
+const namespace = "bench"
+
+// selectedLabel is what the selector phase asks for.
+const selectedLabel = "bench=selected"
+
+const (
+	configMapsPath = "/api/v1/namespaces/" + namespace + "/configmaps"
+	podsPath       = "/api/v1/namespaces/" + namespace + "/pods"
+)
+
+// configMap returns the body of a ConfigMap of 1 KB. The revision makes bodies of one name differ.
+func configMap(name string, revision int) []byte {
+	const size = 1024
+	head := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"revision":"%d","text":"`, name, revision)
+	const tail = `"}}`
+	return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
+}
+
+// podTemplate is a pod as a Deployment of a real application makes it, which a server holds in 4.8 KB with its defaults
+// and managed fields. It has no owner: a server that collects garbage would delete it with one that does not exist.
+func podTemplate() *corev1.Pod {
+	probe := func(path string) *corev1.Probe {
+		return &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("http")}},
+			PeriodSeconds: 10,
+		}
+	}
+	var env []corev1.EnvVar
+	for _, name := range []string{"DATABASE_HOST", "DATABASE_NAME", "CACHE_HOST", "LOG_LEVEL", "REGION", "FEATURES"} {
+		env = append(env, corev1.EnvVar{Name: name, Value: strings.ToLower(name) + ".production.example.com"})
+	}
+	env = append(env, corev1.EnvVar{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}})
+	automount := false
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{"app.kubernetes.io/name": "shop", "app.kubernetes.io/component": "frontend", "pod-template-hash": "7d4b9c6f58"},
+			Annotations: map[string]string{
+				"prometheus.io/scrape": "true", "prometheus.io/port": "9090",
+				"checksum/config": strings.Repeat("4f5a", 16),
+			},
+		},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken: &automount,
+			Containers: []corev1.Container{{
+				Name:    "server",
+				Image:   "registry.example.com/shop/frontend:v2.14.3",
+				Command: []string{"/bin/server", "--config=/etc/shop/config.yaml"},
+				Ports:   []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "metrics", ContainerPort: 9090}},
+				Env:     env,
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")},
+					Limits:   corev1.ResourceList{"memory": resource.MustParse("256Mi")},
+				},
+				VolumeMounts:   []corev1.VolumeMount{{Name: "config", MountPath: "/etc/shop"}, {Name: "scratch", MountPath: "/tmp"}},
+				LivenessProbe:  probe("/livez"),
+				ReadinessProbe: probe("/readyz"),
+			}},
+			Volumes: []corev1.Volume{
+				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "shop-frontend"}}}},
+				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			},
+		},
+	}
+}
+
+// podBodies returns a function that makes the body of the pod of a number. The first of them carry the label that the
+// selector phase asks for.
+func podBodies(selected int) (func(i int) []byte, error) {
+	const name = "pod-name"
+	encode := func(label string) ([]string, error) {
+		pod := podTemplate()
+		pod.Name = name
+		pod.Labels["bench"] = label
+		raw, err := json.Marshal(pod)
+		return strings.SplitN(string(raw), name, 2), err
+	}
+	yes, err := encode("selected")
+	if err != nil {
+		return nil, err
+	}
+	no, err := encode("ordinary")
+	if err != nil {
+		return nil, err
+	}
+	return func(i int) []byte {
+		parts := no
+		if i < selected {
+			parts = yes
+		}
+		return []byte(parts[0] + podName(i) + parts[1])
+	}, nil
+}
+
+func podName(i int) string { return fmt.Sprintf("shop-frontend-7d4b9c6f58-%05d", i) }

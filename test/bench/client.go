@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// The media types that the phases ask for.
+const (
+	mediaJSON     = "application/json"
+	mediaProtobuf = "application/vnd.kubernetes.protobuf"
+	mediaTable    = "application/json;as=Table;g=meta.k8s.io;v=v1"
+)
+
+// dialer makes clients for one server.
+type dialer struct {
+	config *rest.Config
+}
+
+func newDialer(kubeconfig string) (*dialer, error) {
+	config, err := loadKubeconfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &dialer{config: config}, nil
+}
+
+// client is one HTTP/2 connection that sends prepared bodies and looks no deeper into answers than it must, so that the
+// load costs the machine little. It is for one goroutine.
+type client struct {
+	http   *http.Client
+	base   string
+	token  string
+	answer bytes.Buffer // of the last request
+}
+
+// dial returns a client whose connection stands, so that its handshake falls into no measurement. Answers come
+// without compression, whose cost would hide that of everything else.
+func (d *dialer) dial(ctx context.Context) (*client, error) {
+	tls, err := rest.TLSConfigFor(d.config)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{
+		http: &http.Client{Transport: &http.Transport{
+			TLSClientConfig:    tls,
+			ForceAttemptHTTP2:  true,
+			DisableCompression: true,
+			IdleConnTimeout:    time.Minute,
+		}},
+		base:  d.config.Host,
+		token: d.config.BearerToken,
+	}
+	return c, c.do(ctx, http.MethodGet, "/version", mediaJSON, nil)
+}
+
+// dialAll returns n clients.
+func (d *dialer) dialAll(ctx context.Context, n int) (clients, error) {
+	all := make(clients, 0, n)
+	for range n {
+		c, err := d.dial(ctx)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// clients are connections of one load.
+type clients []*client
+
+func (all clients) close() {
+	for _, c := range all {
+		c.http.CloseIdleConnections()
+	}
+}
+
+// send sends a request and returns the answer, whose body the caller closes. Any status but 2xx is a *statusError.
+func (c *client) send(ctx context.Context, method, path, accept string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", accept)
+	if body != nil {
+		request.Header.Set("Content-Type", mediaJSON)
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		text, readErr := io.ReadAll(io.LimitReader(response.Body, 2048))
+		return nil, errors.Join(&statusError{code: response.StatusCode, request: method + " " + path, text: string(text)}, readErr, response.Body.Close())
+	}
+	return response, nil
+}
+
+// do sends a request and keeps the answer in c.answer.
+func (c *client) do(ctx context.Context, method, path, accept string, body []byte) error {
+	response, err := c.send(ctx, method, path, accept, body)
+	if err != nil {
+		return err
+	}
+	c.answer.Reset()
+	_, err = c.answer.ReadFrom(response.Body)
+	return errors.Join(err, response.Body.Close())
+}
+
+// discard gets a path and returns how long its answer is, without keeping it.
+func (c *client) discard(ctx context.Context, path, accept string) (int64, error) {
+	response, err := c.send(ctx, http.MethodGet, path, accept, nil)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(io.Discard, response.Body)
+	return n, errors.Join(err, response.Body.Close())
+}
+
+// statusError is an answer that is not 2xx.
+type statusError struct {
+	code    int
+	request string
+	text    string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%s: %d %s", e.request, e.code, e.text)
+}
+
+// isStatus tells whether the error is an answer with this code.
+func isStatus(err error, code int) bool {
+	var status *statusError
+	return errors.As(err, &status) && status.code == code
+}

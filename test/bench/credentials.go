@@ -1,0 +1,99 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// credentials are the files that let a server of one run serve, and its client in. Every server gets the same kinds, an
+// ECDSA certificate and a static token, so that they differ in nothing but themselves.
+type credentials struct {
+	Certificate, Key string // PEM files
+	TokenFile        string // for --token-auth-file; the token's user is in system:masters
+	token            string
+}
+
+// newCredentials writes the files into dir.
+func newCredentials(dir string) (credentials, error) {
+	c := credentials{
+		Certificate: filepath.Join(dir, "tls.crt"),
+		Key:         filepath.Join(dir, "tls.key"),
+		TokenFile:   filepath.Join(dir, "tokens.csv"),
+	}
+	secret := make([]byte, 16)
+	rand.Read(secret) // never fails: it ends the process instead
+	c.token = hex.EncodeToString(secret)
+	certificate, key, err := selfSigned()
+	if err != nil {
+		return c, err
+	}
+	for path, content := range map[string][]byte{
+		c.Certificate: certificate,
+		c.Key:         key,
+		c.TokenFile:   []byte(c.token + ",bench,bench,system:masters\n"),
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// kubeconfig writes a file that reaches the server at the port with the token, and returns its path. The certificate
+// authority is ca, in PEM.
+func (c credentials) kubeconfig(dir string, port int, ca []byte) (string, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["bench"] = &clientcmdapi.Cluster{Server: address(port), CertificateAuthorityData: ca}
+	config.AuthInfos["bench"] = &clientcmdapi.AuthInfo{Token: c.token}
+	config.Contexts["bench"] = &clientcmdapi.Context{Cluster: "bench", AuthInfo: "bench"}
+	config.CurrentContext = "bench"
+	path := filepath.Join(dir, "kubeconfig")
+	return path, clientcmd.WriteToFile(*config, path)
+}
+
+func loadKubeconfig(path string) (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", path)
+}
+
+// selfSigned returns a certificate for 127.0.0.1 that is its own authority, and its key, in PEM.
+func selfSigned() (certificate, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "bench"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
+}

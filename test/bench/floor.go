@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// floorCommand makes this binary the server with ready bytes. It is a process of its own so that its CPU time can be told
+// from the load generator's.
+const floorCommand = "floor-server"
+
+// The sizes of kube-apiserver's answers to the requests of the phases, in bytes.
+const (
+	floorConfigMap   = 1_350
+	floorPod         = 4_880
+	floorPodProtobuf = 3_740
+)
+
+// openFloor starts the server with ready bytes.
+func openFloor(ctx context.Context, pods int) (_ *server, err error) {
+	s := &server{Name: "floor", ReadOnly: true}
+	defer closeOnError(s, &err)
+	dir, err := s.tempDir()
+	if err != nil {
+		return nil, err
+	}
+	access, err := newCredentials(dir)
+	if err != nil {
+		return nil, err
+	}
+	port, err := harness.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(dir, self, floorCommand, "-port", strconv.Itoa(port), "-cert", access.Certificate, "-key", access.Key, "-pods", strconv.Itoa(pods))
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(p.Stop)
+	if err := p.waitReady(ctx, readyz(port)); err != nil {
+		return nil, err
+	}
+	s.PIDs = []int{p.PID()}
+	ca, err := os.ReadFile(access.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	s.Kubeconfig, err = access.kubeconfig(dir, port, ca)
+	return s, err
+}
+
+// serveFloor is the process of the server with ready bytes.
+func serveFloor(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet(floorCommand, flag.ContinueOnError)
+	port := fs.Int("port", 0, "port on 127.0.0.1")
+	certificate := fs.String("cert", "", "TLS certificate")
+	key := fs.String("key", "", "its key")
+	pods := fs.Int("pods", 0, "pods of a list")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	httpServer := &http.Server{Addr: loopback(*port), Handler: newFloorHandler(*pods), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { httpServer.Close() }) // its connections have nothing to finish
+	defer stop()
+	if err := httpServer.ListenAndServeTLS(*certificate, *key); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve ready bytes: %w", err)
+	}
+	return nil
+}
+
+// newFloorHandler answers the requests of the phases with as many bytes as kube-apiserver does.
+func newFloorHandler(pods int) http.Handler {
+	configMap := bytes.Repeat([]byte("x"), floorConfigMap)
+	pod := bytes.Repeat([]byte("x"), floorPod)
+	list := bytes.Repeat([]byte("x"), pods*floorPod)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := configMap
+		switch {
+		case r.Method == http.MethodGet && r.URL.Path == podsPath && strings.HasPrefix(r.Header.Get("Accept"), mediaProtobuf):
+			body = list[:pods*floorPodProtobuf]
+		case r.Method == http.MethodGet && r.URL.Path == podsPath:
+			body = list
+		case r.URL.Path == podsPath:
+			body = pod
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return // the client has gone
+		}
+		w.Header().Set("Content-Type", r.Header.Get("Accept"))
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusCreated)
+		}
+		if _, err := w.Write(body); err != nil {
+			return // the client has gone
+		}
+	})
+}

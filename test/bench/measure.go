@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// measureAll measures the servers one after the other, so that none disturbs another, and prints the table. What was
+// measured before an error is printed as well.
+func measureAll(ctx context.Context, o options, out io.Writer) error {
+	openers, cleanup, err := plan(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	var results []result
+	for _, opener := range openers {
+		r, err := measureOne(ctx, opener, o.sizes, out)
+		results = append(results, r...)
+		if err != nil {
+			return errors.Join(err, writeTable(out, results))
+		}
+	}
+	return writeTable(out, results)
+}
+
+func measureOne(ctx context.Context, opener opener, sizes sizes, out io.Writer) (_ []result, err error) {
+	progress("%s: starting", opener.name)
+	s, err := opener.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", opener.name, err)
+	}
+	defer func() {
+		if closeErr := s.Close(); closeErr != nil {
+			err = errors.Join(err, fmt.Errorf("end %s: %w", opener.name, closeErr))
+		}
+	}()
+	return measure(ctx, s, sizes, out)
+}
+
+// plan lists the servers to measure. The first is the one that the table relates the others to.
+func plan(ctx context.Context, o options) ([]opener, func(), error) {
+	b, cleanup, err := buildDirectory(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	var openers []opener
+	for _, engine := range o.sqube {
+		openers = append(openers, opener{"sqube-" + engine, func(ctx context.Context) (*server, error) {
+			return openSqube(ctx, o, b, engine)
+		}})
+	}
+	for _, peer := range o.peers {
+		openers = append(openers, opener{peer, func(ctx context.Context) (*server, error) {
+			return openPeer(ctx, o, b, peer)
+		}})
+	}
+	if o.kubeconfig != "" {
+		openers = append(openers, opener{o.name, func(context.Context) (*server, error) { return given(o) }})
+	}
+	if o.floor {
+		openers = append(openers, opener{"floor", func(ctx context.Context) (*server, error) { return openFloor(ctx, o.sizes.Pods) }})
+	}
+	return openers, cleanup, nil
+}
+
+// buildDirectory prepares where binaries are built, a temporary directory unless the flag names one.
+func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
+	if o.binDir != "" {
+		b, err := newBinaries(ctx, o.binDir)
+		return b, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "sqube-bench-bin-")
+	if err != nil {
+		return nil, nil, err
+	}
+	cleanup := func() {
+		if err := os.RemoveAll(dir); err != nil {
+			progress("remove the binaries: %v", err)
+		}
+	}
+	b, err := newBinaries(ctx, dir)
+	if err != nil {
+		cleanup()
+	}
+	return b, cleanup, err
+}
+
+// hold starts one server, prints the path of its kubeconfig and waits for the end of ctx.
+func hold(ctx context.Context, o options, name string, out io.Writer) (err error) {
+	o.sqube, o.peers, o.floor = nil, list{name}, false
+	switch name {
+	case "sqube-sqlite":
+		o.sqube, o.peers = list{"sqlite"}, nil
+	case "sqube-postgres":
+		o.sqube, o.peers = list{"postgres"}, nil
+	}
+	openers, cleanup, err := plan(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	s, err := openers[0].open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if _, err := fmt.Fprintln(out, s.Kubeconfig); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// openPeer builds and starts kube-apiserver on one of its datastores, each with an empty database and its own defaults.
+func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *server, err error) {
+	s := &server{Name: name}
+	defer closeOnError(s, &err)
+	dir, err := s.tempDir()
+	if err != nil {
+		return nil, err
+	}
+	shim, err := shimOf(ctx, o, b, s, dir)
+	if err != nil {
+		return nil, err
+	}
+	apiserver, err := b.build(ctx, apiserverProgram)
+	if err != nil {
+		return nil, err
+	}
+	access, err := newCredentials(dir)
+	if err != nil {
+		return nil, err
+	}
+	port, err := harness.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	s.Binaries = []string{apiserver, shim.binary}
+
+	began := time.Now()
+	datastore, err := start(dir, shim.binary, shim.args...)
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(datastore.Stop)
+	if err := datastore.waitReady(ctx, accepts(shim.port)); err != nil {
+		return nil, err
+	}
+	p, err := start(dir, apiserver,
+		"--etcd-servers", "http://"+loopback(shim.port),
+		"--bind-address", "127.0.0.1",
+		"--secure-port", strconv.Itoa(port),
+		"--tls-cert-file", access.Certificate, "--tls-private-key-file", access.Key,
+		"--token-auth-file", access.TokenFile,
+		"--authorization-mode", "RBAC",
+		"--service-cluster-ip-range", "10.0.0.0/16",
+		"--service-account-issuer", "https://kubernetes.default.svc",
+		"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
+		"--endpoint-reconciler-type", "none") // which refuses to publish a loopback address
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(p.Stop)
+	if err := p.waitReady(ctx, readyz(port)); err != nil {
+		return nil, err
+	}
+	s.StartUp = time.Since(began)
+	s.PIDs = []int{p.PID(), datastore.PID()}
+	ca, err := os.ReadFile(access.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	s.Kubeconfig, err = access.kubeconfig(dir, port, ca)
+	return s, err
+}
+
+// shim is the process that kube-apiserver keeps its state in.
+type shim struct {
+	binary string
+	args   []string
+	port   int
+}
+
+// shimOf prepares the datastore of a peer.
+func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) (shim, error) {
+	port, err := harness.FreePort()
+	if err != nil {
+		return shim{}, err
+	}
+	d := shim{port: port}
+	endpoint := ""
+	switch s.Name {
+	case "etcd":
+		data := filepath.Join(dir, "etcd")
+		s.DataSize = func() (int64, error) { return filesSize(data) }
+		peerPort, err := harness.FreePort()
+		if err != nil {
+			return d, err
+		}
+		client, peer := "http://"+loopback(port), "http://"+loopback(peerPort)
+		d.args = []string{
+			"--data-dir", data, "--log-level", "error",
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
+		}
+		d.binary, err = b.build(ctx, etcdProgram)
+		return d, err
+	case "kine-sqlite":
+		data := filepath.Join(dir, "db") // where kine puts its file by default, under its working directory
+		s.DataSize = func() (int64, error) { return filesSize(data) }
+		endpoint = "sqlite"
+	case "kine-postgres":
+		db, err := newDatabase(ctx, o, s)
+		if err != nil {
+			return d, err
+		}
+		s.Database, endpoint = db.Server, db.DSN
+	default:
+		return d, fmt.Errorf("the peers are etcd, kine-sqlite and kine-postgres, not %q", s.Name)
+	}
+	d.args = []string{"--listen-address", "tcp://" + loopback(port), "--metrics-bind-address", "0", "--endpoint", endpoint}
+	d.binary, err = b.build(ctx, kineProgram)
+	return d, err
+}

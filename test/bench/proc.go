@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs on.
+const tick = 10 * time.Millisecond
+
+// processStat is what the benchmark needs of /proc/PID/stat (proc_pid_stat(5)).
+type processStat struct {
+	parent   int
+	own      time.Duration // user and system time
+	children time.Duration // that of the children it has waited for
+}
+
+func readStat(pid int) (processStat, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return processStat{}, fmt.Errorf("CPU time of process %d: %w", pid, err)
+	}
+	// The command's name is in parentheses and may hold anything, so the fields are counted after the last of them.
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	if len(fields) < 15 {
+		return processStat{}, fmt.Errorf("/proc/%d/stat has %d fields after the name, not 15 or more", pid, len(fields))
+	}
+	number := func(i int) int64 {
+		n, parseErr := strconv.ParseInt(fields[i], 10, 64)
+		err = errors.Join(err, parseErr)
+		return n
+	}
+	s := processStat{
+		parent:   int(number(1)),
+		own:      time.Duration(number(11)+number(12)) * tick,
+		children: time.Duration(number(13)+number(14)) * tick,
+	}
+	return s, err
+}
+
+// cpuTime returns the user and system time that the processes have used since they started.
+func cpuTime(pids []int) (time.Duration, error) {
+	var total time.Duration
+	for _, pid := range pids {
+		s, err := readStat(pid)
+		if err != nil {
+			return 0, err
+		}
+		total += s.own
+	}
+	return total, nil
+}
+
+// treeCPUTime returns the user and system time of a process and all its children, those that have ended included. It is
+// how a Postgres server is measured, which has a process per connection. A root of 0 has used none.
+func treeCPUTime(root int) (time.Duration, error) {
+	if root == 0 {
+		return 0, nil
+	}
+	s, err := readStat(root)
+	if err != nil {
+		return 0, err
+	}
+	total := s.own + s.children
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, err
+	}
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue // /proc holds more than processes
+		}
+		child, err := readStat(pid)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // ended meanwhile
+		case err != nil:
+			return 0, err
+		case child.parent == root:
+			total += child.own
+		}
+	}
+	return total, nil
+}
+
+// memory is what processes hold of the machine's memory, in bytes.
+type memory struct {
+	RSS       int64 // resident, pages of the binary and of mapped files included
+	Anonymous int64 // resident and not backed by a file: heap and stacks
+}
+
+// readMemory sums /proc/PID/status over the processes.
+func readMemory(pids []int) (memory, error) {
+	var total memory
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return total, fmt.Errorf("memory of process %d: %w", pid, err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			name, value, _ := strings.Cut(line, ":")
+			var sum *int64
+			switch name {
+			case "VmRSS":
+				sum = &total.RSS
+			case "RssAnon":
+				sum = &total.Anonymous
+			default:
+				continue
+			}
+			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			if err != nil {
+				return total, fmt.Errorf("/proc/%d/status: %w", pid, err)
+			}
+			*sum += kilobytes << 10
+		}
+	}
+	return total, nil
+}

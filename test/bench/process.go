@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// readyTimeout bounds the start of a server; stopTimeout its orderly end, after which it is killed.
+const (
+	readyTimeout = 2 * time.Minute
+	stopTimeout  = 30 * time.Second
+)
+
+// process is a server's process that was started here.
+type process struct {
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{} // closed when it has ended
+}
+
+// start runs a binary with its output in a log file in dir. Its working directory is dir as well.
+func start(dir, binary string, args ...string) (*process, error) {
+	log := filepath.Join(dir, filepath.Base(binary)+".log")
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // the child has its own descriptor
+	cmd := exec.Command(binary, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, file, file
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal reaches it only through Stop
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+	p := &process{cmd: cmd, log: log, exited: make(chan struct{})}
+	go func() {
+		cmd.Wait() // how it ended is in its log
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// PID returns the process id.
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
+// Stop asks the process to end and waits; one that does not within stopTimeout is killed, which is an error.
+func (p *process) Stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(stopTimeout):
+		err := p.cmd.Process.Kill()
+		<-p.exited
+		return errors.Join(fmt.Errorf("%s did not end within %s", p.cmd.Path, stopTimeout), err)
+	}
+}
+
+// waitReady polls until check succeeds, the process has ended, or readyTimeout is over. Nothing tells when a server
+// gets ready but the server itself.
+func (p *process) waitReady(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s ended at its start:\n%s", p.cmd.Path, p.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s was not ready within %s: %w\n%s", p.cmd.Path, readyTimeout, err, p.logTail())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// logTail returns the last lines of the process' log, for an error message.
+func (p *process) logTail() string {
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+// readyz returns a check that GET /readyz answers 200. It trusts any certificate, since it asks nothing of the answer.
+func readyz(port int) func(context.Context) error {
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2: true,
+		DisableKeepAlives: true,
+	}}
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address(port)+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		if err := response.Body.Close(); err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("/readyz answers %s", response.Status)
+		}
+		return nil
+	}
+}
+
+// accepts returns a check that something listens on the port.
+func accepts(port int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", loopback(port))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+func address(port int) string  { return "https://" + loopback(port) }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// phaseTimeout bounds one phase, so that a server that hangs ends the run.
+const phaseTimeout = 10 * time.Minute
+
+// session is the measurement of one server.
+type session struct {
+	server *server
+	dialer *dialer
+	sizes  sizes
+}
+
+// phase is one thing that is measured. Phases run in the order of the list, since later ones read what earlier ones wrote.
+type phase struct {
+	name  string
+	floor bool // it makes sense against ready bytes
+	run   func(*session, context.Context) (result, error)
+}
+
+// measure runs all phases against a server, prints a line for each and returns the results.
+func measure(ctx context.Context, s *server, sizes sizes, out io.Writer) ([]result, error) {
+	dialer, err := newDialer(s.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	session := &session{server: s, dialer: dialer, sizes: sizes}
+	var results []result
+	for _, p := range phases(sizes) {
+		if s.ReadOnly && !p.floor {
+			continue
+		}
+		progress("%s: %s", s.Name, p.name)
+		r, err := session.phase(ctx, p)
+		if err != nil {
+			return results, fmt.Errorf("%s: %s: %w", s.Name, p.name, err)
+		}
+		results = append(results, r)
+		if err := r.write(out); err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+func (s *session) phase(ctx context.Context, p phase) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, phaseTimeout)
+	defer cancel()
+	r, err := p.run(s, ctx)
+	r.Server, r.Phase = s.server.Name, p.name
+	return r, err
+}
+
+// load runs op for the numbers 0 to n-1, from so many clients at once, each on a connection of its own, and measures.
+// The first error ends it.
+func (s *session) load(ctx context.Context, clients, n int, op func(ctx context.Context, c *client, i int) error) (result, error) {
+	all, err := s.dialer.dialAll(ctx, clients)
+	if err != nil {
+		return result{}, err
+	}
+	defer all.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m := sample{latencies: make([]time.Duration, n)}
+	err = s.observe(&m, func() error {
+		var next atomic.Int64
+		var workers sync.WaitGroup
+		for _, c := range all {
+			workers.Go(func() {
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= n || ctx.Err() != nil {
+						return
+					}
+					began := time.Now()
+					if err := op(ctx, c, i); err != nil {
+						cancel(err)
+						return
+					}
+					m.latencies[i] = time.Since(began)
+				}
+			})
+		}
+		workers.Wait()
+		return context.Cause(ctx)
+	})
+	return m.result(clients, n), err
+}
+
+// observe adds to the sample the time that passes while act runs, and the CPU time that the server uses meanwhile.
+func (s *session) observe(m *sample, act func() error) error {
+	cpu, database, err := s.cpu()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := act(); err != nil {
+		return err
+	}
+	m.wall += time.Since(began)
+	cpuAfter, databaseAfter, err := s.cpu()
+	m.cpu += cpuAfter - cpu
+	m.databaseCPU += databaseAfter - database
+	return err
+}
+
+// cpu returns the CPU time that the server, and Postgres behind it, have used so far.
+func (s *session) cpu() (server, database time.Duration, err error) {
+	if server, err = cpuTime(s.server.PIDs); err != nil {
+		return 0, 0, err
+	}
+	database, err = treeCPUTime(s.server.Database)
+	return server, database, err
+}
+
+// makeNamespace makes the namespace and the service account that pods need, unless a controller of the server is faster.
+func (s *session) makeNamespace(ctx context.Context) error {
+	c, err := s.dialer.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer clients{c}.close()
+	for _, object := range []struct{ path, body string }{
+		{"/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + namespace + `"}}`},
+		{"/api/v1/namespaces/" + namespace + "/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`},
+	} {
+		err := c.do(ctx, http.MethodPost, object.path, mediaJSON, []byte(object.body))
+		if err != nil && !isStatus(err, http.StatusConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// progress tells whoever waits what is going on.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// openSqube starts sqube on an engine, with an empty database.
+func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *server, err error) {
+	s := &server{Name: "sqube-" + engine}
+	defer closeOnError(s, &err)
+	dir, err := s.tempDir()
+	if err != nil {
+		return nil, err
+	}
+	binary := o.binary
+	if binary == "" {
+		binary, err = b.build(ctx, squbeProgram)
+	} else {
+		binary, err = filepath.Abs(binary)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Binaries = []string{binary}
+	var datastore string
+	switch engine {
+	case "sqlite":
+		path := filepath.Join(dir, "bench.db")
+		datastore = "sqlite://" + path
+		s.DataSize = func() (int64, error) { return filesSize(path + "*") }
+	case "postgres":
+		db, err := newDatabase(ctx, o, s)
+		if err != nil {
+			return nil, err
+		}
+		datastore, s.Database = db.DSN, db.Server
+	default:
+		return nil, fmt.Errorf("sqube runs on sqlite and postgres, not on %q", engine)
+	}
+	access, err := newCredentials(dir)
+	if err != nil {
+		return nil, err
+	}
+	port, err := harness.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	p, err := start(dir, binary, "serve",
+		"--data-dir", filepath.Join(dir, "data"),
+		"--datastore", datastore,
+		"--bind-address", "127.0.0.1",
+		"--secure-port", strconv.Itoa(port),
+		"--token-auth-file", access.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(p.Stop)
+	if err := p.waitReady(ctx, readyz(port)); err != nil {
+		return nil, err
+	}
+	s.StartUp = time.Since(began)
+	s.PIDs = []int{p.PID()}
+	// The server has made a certificate of its own; the file it wrote for the administrator says who signed it.
+	admin, err := loadKubeconfig(filepath.Join(dir, "data", "admin.kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	if err := rest.LoadTLSFiles(admin); err != nil {
+		return nil, err
+	}
+	s.Kubeconfig, err = access.kubeconfig(dir, port, admin.CAData)
+	return s, err
+}
+
+// tempDir makes a directory that goes with the server.
+func (s *server) tempDir() (string, error) {
+	dir, err := os.MkdirTemp("", "sqube-bench-")
+	if err == nil {
+		s.onClose(func() error { return os.RemoveAll(dir) })
+	}
+	return dir, err
+}
+
+// closeOnError ends what an opener has started when it fails.
+func closeOnError(s *server, err *error) {
+	if *err != nil {
+		if closeErr := s.Close(); closeErr != nil {
+			*err = fmt.Errorf("%w (and at the end: %w)", *err, closeErr)
+		}
+	}
+}
