@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// ErrNotServing is returned for requests made before [Transport.SetHandler] or after [Transport.Shutdown].
-var ErrNotServing = errors.New("loopback: the API server is not serving in-process requests")
+// ErrShutdown is returned for requests made after [Transport.Shutdown].
+var ErrShutdown = errors.New("loopback: the API server has stopped serving in-process requests")
 
 // remoteAddr is what handlers and the audit log see as the caller's address. Port 0 tells it from a real connection.
 const remoteAddr = "127.0.0.1:0"
@@ -20,6 +20,7 @@ const remoteAddr = "127.0.0.1:0"
 // Make it with [New]. It is safe for concurrent use.
 type Transport struct {
 	handler atomic.Pointer[http.Handler]
+	served  chan struct{} // closed once there is a handler
 
 	// base is the parent of all handlers' contexts; stop ends it.
 	base context.Context
@@ -30,15 +31,19 @@ type Transport struct {
 	running sync.WaitGroup // grows only under mu while !closed, so that Shutdown may wait on it
 }
 
-// New returns a Transport that refuses requests with [ErrNotServing] until SetHandler is called. Clients can so be
-// built before the handler chain that they will talk to, which itself is built from those clients.
+// New returns a Transport whose requests wait until SetHandler is called. Clients can so be built, and informers and
+// controllers started, before the handler chain that they will talk to, which itself is built from those clients.
 func New() *Transport {
 	base, stop := context.WithCancel(withIdentity(context.Background()))
-	return &Transport{base: base, stop: stop}
+	return &Transport{base: base, stop: stop, served: make(chan struct{})}
 }
 
-// SetHandler makes h serve all later requests.
-func (t *Transport) SetHandler(h http.Handler) { t.handler.Store(&h) }
+// SetHandler makes h serve the requests that wait and all later ones.
+func (t *Transport) SetHandler(h http.Handler) {
+	if t.handler.Swap(&h) == nil {
+		close(t.served)
+	}
+}
 
 // Shutdown refuses new requests, cancels the contexts of those that run and waits until their handlers have returned.
 // When ctx ends first its error is returned; the handlers are then still running, but cancelled.
@@ -68,14 +73,10 @@ func (t *Transport) Shutdown(ctx context.Context) error {
 // its own context, and as over a network the inner request must not see the outer one's user, audit event or
 // request info.
 //
-// Errors: [ErrNotServing]; the request context's error; a [*PanicError] when the handler panics before it has sent
+// Errors: [ErrShutdown]; the request context's error; a [*PanicError] when the handler panics before it has sent
 // headers (after that, reading the body returns it).
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := req.Context().Err(); err != nil {
-		closeBody(req)
-		return nil, err
-	}
-	handler, err := t.begin()
+	handler, err := t.begin(req.Context())
 	if err != nil {
 		closeBody(req)
 		return nil, err
@@ -100,19 +101,23 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// begin counts a request in and returns the handler for it.
-func (t *Transport) begin() (http.Handler, error) {
-	h := t.handler.Load()
-	if h == nil {
-		return nil, ErrNotServing
+// begin waits for the handler, counts a request in and returns the handler for it.
+func (t *Transport) begin(client context.Context) (http.Handler, error) {
+	select {
+	case <-t.served:
+	case <-client.Done():
+	case <-t.base.Done():
+	}
+	if err := client.Err(); err != nil {
+		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, ErrNotServing
+		return nil, ErrShutdown
 	}
 	t.running.Add(1)
-	return *h, nil
+	return *t.handler.Load(), nil
 }
 
 // serverRequest is req as a server would have parsed it. A RoundTripper must leave req itself as it is, and filters

@@ -251,15 +251,35 @@ func TestNoBodyAnswers(t *testing.T) {
 	}
 }
 
-func TestNotServing(t *testing.T) {
+func TestRequestsWaitForTheHandler(t *testing.T) {
 	tr := New()
-	req, err := http.NewRequest(http.MethodGet, host, nil)
+	early := make(chan struct{})
+	go func() {
+		defer close(early)
+		req, err := http.NewRequest(http.MethodGet, host, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := tr.RoundTrip(req); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.RoundTrip(req); !errors.Is(err, ErrNotServing) {
-		t.Errorf("before SetHandler: %v", err)
+	if _, err := tr.RoundTrip(req); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting with a context that has ended: %v", err)
 	}
+	tr.SetHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	await(t, "the early request", early)
+}
+
+func TestShutdown(t *testing.T) {
+	tr := New()
 	started := make(chan struct{})
 	tr.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -274,8 +294,17 @@ func TestNotServing(t *testing.T) {
 	if got, err := io.ReadAll(resp.Body); err != nil || len(got) != 0 {
 		t.Errorf("a watch at shutdown should end cleanly, got %q, %v", got, err)
 	}
-	if _, err := tr.RoundTrip(req); !errors.Is(err, ErrNotServing) {
-		t.Errorf("after Shutdown: %v", err)
+	for _, tr := range []*Transport{tr, New()} {
+		if err := tr.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequest(http.MethodGet, host, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tr.RoundTrip(req); !errors.Is(err, ErrShutdown) {
+			t.Errorf("after Shutdown: %v", err)
+		}
 	}
 }
 

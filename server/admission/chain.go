@@ -1,0 +1,154 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/metrics"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	apiserverv1alpha1 "k8s.io/apiserver/pkg/apis/apiserver/v1alpha1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	basecompatibility "k8s.io/component-base/compatibility"
+	controlplaneadmission "k8s.io/kubernetes/pkg/controlplane/apiserver/admission"
+	kubeadmission "k8s.io/kubernetes/pkg/kubeapiserver/admission"
+)
+
+// mapperMaxAge is how long a kind may go unknown to plugins, or be mapped to a resource that has changed.
+const mapperMaxAge = 30 * time.Second
+
+// Config is what plugins work with.
+type Config struct {
+	Options *Options
+
+	// Loopback reaches the server's own API. Plugins look up kinds, schemas and objects through it, but only when
+	// requests come: the chain can be built before that API is served.
+	Loopback *rest.Config
+	// Client is over Loopback, and Informers over Client. The caller starts the informers; until those it needs have
+	// synced a plugin lets requests wait, and then refuses them.
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+
+	// Authorizer decides what a request may refer to (OwnerReferencesPermissionEnforcement, certificates, policies).
+	Authorizer authorizer.Authorizer
+	// Resources tells which resources are served and so can be counted against a quota.
+	Resources serverstorage.APIResourceConfigSource
+
+	// Services finds the addresses of services that webhooks are behind, see [NewServiceResolver].
+	Services webhook.ServiceResolver
+	// ProxyTransport dials services. May be nil.
+	ProxyTransport *http.Transport
+	// Self reaches this server, for webhooks that name the service kubernetes in default. If nil it is Loopback, which
+	// cannot check a CA bundle that such a webhook asks for.
+	Self *rest.Config
+
+	// ServerID is the identity of this server process.
+	ServerID string
+	// Drained is closed when no requests run any more; what plugins started then ends.
+	Drained <-chan struct{}
+}
+
+// Chain is what every write passes.
+type Chain struct {
+	// Interface runs the plugins; it measures each, and each step, in metrics.
+	Interface admission.Interface
+	// Names are the plugins in it, in order.
+	Names []string
+
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+}
+
+// New builds the chain. Errors: Drained is nil; the file of --admission-control-config-file, or one that it names, cannot
+// be used; a plugin does not accept its configuration.
+func New(c Config) (*Chain, error) {
+	if c.Drained == nil {
+		return nil, errors.New("admission plugins need to be told when to end: Drained is nil")
+	}
+	names := c.Options.Names()
+	scheme, err := configScheme()
+	if err != nil {
+		return nil, err
+	}
+	configs, err := admission.ReadAdmissionConfiguration(names, c.Options.kube.GenericAdmission.ConfigFile, scheme)
+	if err != nil {
+		return nil, fmt.Errorf("reading --admission-control-config-file: %w", err)
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Client.Discovery()))
+	initializers, err := c.initializers(mapper)
+	if err != nil {
+		return nil, err
+	}
+	decorators := admission.Decorators{admission.DecoratorFunc(metrics.WithControllerMetrics)}
+	chain, err := c.Options.kube.GenericAdmission.Plugins.NewFromPlugins(names, configs, initializers, decorators)
+	if err != nil {
+		return nil, fmt.Errorf("setting up admission plugins: %w", err)
+	}
+	return &Chain{Interface: metrics.WithStepMetrics(chain), Names: names, mapper: mapper}, nil
+}
+
+// Run makes plugins see changes in what resources there are, until ctx ends. Start it when the API is served; kube-apiserver
+// has it as the post-start hook start-apiserver-admission-initializer.
+func (c *Chain) Run(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(context.Context) { c.mapper.Reset() }, mapperMaxAge)
+}
+
+// initializers hand each plugin what it asks for. Their order is that of kube-apiserver.
+func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (admission.PluginInitializers, error) {
+	dynamicClient, err := dynamic.NewForConfig(c.Loopback)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for admission plugins: %w", err)
+	}
+	self := c.Self
+	if self == nil {
+		self = c.Loopback
+	}
+	controlPlane := controlplaneadmission.Config{
+		LoopbackClientConfig: self,
+		ExternalInformers:    c.Informers,
+		APIResourceConfig:    c.Resources,
+	}
+	webhookAndQuota, err := controlPlane.New(c.ProxyTransport, nil, c.Services, noop.NewTracerProvider())
+	if err != nil {
+		return nil, fmt.Errorf("setting up webhooks and quota: %w", err)
+	}
+	kube, err := (&kubeadmission.Config{}).New()
+	if err != nil {
+		return nil, fmt.Errorf("setting up admission plugins: %w", err)
+	}
+	all := admission.PluginInitializers{
+		initializer.NewAPIServerIDInitializer(c.ServerID),
+		initializer.New(c.Client, dynamicClient, c.Informers, c.Authorizer, utilfeature.DefaultFeatureGate,
+			compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent),
+			c.Drained, mapper),
+	}
+	all = append(all, webhookAndQuota...)
+	return append(all, kube...), nil
+}
+
+// configScheme knows the kinds that a file with admission configuration may hold at its top level.
+func configScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(
+		apiserverapi.AddToScheme(scheme),
+		apiserverv1alpha1.AddToScheme(scheme),
+		apiserverv1.AddToScheme(scheme),
+	)
+}

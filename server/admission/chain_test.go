@@ -1,0 +1,213 @@
+package admission
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+
+	"github.com/sqube/sqube/server/loopback"
+)
+
+// client is a fake whose discovery also has OpenAPI, which policy plugins ask for.
+type client struct {
+	*fake.Clientset
+	discovery.DiscoveryInterface
+}
+
+func (c client) Discovery() discovery.DiscoveryInterface { return c.DiscoveryInterface }
+
+func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
+	t.Helper()
+	config := loopback.New().Config()
+	unserved, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := client{fake.NewClientset(objects...), unserved}
+	f := informers.NewSharedInformerFactory(client, 0)
+	services, err := NewServiceResolver(f, ServiceRouting{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		Options:    o,
+		Loopback:   config,
+		Client:     client,
+		Informers:  f,
+		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
+		Resources:  serverstorage.NewResourceConfig(),
+		Services:   services,
+		ServerID:   "test",
+		Drained:    t.Context().Done(),
+	}
+}
+
+// run builds the chain and starts what it needs.
+func run(t *testing.T, c Config) *Chain {
+	t.Helper()
+	chain, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Informers.Start(t.Context().Done())
+	for kind, synced := range c.Informers.WaitForCacheSync(t.Context().Done()) {
+		if !synced {
+			t.Fatalf("the informer of %s did not sync", kind)
+		}
+	}
+	return chain
+}
+
+// create admits pod as the API would before it stores it.
+func create(t *testing.T, c *Chain, pod *core.Pod) error {
+	t.Helper()
+	attrs := admission.NewAttributesRecord(pod, nil, core.Kind("Pod").WithVersion("v1"), pod.Namespace, pod.Name,
+		core.Resource("pods").WithVersion("v1"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "jane"})
+	objects := admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme)
+	if err := c.Interface.(admission.MutationInterface).Admit(t.Context(), attrs, objects); err != nil {
+		return err
+	}
+	return c.Interface.(admission.ValidationInterface).Validate(t.Context(), attrs, objects)
+}
+
+func pod(namespace string) *core.Pod {
+	return &core.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"},
+		Spec: core.PodSpec{
+			Containers:      []core.Container{{Name: "c", Image: "i"}},
+			SecurityContext: &core.PodSecurityContext{},
+		},
+	}
+}
+
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+	}
+}
+
+func serviceAccount(namespace string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}}
+}
+
+func TestDefaultPluginsOnAPod(t *testing.T) {
+	chain := run(t, config(t, NewOptions(),
+		namespace("ns", nil), serviceAccount("ns"),
+		namespace("strict", map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}), serviceAccount("strict"),
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 7, GlobalDefault: true},
+	))
+	p := pod("ns")
+	if err := create(t, chain, p); err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case p.Spec.ServiceAccountName != "default":
+		t.Errorf("ServiceAccount: %q", p.Spec.ServiceAccountName)
+	case len(p.Spec.Volumes) != 1 || p.Spec.Volumes[0].Projected == nil:
+		t.Errorf("ServiceAccount: volumes %v", p.Spec.Volumes)
+	case p.Spec.PriorityClassName != "usual" || p.Spec.Priority == nil || *p.Spec.Priority != 7:
+		t.Errorf("Priority: %q %v", p.Spec.PriorityClassName, p.Spec.Priority)
+	case len(p.Spec.Tolerations) != 2:
+		t.Errorf("DefaultTolerationSeconds: %v", p.Spec.Tolerations)
+	}
+	if err := create(t, chain, pod("missing")); !apierrors.IsNotFound(err) {
+		t.Errorf("NamespaceLifecycle: %v", err)
+	}
+	p = pod("strict")
+	p.Spec.SecurityContext.HostNetwork = true
+	if err := create(t, chain, p); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
+		t.Errorf("PodSecurity: %v", err)
+	}
+}
+
+func TestDisabledPluginDoesNotRun(t *testing.T) {
+	chain := run(t, config(t, parse(t, "--disable-admission-plugins=ServiceAccount"), namespace("ns", nil)))
+	p := pod("ns")
+	if err := create(t, chain, p); err != nil || p.Spec.ServiceAccountName != "" {
+		t.Errorf("got service account %q, %v", p.Spec.ServiceAccountName, err)
+	}
+	if slices.Contains(chain.Names, "ServiceAccount") {
+		t.Errorf("names %v", chain.Names)
+	}
+}
+
+func TestConfigFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admission.yaml")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration:\n"
+	write(head + `    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {enforce: baseline}
+`)
+	o := parse(t, "--admission-control-config-file="+path)
+	p := pod("ns")
+	p.Spec.SecurityContext.HostNetwork = true
+	if err := create(t, run(t, config(t, o, namespace("ns", nil), serviceAccount("ns"))), p); !apierrors.IsForbidden(err) {
+		t.Errorf("with a stricter default: %v", err)
+	}
+	for name, content := range map[string]string{
+		"broken":      "{",
+		"other kind":  "apiVersion: v1\nkind: Pod\n",
+		"wrong level": head + "    apiVersion: pod-security.admission.config.k8s.io/v1\n    kind: PodSecurityConfiguration\n    defaults: {enforce: nope}\n",
+	} {
+		write(content)
+		if _, err := New(config(t, o)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestDrainedIsRequired(t *testing.T) {
+	c := config(t, NewOptions())
+	c.Drained = nil
+	if _, err := New(c); err == nil {
+		t.Error("no error without Drained")
+	}
+}
+
+func TestServiceResolver(t *testing.T) {
+	c := config(t, NewOptions(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hook"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.9", Ports: []corev1.ServicePort{{Port: 443}}},
+	})
+	self := &url.URL{Scheme: "https", Host: "127.0.0.1:6443"}
+	resolver, err := NewServiceResolver(c.Informers, ServiceRouting{Self: self})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, c)
+	if u, err := resolver.ResolveEndpoint("ns", "hook", 443); err != nil || u.Host != "10.0.0.9:443" {
+		t.Errorf("cluster IP: %v, %v", u, err)
+	}
+	if u, err := resolver.ResolveEndpoint("default", "kubernetes", 443); err != nil || u != self {
+		t.Errorf("self: %v, %v", u, err)
+	}
+	if u, err := resolver.ResolveEndpoint("ns", "missing", 443); err == nil {
+		t.Errorf("a missing service: %v", u)
+	}
+}

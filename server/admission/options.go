@@ -1,0 +1,44 @@
+// Package admission builds the admission chain of kube-apiserver: the same plugins, in the same order, on and off by
+// default as there, and with the same flags.
+package admission
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+)
+
+// Options hold --enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file and the flags
+// of single plugins. Make them with [NewOptions].
+type Options struct {
+	kube *kubeoptions.AdmissionOptions
+}
+
+// NewOptions returns the defaults of kube-apiserver.
+func NewOptions() *Options {
+	return &Options{kube: kubeoptions.NewAdmissionOptions()}
+}
+
+// AddFlags adds the flags to fs under kube-apiserver's names. Flags of single plugins (such as
+// --default-not-ready-toleration-seconds) set variables of the process, not of these Options.
+func (o *Options) AddFlags(fs *pflag.FlagSet) { o.kube.AddFlags(fs) }
+
+// Validate returns everything that is wrong with the flags as one error, in kube-apiserver's words: a plugin that is not
+// known, one that is both enabled and disabled.
+func (o *Options) Validate() error { return errors.Join(o.kube.Validate()...) }
+
+// Names returns the plugins that are on, in the order in which they run.
+func (o *Options) Names() []string {
+	generic := o.kube.GenericAdmission
+	enabled, disabled := sets.New(generic.EnablePlugins...), sets.New(generic.DisablePlugins...)
+	off := generic.DefaultOffPlugins.Union(disabled)
+	if o.kube.PluginNames != nil { // --admission-control names all plugins that are to run
+		enabled, off = sets.New(o.kube.PluginNames...), sets.New(generic.RecommendedPluginOrder...)
+	}
+	return slices.DeleteFunc(slices.Clone(generic.RecommendedPluginOrder), func(name string) bool {
+		return off.Has(name) && !enabled.Has(name)
+	})
+}

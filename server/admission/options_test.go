@@ -1,0 +1,73 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// defaultOn is what the documentation of kube-apiserver v1.36 lists for --enable-admission-plugins, in order of execution.
+var defaultOn = []string{
+	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority",
+	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
+	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest",
+	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupWorkloadExists",
+	"NodeDeclaredFeatureValidator", "JobValidation", "PodResizeValidator", "MutatingAdmissionPolicy",
+	"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
+}
+
+func parse(t *testing.T, args ...string) *Options {
+	t.Helper()
+	o := NewOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	fs.SetOutput(t.Output())
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestNames(t *testing.T) {
+	without := func(names ...string) []string {
+		return slices.DeleteFunc(slices.Clone(defaultOn), func(n string) bool { return slices.Contains(names, n) })
+	}
+	withNodeRestriction := slices.Insert(slices.Clone(defaultOn), slices.Index(defaultOn, "TaintNodesByCondition"), "NodeRestriction")
+	for _, c := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"defaults", nil, defaultOn},
+		{"one more", []string{"--enable-admission-plugins=NodeRestriction"}, withNodeRestriction},
+		{"two less", []string{"--disable-admission-plugins=LimitRanger,ResourceQuota"}, without("LimitRanger", "ResourceQuota")},
+		{"the deprecated flag", []string{"--admission-control=ResourceQuota,NamespaceLifecycle"}, []string{"NamespaceLifecycle", "ResourceQuota"}},
+	} {
+		o := parse(t, c.args...)
+		if err := o.Validate(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if got := o.Names(); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n got %v\nwant %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestWrongNames(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--enable-admission-plugins=Nope"}, `enable-admission-plugins plugin "Nope" is unknown`},
+		{[]string{"--disable-admission-plugins=Nope"}, `disable-admission-plugins plugin "Nope" is unknown`},
+		{[]string{"--enable-admission-plugins=PodSecurity", "--disable-admission-plugins=PodSecurity"},
+			"[PodSecurity] in enable-admission-plugins and disable-admission-plugins overlapped"},
+		{[]string{"--admission-control=Nope"}, `admission-control plugin "Nope" is unknown`},
+	} {
+		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want %q", c.args, err, c.want)
+		}
+	}
+}
