@@ -1,7 +1,6 @@
 package crd
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -61,7 +60,5 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.
 	discovery.NewAPIVersionHandler(apiserver.Codecs, gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
 }
 
-// Groups lists the custom groups by name, for /apis. It implements discovery.GroupLister.
-func (s *Server) Groups(context.Context, *http.Request) ([]metav1.APIGroup, error) {
-	return s.catalog.groups(), nil
-}
+// Groups lists the custom groups by name, for /apis.
+func (s *Server) Groups() []metav1.APIGroup { return s.catalog.groups() }
