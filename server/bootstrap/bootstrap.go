@@ -8,13 +8,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
-	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
 )
 
 // Config is what the hooks need of the server.
@@ -40,10 +38,14 @@ type Services struct {
 	IPRange net.IPNet
 	// SecondaryIPRange is the second range of a dual-stack cluster, zero without one.
 	SecondaryIPRange net.IPNet
-	// NodePorts is --service-node-port-range.
-	NodePorts utilnet.PortRange
-	// NodePortRegistry holds which node ports are taken. Nil leaves them unrepaired.
-	NodePortRegistry rangeallocation.RangeRegistry
+	// Repair keeps allocated addresses and ports in step with the Services.
+	Repair ServiceRepair
+}
+
+// ServiceRepair keeps what is allocated to Services in step with them.
+type ServiceRepair interface {
+	// Run repairs until ctx ends, or until it cannot go on. It calls ready when it has gone through everything once.
+	Run(ctx context.Context, ready func())
 }
 
 // Endpoint is where this server is reached from the cluster's network.
@@ -83,7 +85,7 @@ func New(c Config) (*Bootstrap, error) {
 			priorityClassesHook(client),
 			flowControlHook(client),
 			serviceCIDRHook(client, c.Services),
-			serviceRepairHook(client, c.Informers, c.Services),
+			serviceRepairHook(c.Services.Repair),
 			kubernetesService,
 			authenticationHook(client, c.Authentication),
 			identityHook(client, c.ServerID),
@@ -120,6 +122,18 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 		group.Go(func() error { return h.run(ctx, after) })
 	}
 	return group.Wait()
+}
+
+// Wait returns nil when all hooks are done, or ctx's error when it ends before.
+func (b *Bootstrap) Wait(ctx context.Context) error {
+	for _, h := range b.hooks {
+		select {
+		case <-h.done:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", h.name, ctx.Err())
+		}
+	}
+	return nil
 }
 
 // notServed tells whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
