@@ -1,0 +1,109 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+)
+
+// handshake connects to s as the client in pair and returns what each side saw of the other.
+func handshake(s *Serving, pair Pair, ca *x509.Certificate) (server, client *x509.Certificate, err error) {
+	cert, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	accepted := tls.Server(far, s.Config())
+	done := make(chan error, 1)
+	go func() { done <- accepted.Handshake() }()
+	dialed := tls.Client(near, &tls.Config{
+		RootCAs: roots, ServerName: "localhost", MaxVersion: tls.VersionTLS12,
+		GetClientCertificate: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if err := r.SupportsCertificate(&cert); err != nil {
+				return &tls.Certificate{}, nil // what a client does whose authority was not asked for
+			}
+			return &cert, nil
+		},
+	})
+	if err := errors.Join(dialed.Handshake(), <-done); err != nil {
+		return nil, nil, err
+	}
+	if peers := accepted.ConnectionState().PeerCertificates; len(peers) > 0 {
+		client = peers[0]
+	}
+	return dialed.ConnectionState().PeerCertificates[0], client, nil
+}
+
+func TestServingFollowsItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	p := ensure(t, dir, options)
+	clientCA, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", p.CA.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServing(p.Serving, clientCA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { s.Run(ctx); close(ended) }()
+	defer func() { cancel(); <-ended }()
+
+	first, client, err := handshake(s, p.Admin, load(t, p.CA))
+	if err != nil || client == nil || client.Subject.CommonName != "kubernetes-admin" {
+		t.Fatalf("the client was seen as %v, %v", client, err)
+	}
+	if _, client, err := handshake(s, p.FrontProxyClient, load(t, p.CA)); err != nil || client != nil {
+		t.Errorf("a certificate of an authority that is not asked for: %v, %v", client, err)
+	}
+	o := options
+	o.ExtraNames = append(o.ExtraNames, "new.example.test")
+	ensure(t, dir, o)
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		now, _, err := handshake(s, p.Admin, load(t, p.CA))
+		return err == nil && !bytes.Equal(now.Raw, first.Raw) && now.VerifyHostname("new.example.test") == nil, err
+	})
+	if err != nil {
+		t.Errorf("the renewed certificate is not served: %v", err)
+	}
+}
+
+func TestServingRefusesAMismatch(t *testing.T) {
+	p := ensure(t, t.TempDir(), options)
+	clientCA, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", p.CA.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = NewServing(Pair{CertFile: p.Serving.CertFile, KeyFile: p.Admin.KeyFile}, clientCA)
+	wantFileError(t, err, p.Serving.CertFile)
+}
+
+func BenchmarkFirstStart(b *testing.B) {
+	for b.Loop() {
+		if _, err := Ensure(b.TempDir(), options); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkLaterStart(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		if _, err := Ensure(dir, options); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
