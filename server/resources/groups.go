@@ -37,6 +37,17 @@ type Built struct {
 	Repair *ServiceRepair                   // to be run while the server does
 }
 
+// Destroy ends what the storages run in the background. Nothing may be served from them after.
+func (b *Built) Destroy() {
+	for _, group := range b.Groups {
+		for _, storages := range group.VersionedResourcesStorageMap {
+			for _, storage := range storages {
+				storage.Destroy()
+			}
+		}
+	}
+}
+
 // New builds the storages of every built-in group that is enabled. Groups without an enabled resource are left out.
 // It makes no request over the loopback.
 func New(c Config) (*Built, error) {

@@ -1,0 +1,125 @@
+package handlers
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+// API serves the built-in groups. It is made by New, mounted by Register, and then doesn't change.
+type API struct {
+	config    Config
+	refuse    refusal
+	groups    map[string]methods                     // discovery of each group but core
+	versions  map[schema.GroupVersion]*servedVersion // what each version serves
+	apiGroups []metav1.APIGroup                      // the groups but core, for /apis
+	legacy    aggregated.ResourceManager             // aggregated discovery of /api
+}
+
+// servedVersion is what one group version serves.
+type servedVersion struct {
+	discovery methods
+	endpoints map[string]*endpoint // by resource or resource/subresource
+}
+
+// New builds the endpoints of every resource in the groups. It registers their kinds in Config.EquivalentResources and
+// their discovery in Config.APIs. It fails if a storage can't be served, which is an error of the program.
+func New(c Config) (*API, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	a := &API{
+		config:   c,
+		refuse:   refusal{serializer: c.Serializer},
+		groups:   map[string]methods{},
+		versions: map[schema.GroupVersion]*servedVersion{},
+		legacy:   aggregated.NewResourceManager("api"),
+	}
+	for _, group := range c.Groups {
+		if err := a.addGroup(group); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// addGroup builds the versions of one group that have resources.
+func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
+	if len(group.PrioritizedVersions) == 0 {
+		return fmt.Errorf("a group without versions: %v", group.VersionedResourcesStorageMap)
+	}
+	var versions []schema.GroupVersion
+	for _, version := range group.PrioritizedVersions {
+		storages := group.VersionedResourcesStorageMap[version.Version]
+		if len(storages) == 0 {
+			continue
+		}
+		if err := a.addVersion(group, version, storages); err != nil {
+			return err
+		}
+		versions = append(versions, version)
+	}
+	if name := group.PrioritizedVersions[0].Group; name != "" && len(versions) > 0 {
+		sort.Slice(versions, func(i, j int) bool { return versionBefore(versions[i], versions[j]) })
+		a.addGroupDiscovery(name, versions)
+	}
+	return nil
+}
+
+// addVersion builds the endpoints of one version, in the order of their names.
+func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, storages map[string]rest.Storage) error {
+	paths := make([]string, 0, len(storages))
+	for path := range storages {
+		paths = append(paths, path)
+	}
+	sort.Strings(paths)
+
+	served := &servedVersion{endpoints: map[string]*endpoint{}}
+	resources := make([]metav1.APIResource, 0, len(paths))
+	for _, path := range paths {
+		t, err := newTarget(group, version, path, storages)
+		if err != nil {
+			return fmt.Errorf("serving %s of %s: %w", path, version, err)
+		}
+		endpoint, scope, err := newEndpoint(a.config, t)
+		if err != nil {
+			return fmt.Errorf("serving %s of %s: %w", path, version, err)
+		}
+		resource, err := describe(t, endpoint, scope.Kind)
+		if err != nil {
+			return fmt.Errorf("describing %s of %s: %w", path, version, err)
+		}
+		served.endpoints[path] = endpoint
+		resources = append(resources, resource)
+		a.config.EquivalentResources.RegisterKindFor(scope.Resource, scope.Subresource, scope.Kind)
+	}
+	if err := a.addVersionDiscovery(group, version, served, resources); err != nil {
+		return err
+	}
+	a.versions[version] = served
+	return nil
+}
+
+// newTarget finds out what a storage path serves.
+func newTarget(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, path string, storages map[string]rest.Storage) (target, error) {
+	resource, subresource, _ := strings.Cut(path, "/")
+	parent, ok := storages[resource].(rest.Scoper)
+	if !ok {
+		return target{}, fmt.Errorf("the storage of %q doesn't say whether it is namespaced", resource)
+	}
+	return target{
+		group:       group,
+		version:     version,
+		resource:    resource,
+		subresource: subresource,
+		namespaced:  parent.NamespaceScoped(),
+		storage:     storages[path],
+	}, nil
+}

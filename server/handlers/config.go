@@ -1,0 +1,60 @@
+package handlers
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+// Config is what the handlers need from the rest of the server.
+type Config struct {
+	Groups     []*genericapiserver.APIGroupInfo // the built-in groups; each brings its scheme, codecs and storages
+	Serializer runtime.NegotiatedSerializer     // for discovery and for errors that belong to no group
+
+	Admission  admission.Interface   // runs on every write; nil admits everything
+	Authorizer authorizer.Authorizer // for checks inside a verb, such as create-on-update
+
+	TypeConverter       managedfields.TypeConverter        // for server-side apply to kinds of Groups
+	EquivalentResources runtime.EquivalentResourceRegistry // New registers the kinds of Groups in it
+
+	MaxRequestBodyBytes int64         // of a write; 0 for no limit
+	MinRequestTimeout   time.Duration // of watches that ask for no timeout; the actual one is up to twice as long
+
+	Discovery discovery.Addresses        // what /api says about where this server is
+	APIs      aggregated.ResourceManager // aggregated discovery of /apis, to which others may add groups
+
+	// Custom serves the groups that are not in Groups, with their discovery. Nil answers 404.
+	Custom http.Handler
+	// CustomGroups lists the groups that Custom serves, for /apis. Nil means none.
+	CustomGroups func() []metav1.APIGroup
+}
+
+// complete checks what has no default and fills in what has.
+func (c Config) complete() (Config, error) {
+	switch {
+	case c.Serializer == nil:
+		return c, errors.New("Serializer is required")
+	case c.TypeConverter == nil:
+		return c, errors.New("TypeConverter is required")
+	case c.EquivalentResources == nil:
+		return c, errors.New("EquivalentResources is required")
+	case c.Discovery == nil || c.APIs == nil:
+		return c, errors.New("Discovery and APIs are required")
+	}
+	if c.Custom == nil {
+		c.Custom = http.HandlerFunc(http.NotFound)
+	}
+	if c.CustomGroups == nil {
+		c.CustomGroups = func() []metav1.APIGroup { return nil }
+	}
+	return c, nil
+}

@@ -1,0 +1,109 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"sort"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// The verbs of discovery for the methods of each kind of path.
+var (
+	collectionVerbs = map[string]string{
+		http.MethodGet:    "list",
+		http.MethodPost:   "create",
+		http.MethodDelete: "deletecollection",
+	}
+	itemVerbs = map[string]string{
+		http.MethodGet:    "get",
+		http.MethodPost:   "create",
+		http.MethodPut:    "update",
+		http.MethodPatch:  "patch",
+		http.MethodDelete: "delete",
+	}
+)
+
+// describe returns what discovery says about a target.
+func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIResource, error) {
+	described := metav1.APIResource{
+		Name:       t.path(),
+		Namespaced: t.namespaced,
+		Kind:       kind.Kind,
+		Verbs:      e.verbs(),
+	}
+	if own, ok := t.storage.(rest.KindProvider); ok {
+		described.Kind = own.Kind()
+	}
+	if own, ok := t.storage.(rest.GroupVersionKindProvider); ok { // a kind of another group, such as a Scale
+		other := own.GroupVersionKind(t.version)
+		described.Group, described.Version, described.Kind = other.Group, other.Version, other.Kind
+	}
+	if named, ok := t.storage.(rest.ShortNamesProvider); ok {
+		described.ShortNames = named.ShortNames()
+	}
+	if categorized, ok := t.storage.(rest.CategoriesProvider); ok {
+		described.Categories = categorized.Categories()
+	}
+	if t.subresource == "" {
+		named, ok := t.storage.(rest.SingularNameProvider)
+		if !ok {
+			return metav1.APIResource{}, errors.New("its storage doesn't say its singular name")
+		}
+		described.SingularName = named.GetSingularName()
+	}
+	hash, err := storageVersionHash(t)
+	if err != nil {
+		return metav1.APIResource{}, err
+	}
+	described.StorageVersionHash = hash
+	return described, nil
+}
+
+// verbs returns the verbs that discovery lists, sorted.
+func (e *endpoint) verbs() metav1.Verbs {
+	set := map[string]bool{}
+	for method := range e.collection {
+		set[collectionVerbs[method]] = true
+	}
+	for method := range e.item {
+		set[itemVerbs[method]] = true // HEAD and OPTIONS, which some subresources connect, have none
+	}
+	if e.watchItem != nil || e.watchCollection != nil {
+		set["watch"] = true
+	}
+	verbs := make(metav1.Verbs, 0, len(set))
+	for verb := range set {
+		if verb != "" {
+			verbs = append(verbs, verb)
+		}
+	}
+	sort.Strings(verbs)
+	return verbs
+}
+
+// storageVersionHash returns the hash by which a client sees that the version objects are stored in has changed
+// (KEP-2343). It is empty for what isn't stored.
+func storageVersionHash(t target) (string, error) {
+	stored, ok := t.storage.(rest.StorageVersionProvider)
+	if !ok || stored.StorageVersion() == nil || !utilfeature.DefaultFeatureGate.Enabled(features.StorageVersionHash) {
+		return "", nil
+	}
+	object := t.storage.New()
+	kinds, _, err := t.group.Scheme.ObjectKinds(object)
+	if err != nil {
+		return "", fmt.Errorf("finding the kind of its storage: %w", err)
+	}
+	kind, ok := stored.StorageVersion().KindForGroupVersionKinds(kinds)
+	if !ok {
+		return "", fmt.Errorf("%s has no version to be stored in", reflect.TypeOf(object))
+	}
+	return discovery.StorageVersionHash(kind.Group, kind.Version, kind.Kind), nil
+}

@@ -1,0 +1,189 @@
+package handlers
+
+import (
+	"net/http"
+
+	genericapi "k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// endpoint is what the paths of one resource or subresource do.
+type endpoint struct {
+	namespaced bool
+
+	collection methods // …/RESOURCE, within a namespace if it has one
+	everywhere methods // …/RESOURCE of a namespaced resource, in all namespaces
+	item       methods // …/RESOURCE/NAME, or …/RESOURCE/NAME/SUBRESOURCE
+	below      methods // everything under item, for what is connected to
+
+	// The paths under /watch, deprecated since Kubernetes 1.11.
+	watchCollection methods
+	watchEverywhere methods
+	watchItem       methods
+}
+
+// metric scopes: what a request is about, as kube-apiserver's request metrics call it.
+const (
+	scopeCluster   = "cluster"
+	scopeNamespace = "namespace"
+	scopeResource  = "resource"
+)
+
+// newEndpoint makes the routes that the target's storage supports.
+func newEndpoint(c Config, t target) (*endpoint, *handlers.RequestScope, error) {
+	scope, err := newScope(c, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := newRouteBuilder(t, scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &endpoint{namespaced: t.namespaced, item: b.item(c)}
+	if t.subresource == "" {
+		e.addCollection(c, b)
+		e.addWatches(c, b)
+	} else if post, ok := b.create(c); ok {
+		e.item[http.MethodPost] = post
+	}
+	if connecter, ok := t.storage.(rest.Connecter); ok {
+		e.addConnect(c, b, connecter)
+	}
+	return e, scope, nil
+}
+
+// addCollection adds the routes of the resource as a whole.
+func (e *endpoint) addCollection(c Config, b *routeBuilder) {
+	e.collection, e.everywhere = methods{}, methods{}
+	_, isLister := b.storage.(rest.Lister)
+	whole := scopeCluster
+	if b.namespaced {
+		whole = scopeNamespace
+	}
+	if isLister {
+		e.collection[http.MethodGet] = b.list(c, request.MethodList, whole, false)
+		if b.namespaced {
+			e.everywhere[http.MethodGet] = b.list(c, request.MethodList, scopeCluster, false)
+		}
+	}
+	if post, ok := b.create(c); ok {
+		e.collection[http.MethodPost] = post
+	}
+	if handler := removeCollection(b.storage, b.scope, c.Admission); handler != nil {
+		const verb = request.MethodDeleteCollection
+		e.collection[http.MethodDelete] = b.route(verb, whole, handler, b.produced(verb, b.mediaTypes))
+	}
+}
+
+// addWatches adds the deprecated paths that only watch.
+func (e *endpoint) addWatches(c Config, b *routeBuilder) {
+	if _, ok := b.storage.(rest.Watcher); !ok {
+		return
+	}
+	e.watchItem = methods{http.MethodGet: b.list(c, request.MethodWatch, scopeResource, true)}
+	if _, ok := b.storage.(rest.Lister); !ok {
+		return
+	}
+	whole := scopeCluster
+	if b.namespaced {
+		whole = scopeNamespace
+		e.watchEverywhere = methods{http.MethodGet: b.list(c, request.MethodWatchList, scopeCluster, true)}
+	}
+	e.watchCollection = methods{http.MethodGet: b.list(c, request.MethodWatchList, whole, true)}
+}
+
+// addConnect adds the methods that the storage connects, to the item and, if it takes a path, to everything under it.
+func (e *endpoint) addConnect(c Config, b *routeBuilder, connecter rest.Connecter) {
+	_, takesPath, _ := connecter.NewConnectOptions()
+	if takesPath {
+		e.below = methods{}
+	}
+	handler := connect(connecter, b.path(), b.scope, c.Admission)
+	for _, method := range connecter.ConnectMethods() {
+		route := b.route(request.MethodConnect, scopeResource, handler, nil)
+		e.item[method] = route
+		if takesPath {
+			e.below[method] = route
+		}
+	}
+}
+
+// routeBuilder makes the routes of one target: a verb's handler with its metrics, warnings and media types.
+type routeBuilder struct {
+	target
+	scope      *handlers.RequestScope
+	lifecycle  lifecycle
+	mediaTypes []string // of objects
+	streams    []string // of watches, too
+}
+
+func newRouteBuilder(t target, scope *handlers.RequestScope) (*routeBuilder, error) {
+	cycle, err := newLifecycle(t.group.Scheme, scope.Kind)
+	if err != nil {
+		return nil, err
+	}
+	objects, streams := negotiation.MediaTypesForSerializer(t.group.NegotiatedSerializer)
+	return &routeBuilder{
+		target:     t,
+		scope:      scope,
+		lifecycle:  cycle,
+		mediaTypes: objects,
+		streams:    append(append([]string{}, objects...), streams...),
+	}, nil
+}
+
+// item returns the routes of one object.
+func (b *routeBuilder) item(c Config) methods {
+	item := methods{}
+	add := func(method, verb string, handler http.HandlerFunc) {
+		if handler != nil {
+			item[method] = b.route(verb, scopeResource, handler, b.produced(verb, b.mediaTypes))
+		}
+	}
+	reported := request.MethodGet
+	if override, ok := b.storage.(genericapi.StorageMetricsOverride); ok {
+		reported = override.OverrideMetricsVerb(reported)
+	}
+	patches := patchTypes()
+	if handler := get(b.storage, b.scope); handler != nil {
+		item[http.MethodGet] = b.route(reported, scopeResource, handler, b.produced(request.MethodGet, b.mediaTypes))
+	}
+	add(http.MethodPut, request.MethodPut, update(b.storage, b.scope, c.Admission))
+	add(http.MethodPatch, request.MethodPatch, patch(b.storage, b.scope, c.Admission, patches))
+	add(http.MethodDelete, request.MethodDelete, remove(b.storage, b.scope, c.Admission))
+	if route, ok := item[http.MethodPatch]; ok {
+		route.consumes = patches
+		item[http.MethodPatch] = route
+	}
+	return item
+}
+
+// create returns the route of a POST, if the storage creates.
+func (b *routeBuilder) create(c Config) (route, bool) {
+	handler := create(b.storage, b.scope, c.Admission)
+	if handler == nil {
+		return route{}, false
+	}
+	return b.route(request.MethodPost, scopeResource, handler, b.produced(request.MethodPost, b.mediaTypes)), true
+}
+
+// list returns the route of a list or watch.
+func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) route {
+	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
+}
+
+// produced returns the media types of a response: the storage's own for the verb, and the given ones.
+func (b *routeBuilder) produced(verb string, types []string) []string {
+	if own, ok := b.storage.(rest.StorageMetadata); ok {
+		return append(append([]string{}, own.ProducesMIMETypes(verb)...), types...)
+	}
+	return types
+}
+
+// route returns a handler as a route, with metrics under the verb and with the warnings that belong to the kind.
+func (b *routeBuilder) route(verb, metricScope string, handler http.HandlerFunc, produces []string) route {
+	return route{handler: b.lifecycle.wrap(b.measured(verb, metricScope, handler)), produces: produces}
+}

@@ -1,0 +1,77 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+)
+
+// route is what one method does on one path, and the media types it takes and gives.
+type route struct {
+	handler  http.HandlerFunc
+	consumes []string // nil for any
+	produces []string // nil for any
+}
+
+// methods are the routes of one path. A nil map is a path that doesn't exist.
+type methods map[string]route
+
+// serve calls the route of the request, or refuses it the way kube-apiserver's router does: a Status with 404 for an
+// unknown path, then 405, 415 and 406 in this order.
+func (m methods) serve(w http.ResponseWriter, r *http.Request, refuse refusal) {
+	if len(m) == 0 {
+		refuse.write(w, r, http.StatusNotFound, "")
+		return
+	}
+	route, ok := m[r.Method]
+	switch {
+	case !ok:
+		refuse.write(w, r, http.StatusMethodNotAllowed, "")
+	case route.consumes != nil && !anyMediaType(r.Header.Get("Content-Type"), route.consumes):
+		refuse.write(w, r, http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
+	case route.produces != nil && !accepted(r.Header.Get("Accept"), route.produces):
+		refuse.write(w, r, http.StatusNotAcceptable, fmt.Sprintf("406: Not Acceptable\n\nAvailable representations: %s",
+			strings.Join(route.produces, ", ")))
+	default:
+		route.handler(w, r)
+	}
+}
+
+// refusal writes the Status of a request that no handler serves.
+type refusal struct {
+	serializer runtime.NegotiatedSerializer
+}
+
+// write sends the Status that belongs to the code. The message matters only where the code has no message of its own.
+func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message string) {
+	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
+	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
+}
+
+// everything is what an Accept header takes anything with.
+var everything = []string{"*/*"}
+
+// accepted says whether an Accept header takes one of the types. An empty one takes anything.
+func accepted(header string, types []string) bool {
+	return header == "" || anyMediaType(header, types) || anyMediaType(header, everything)
+}
+
+// anyMediaType says whether a header's list of media types has one of the types. As in kube-apiserver's router,
+// parameters are ignored and ranges are not: "application/*" matches nothing.
+func anyMediaType(header string, types []string) bool {
+	for item := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(item, ";")
+		name = strings.Trim(name, " ")
+		for _, candidate := range types {
+			if candidate == name {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,170 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gorilla/mux"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	crdserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/resources"
+)
+
+// errNoStore is what the storages of these tests answer, which is all that a test of routing and discovery needs.
+var errNoStore = errors.New("there is no store in this test")
+
+// noStore is a storage.Interface that holds nothing.
+type noStore struct{ storage.Interface }
+
+func (noStore) Get(context.Context, string, storage.GetOptions, runtime.Object) error {
+	return errNoStore
+}
+
+func (noStore) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
+	return errNoStore
+}
+
+func openNoStore(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error), func() runtime.Object, func() runtime.Object,
+	storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	return noStore{}, func() {}, nil
+}
+
+// noIssuer stands in for an issuer of tokens, without which serviceaccounts/token isn't served.
+type noIssuer struct{ serviceaccount.TokenGenerator }
+
+// newGroups builds every built-in group with the values of --runtime-config, and apiextensions.k8s.io.
+func newGroups(t testing.TB, runtimeConfig map[string]string) ([]*genericapiserver.APIGroupInfo, generic.RESTOptionsGetter) {
+	t.Helper()
+	versions, err := resources.ParseRuntimeConfig(runtimeConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := resources.NewRESTOptions(versions, openNoStore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loopback := &restclient.Config{Host: "http://127.0.0.1:1"}
+	client, err := kubernetes.NewForConfig(loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow := authorizerfactory.NewAlwaysAllowAuthorizer()
+	built, err := resources.New(resources.Config{
+		RESTOptions:     options,
+		Versions:        versions,
+		Loopback:        loopback,
+		Informers:       informers.NewSharedInformerFactory(client, 0),
+		Services:        resources.Services{IPRange: net.IPNet{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}},
+		ServiceAccounts: resources.ServiceAccounts{Issuer: noIssuer{}},
+		Authorizer:      allow,
+		RuleResolver:    allow,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(built.Destroy)
+	return append(built.Groups, newCRDGroup(t)), options
+}
+
+// newCRDGroup builds apiextensions.k8s.io, which brings its own scheme.
+func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
+	t.Helper()
+	options := resources.CodecRESTOptions{
+		Codec:     crdserver.Codecs.LegacyCodec(apiextensionsv1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion),
+		Versioner: apiextensionsv1beta1.SchemeGroupVersion, // as upstream: the shorter form
+		Decorator: openNoStore,
+	}
+	definitions, err := customresourcedefinition.NewREST(crdserver.Scheme, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(apiextensions.GroupName, crdserver.Scheme, metav1.ParameterCodec, crdserver.Codecs)
+	group.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{
+		"customresourcedefinitions":        definitions,
+		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(crdserver.Scheme, definitions),
+	}
+	return &group
+}
+
+// newAPI serves the groups behind the filters that handlers rely on. Changes may be made to the configuration first.
+func newAPI(t testing.TB, runtimeConfig map[string]string, change func(*handlers.Config)) http.Handler {
+	t.Helper()
+	groups, options := newGroups(t, runtimeConfig)
+	converter, err := resources.NewTypeConverter(groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := handlers.Config{
+		Groups:              groups,
+		Serializer:          legacyscheme.Codecs,
+		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
+		TypeConverter:       converter,
+		EquivalentResources: resources.EquivalentResources(options),
+		MaxRequestBodyBytes: 3 << 20,
+		Discovery:           discovery.DefaultAddresses{DefaultAddress: "10.10.10.10:8050"},
+		APIs:                aggregated.NewResourceManager("apis"),
+	}
+	if change != nil {
+		change(&config)
+	}
+	api, err := handlers.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := mux.NewRouter().SkipClean(true)
+	api.Register(router)
+	return withRequestContext(router)
+}
+
+// withRequestContext puts into the context what the server's filters do.
+func withRequestContext(next http.Handler) http.Handler {
+	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	asAdmin := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
+		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), admin)))
+	})
+	return genericfilters.WithWarningRecorder(genericfilters.WithRequestInfo(asAdmin, infos))
+}
+
+// do makes one request and returns its answer.
+func do(t testing.TB, api http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	return w
+}

@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// The handlers of reads hold no state and are made once.
+
+// get serves one object, or whatever a getter with options makes of its path and query.
+func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
+	if getter, ok := storage.(rest.GetterWithOptions); ok {
+		return handlers.GetResourceWithOptions(getter, scope, scope.Subresource != "")
+	}
+	if getter, ok := storage.(rest.Getter); ok {
+		return handlers.GetResource(getter, scope)
+	}
+	return nil
+}
+
+// list serves a list, or a watch if the query asks for one or the path does (watchOnly).
+func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, minTimeout time.Duration) http.HandlerFunc {
+	lister, _ := storage.(rest.Lister)
+	watcher, _ := storage.(rest.Watcher)
+	return handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
+}
+
+// The handlers of writes are made anew for every request: each call of the function they return wraps the admission it
+// captured once more, so one that was kept would grow, and race, with every request.
+
+// create serves a POST, to a collection or to a subresource that is created under its object's name.
+func create(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
+	if creater, ok := storage.(rest.NamedCreater); ok {
+		return func(w http.ResponseWriter, r *http.Request) {
+			handlers.CreateNamedResource(creater, scope, admit)(w, r)
+		}
+	}
+	if creater, ok := storage.(rest.Creater); ok {
+		return func(w http.ResponseWriter, r *http.Request) {
+			handlers.CreateResource(creater, scope, admit)(w, r)
+		}
+	}
+	return nil
+}
+
+// update serves a PUT.
+func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
+	updater, ok := storage.(rest.Updater)
+	if !ok {
+		return nil
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		handlers.UpdateResource(updater, scope, admit)(w, r)
+	}
+}
+
+// patchTypes are the patches that built-in kinds take.
+func patchTypes() []string {
+	patches := []string{
+		string(types.JSONPatchType),
+		string(types.MergePatchType),
+		string(types.StrategicMergePatchType),
+		string(types.ApplyYAMLPatchType),
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
+		patches = append(patches, string(types.ApplyCBORPatchType))
+	}
+	return patches
+}
+
+// patch serves a PATCH of one of the given types, which includes server-side apply.
+func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface, patches []string) http.HandlerFunc {
+	patcher, ok := storage.(rest.Patcher)
+	if !ok {
+		return nil
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		handlers.PatchResource(patcher, scope, admit, patches)(w, r)
+	}
+}
+
+// remove serves a DELETE of one object.
+func remove(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
+	deleter, ok := storage.(rest.GracefulDeleter)
+	if !ok {
+		return nil
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		handlers.DeleteResource(deleter, true, scope, admit)(w, r)
+	}
+}
+
+// removeCollection serves a DELETE of every object that the query selects.
+func removeCollection(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
+	deleter, ok := storage.(rest.CollectionDeleter)
+	if !ok {
+		return nil
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		handlers.DeleteCollection(deleter, true, scope, admit)(w, r)
+	}
+}
+
+// connect hands the connection over to what the storage connects to.
+func connect(connecter rest.Connecter, path string, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		handlers.ConnectResource(connecter, scope, admit, path, scope.Subresource != "")(w, r)
+	}
+}
