@@ -42,7 +42,7 @@ build: ## build bin/sqube
 
 kubectl: ## build bin/kubectl, the real one, as the tests use it
 	@mkdir -p bin
-	@$(GOBUILD) -C test/tools -o ../../bin/kubectl ./kubectl
+	@cd test/tools && $(GOBUILD) -o ../../bin/kubectl ./kubectl
 
 ##@ Check
 
