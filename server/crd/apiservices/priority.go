@@ -1,14 +1,6 @@
 package apiservices
 
-import (
-	"cmp"
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
-	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
-)
+import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Priority says where a group version stands among all: groups with a higher Group come first, and in a group the
 // versions with a higher Version.
@@ -56,38 +48,4 @@ func PriorityOf(gv schema.GroupVersion) (p Priority, ok bool) {
 	g := builtIn[gv.Group]
 	version, ok := g.versions[gv.Version]
 	return Priority{Group: g.group, Version: version}, ok
-}
-
-// The other groups: the one that APIServices are in comes before all that can have one (for which 20000 is the limit), and
-// custom ones come after.
-const (
-	apiRegistrationPriority = 20001
-	customGroupPriority     = 1000
-)
-
-// Order tells aggregated discovery the priorities of all built-in group versions, whether or not it knows them yet.
-func Order(manager aggregated.ResourceManager) {
-	for name, g := range builtIn {
-		for version, priority := range g.versions {
-			manager.SetGroupVersionPriority(metav1.GroupVersion{Group: name, Version: version}, int(g.group), int(priority))
-		}
-	}
-	manager.SetGroupVersionPriority(metav1.GroupVersion{Group: apiregistration.GroupName, Version: "v1"}, apiRegistrationPriority, 0)
-}
-
-// SortGroups puts groups, built-in and custom, into the order in which /apis lists them: by priority, then by name.
-func SortGroups(groups []metav1.APIGroup) {
-	slices.SortFunc(groups, func(a, b metav1.APIGroup) int {
-		return cmp.Or(cmp.Compare(groupPriorityOf(b.Name), groupPriorityOf(a.Name)), cmp.Compare(a.Name, b.Name))
-	})
-}
-
-func groupPriorityOf(name string) int32 {
-	if name == apiregistration.GroupName {
-		return apiRegistrationPriority
-	}
-	if g, ok := builtIn[name]; ok {
-		return g.group
-	}
-	return customGroupPriority
 }

@@ -1,0 +1,280 @@
+package crd_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+// widgets has about everything that a definition can say.
+const widgets = `
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList, shortNames: [wd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+    selectableFields: [{jsonPath: .spec.color}]
+    additionalPrinterColumns: [{name: Color, type: string, jsonPath: .spec.color}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            x-kubernetes-validations: [{rule: "self.replicas <= 5", message: too many}]
+            properties:
+              color: {type: string, default: red, enum: [red, green]}
+              replicas: {type: integer, default: 1}
+              parts:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items: {type: object, required: [name], properties: {name: {type: string}, size: {type: integer}}}
+          status: {type: object, properties: {replicas: {type: integer}}}
+  - name: v1beta1
+    served: true
+    storage: false
+    deprecated: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+var widgetsV1 = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+
+func parse[T any](t *testing.T, text string) *T {
+	t.Helper()
+	o := new(T)
+	must(t, yaml.UnmarshalStrict([]byte(text), o))
+	return o
+}
+
+func widget(name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": name}, "spec": spec,
+	}}
+}
+
+func TestObjects(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+
+	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	defer events.Stop()
+
+	began := time.Now()
+	made, err := objects.Create(t.Context(), widget("one", map[string]any{"unknown": "field"}), metav1.CreateOptions{})
+	must(t, err)
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		t.Errorf("the first object took %v: it waited for the definition to settle", took)
+	}
+	if spec := made.Object["spec"].(map[string]any); spec["color"] != "red" || spec["unknown"] != nil {
+		t.Errorf("not defaulted or not pruned: %v", spec)
+	}
+	if e := <-events.ResultChan(); e.Type != watch.Added {
+		t.Errorf("watch got %v", e)
+	}
+
+	for name, spec := range map[string]map[string]any{
+		"too many":                    {"replicas": int64(9)},
+		"Unsupported value: \"blue\"": {"color": "blue"},
+		"must be of type integer":     {"replicas": "many"},
+	} {
+		if _, err := objects.Create(t.Context(), widget("bad", spec), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("want invalid with %q, got %v", name, err)
+		}
+	}
+
+	_, err = objects.Create(t.Context(), widget("two", map[string]any{"color": "green"}), metav1.CreateOptions{})
+	must(t, err)
+	list, err := objects.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=green"})
+	must(t, err)
+	if len(list.Items) != 1 || list.Items[0].GetName() != "two" {
+		t.Errorf("selected by field: %v", list.Items)
+	}
+	old, err := s.objects.Resource(widgetsV1.GroupResource().WithVersion("v1beta1")).Namespace("default").Get(t.Context(), "two", metav1.GetOptions{})
+	must(t, err)
+	if old.GetAPIVersion() != "example.com/v1beta1" {
+		t.Errorf("converted to %s", old.GetAPIVersion())
+	}
+}
+
+func TestSubresources(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+
+	scaled, err := objects.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec":{"replicas":3}}`), metav1.PatchOptions{}, "scale")
+	must(t, err)
+	if scaled.GetKind() != "Scale" {
+		t.Errorf("scale is a %s", scaled.GetKind())
+	}
+	changed, err := objects.Patch(t.Context(), "one", types.MergePatchType,
+		[]byte(`{"spec":{"color":"green"},"status":{"replicas":3}}`), metav1.PatchOptions{}, "status")
+	must(t, err)
+	spec, status := changed.Object["spec"].(map[string]any), changed.Object["status"].(map[string]any)
+	if spec["color"] != "red" || spec["replicas"] != int64(3) || status["replicas"] != int64(3) {
+		t.Errorf("after scale and status: %v, %v", spec, status)
+	}
+}
+
+func TestServerSideApplyMergesBySchema(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	for manager, part := range map[string]string{"a": "left", "b": "right"} {
+		parts := map[string]any{"parts": []any{map[string]any{"name": part}}}
+		_, err := objects.Apply(t.Context(), "one", widget("one", parts), metav1.ApplyOptions{FieldManager: manager})
+		must(t, err)
+	}
+	made, err := objects.Get(t.Context(), "one", metav1.GetOptions{})
+	must(t, err)
+	if parts, _, _ := unstructured.NestedSlice(made.Object, "spec", "parts"); len(parts) != 2 {
+		t.Errorf("two managers' items of a list map became %v", parts)
+	}
+}
+
+func TestTable(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	_, err := s.objects.Resource(widgetsV1).Namespace("default").Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+	table := &metav1.Table{}
+	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1/widgets", "application/json;as=Table;v=v1;g=meta.k8s.io"), table))
+	if len(table.ColumnDefinitions) != 2 || table.ColumnDefinitions[1].Name != "Color" || table.Rows[0].Cells[1] != "red" {
+		t.Errorf("%+v", table)
+	}
+}
+
+// get reads a path with the given Accept header.
+func (s *server) get(t *testing.T, path, accept string) []byte {
+	t.Helper()
+	body, err := s.tryGet(t, path, accept)
+	must(t, err)
+	return body
+}
+
+func (s *server) tryGet(t *testing.T, path, accept string) ([]byte, error) {
+	t.Helper()
+	c := rest.CopyConfig(s.config)
+	client, err := discovery.NewDiscoveryClientForConfig(c)
+	must(t, err)
+	return client.RESTClient().Get().AbsPath(path).SetHeader("Accept", accept).Do(t.Context()).Raw()
+}
+
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+func TestDiscovery(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+
+	group := &metav1.APIGroup{}
+	must(t, json.Unmarshal(s.get(t, "/apis/example.com", "application/json"), group))
+	if group.PreferredVersion.Version != "v1" || len(group.Versions) != 2 {
+		t.Errorf("group: %+v", group)
+	}
+	groups := &metav1.APIGroupList{}
+	must(t, json.Unmarshal(s.get(t, "/apis", "application/json"), groups))
+	if last := groups.Groups[len(groups.Groups)-1]; last.Name != "example.com" {
+		t.Errorf("groups: %+v", groups.Groups)
+	}
+	list := &metav1.APIResourceList{}
+	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), list))
+	var names []string
+	for _, r := range list.APIResources {
+		names = append(names, r.Name+" "+r.Group+" "+r.Kind)
+	}
+	if got := strings.Join(names, ","); got != "widgets  Widget,widgets/status  Widget,widgets/scale autoscaling Scale" {
+		t.Errorf("resources: %s", got)
+	}
+	if r := list.APIResources[0]; r.StorageVersionHash == "" || r.ShortNames[0] != "wd" || r.Categories[0] != "all" || len(r.Verbs) != 8 {
+		t.Errorf("resource: %+v", r)
+	}
+
+	all := &apidiscoveryv2.APIGroupDiscoveryList{}
+	eventually(t, "aggregated discovery", func() bool {
+		must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
+		return all.Items[len(all.Items)-1].Name == "example.com"
+	})
+	versions := all.Items[len(all.Items)-1].Versions
+	if len(versions) != 2 || versions[0].Version != "v1" || len(versions[0].Resources[0].Subresources) != 2 || len(versions[1].Resources[0].Subresources) != 0 {
+		t.Errorf("versions: %+v", versions)
+	}
+}
+
+func TestDeletionLeavesNothing(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	eventually(t, "the definition to go", func() bool {
+		_, err := s.Definitions().Get("widgets.example.com")
+		return apierrors.IsNotFound(err)
+	})
+	eventually(t, "discovery and OpenAPI to forget", func() bool {
+		return !strings.Contains(string(s.get(t, "/apis", aggregatedType)), "example.com") &&
+			!strings.Contains(string(s.get(t, "/openapi/v3", "application/json")), "example.com")
+	})
+	for _, path := range []string{"/apis/example.com", "/apis/example.com/v1", "/apis/example.com/v1/widgets"} {
+		if _, err := s.tryGet(t, path, "application/json"); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	list, err := objects.List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	if len(list.Items) > 0 {
+		t.Errorf("objects outlived their definition: %v", list.Items)
+	}
+}
+
+func TestOpenAPIHasCustomResources(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	if index := s.get(t, "/openapi/v3", "application/json"); !strings.Contains(string(index), `"apis/example.com/v1beta1"`) {
+		t.Errorf("index: %s", index)
+	}
+	for _, path := range []string{"/openapi/v3/apis/example.com/v1", "/openapi/v2"} {
+		if text := s.get(t, path, "application/json"); !strings.Contains(string(text), `com.example.v1.WidgetList"`) {
+			t.Errorf("%s lacks WidgetList", path)
+		}
+	}
+}
+
+func TestAPIServices(t *testing.T) {
+	s := start(t)
+	eventually(t, "built-in APIServices", func() bool { return s.apiServices.Registered() == nil })
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	path := "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com"
+	eventually(t, "the APIService of a custom group", func() bool {
+		text, err := s.tryGet(t, path, "application/json")
+		return err == nil && strings.Contains(string(text), `"reason":"Local"`)
+	})
+	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	eventually(t, "that APIService to go", func() bool {
+		_, err := s.tryGet(t, path, "application/json")
+		return apierrors.IsNotFound(err)
+	})
+}

@@ -1,0 +1,175 @@
+package crd_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/mux"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	apiservice "k8s.io/kube-aggregator/pkg/registry/apiservice/rest"
+
+	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/crd/apiservices"
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/openapi"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/storetest"
+)
+
+// server is as much of an API server as custom resources need: no access control, no other groups.
+type server struct {
+	*crd.Server
+	config      *rest.Config
+	definitions clientset.Interface
+	objects     dynamic.Interface
+	apiServices *apiservices.Registrar
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	store := storetest.Open(t, storetest.SQLite, sqlstore.Options{})
+	storage := apistorage.Decorator(store)
+	transport := loopback.New()
+	authorizer := authorizerfactory.NewAlwaysAllowAuthorizer()
+	apis := aggregated.NewResourceManager("apis")
+
+	s, err := crd.New(crd.Config{
+		Storage:    storage,
+		Loopback:   transport.Config(),
+		Admission:  admission.NewChainHandler(),
+		Authorizer: authorizer,
+		Discovery:  apis,
+		Webhooks: crd.Webhooks{
+			Services: webhook.NewDefaultServiceResolver(),
+			Authentication: func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+				return r
+			},
+		},
+		Limits:     crd.Limits{RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20},
+		SoleServer: true,
+	})
+	must(t, err)
+	registrar, err := apiservices.New(apiservices.Config{
+		Loopback:    transport.Config(),
+		BuiltIn:     []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, {Group: "apiregistration.k8s.io", Version: "v1"}},
+		Definitions: s.Informer(),
+	})
+	must(t, err)
+	documents, err := openapi.New(openapi.Config{
+		Served:      func(gv schema.GroupVersion) bool { return gv == apiextensionsv1.SchemeGroupVersion },
+		Definitions: s.Definitions(),
+	})
+	must(t, err)
+	router := mux.NewRouter().SkipClean(true)
+	serve(t, s, storage, apis).Register(router)
+	documents.Register(router)
+	transport.SetHandler(chain(router))
+
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	running.Go(func() { registrar.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		must(t, transport.Shutdown(context.Background()))
+	})
+	definitions, err := clientset.NewForConfig(transport.Config())
+	must(t, err)
+	objects, err := dynamic.NewForConfig(transport.Config())
+	must(t, err)
+	eventually(t, "the server to know its definitions", s.HasSynced)
+	return &server{s, transport.Config(), definitions, objects, registrar}
+}
+
+// serve makes the handlers of definitions and APIServices, and behind them those of custom resources.
+func serve(t *testing.T, s *crd.Server, storage generic.StorageDecorator, apis aggregated.ResourceManager) *handlers.API {
+	t.Helper()
+	versions := resources.DefaultVersions()
+	options, err := resources.NewRESTOptions(versions, storage)
+	must(t, err)
+	registration := apiservice.NewRESTStorage(versions, options, false)
+	api, err := handlers.New(handlers.Config{
+		Groups:              []*genericapiserver.APIGroupInfo{s.Group(), &registration},
+		Serializer:          apiserver.Codecs,
+		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
+		TypeConverter:       managedfields.NewDeducedTypeConverter(),
+		EquivalentResources: runtime.NewEquivalentResourceRegistry(),
+		MinRequestTimeout:   time.Minute,
+		Discovery:           discovery.DefaultAddresses{DefaultAddress: "127.0.0.1"},
+		APIs:                apis,
+		Custom:              s.Handler(),
+		CustomGroups:        s.Groups,
+	})
+	must(t, err)
+	return api
+}
+
+// chain puts what every request needs to know into its context.
+func chain(h http.Handler) http.Handler {
+	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
+	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), admin)))
+	})
+	informed := filters.WithRequestInfo(filters.WithWarningRecorder(named),
+		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	return filters.WithAuditInit(filters.WithRequestReceivedTimestamp(informed))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for something that must happen within a second, but for a machine that is busy is given more.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 2*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// define creates a definition and waits until it is established.
+func (s *server) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), d, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, d.Name+" to be established", func() bool {
+		for _, g := range s.Groups() {
+			if g.Name == d.Spec.Group {
+				return true
+			}
+		}
+		return false
+	})
+}
