@@ -108,7 +108,7 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) 
 	case "kine-sqlite":
 		data := filepath.Join(dir, "db") // where kine puts its file by default, under its working directory
 		s.DataSize = func() (int64, error) { return filesSize(data) }
-		endpoint = "sqlite"
+		endpoint = "sqlite://" // without a path: kine's default, with its default settings
 	case "kine-postgres":
 		db, err := newDatabase(ctx, o, s)
 		if err != nil {

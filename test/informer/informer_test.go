@@ -1,0 +1,170 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/crash/ledger"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+const (
+	changes = 5000
+	writers = 16
+	// testTimeout bounds a test on a machine that is busy with others.
+	testTimeout = 3 * time.Minute
+)
+
+var kinds = []ledger.Kind{ledger.Pods, ledger.Gadgets, ledger.Namespaces}
+
+// TestInformersSeeEveryChange makes 5,000 changes by 16 concurrent writers to pods, custom resources and namespaces and
+// restarts the server in the midst. Informers with and without watch-list and plain watches look on.
+//
+// A plain watch that goes on from its last version after the restart sees each change exactly once, in the order of the
+// versions. An informer sees the same unless it has to list anew because its connection broke; then it sees of each object
+// the acknowledged versions in order, without those that a later one had superseded by then, and always the last.
+func TestInformersSeeEveryChange(t *testing.T) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
+		client := newClient(t, server.Config(t))
+		if err := ledger.Prepare(ctx, client); err != nil {
+			t.Fatal(err)
+		}
+		observers := observe(t, ctx, server.Config(t), client)
+
+		book := ledger.New()
+		load := startLoad(ctx, book, client)
+		if err := load.reach(ctx, changes*2/5); err != nil {
+			t.Fatal(err)
+		}
+		server.Stop(t)
+		server.Start(t)
+		if err := load.wait(); err != nil {
+			t.Fatal(err)
+		}
+		if n := book.Changes(); n < changes {
+			t.Fatalf("%d changes were acknowledged, not %d", n, changes)
+		}
+		finish(t, ctx, book, client, observers)
+	})
+}
+
+// finish waits until every observer has seen the last change, and compares what they saw with what was acknowledged.
+func finish(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynamic.Interface, observers []observer) {
+	t.Helper()
+	last := book.NewWriter(client, "finish")
+	for _, kind := range kinds {
+		seen := make(map[string][]ledger.Event)
+		// Who has listed anew tells of the objects in any order. Once it has told of one, all are in its queue, before
+		// that of the second.
+		for range 2 {
+			version, err := last.Last(ctx, kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range observers {
+				if o.kind.Resource != kind.Resource {
+					continue
+				}
+				if seen[o.name], err = o.log.Wait(ctx, version); err != nil {
+					t.Fatalf("%s of %s: %v", o.name, kind.Resource.Resource, err)
+				}
+			}
+		}
+		if err := book.CheckStored(ctx, client, kind); err != nil {
+			t.Error(err)
+		}
+		for _, o := range observers {
+			if o.kind.Resource != kind.Resource {
+				continue
+			}
+			lists := o.lists()
+			t.Logf("%s of %s saw %d events and listed %d times", o.name, kind.Resource.Resource, len(seen[o.name]), lists)
+			if err := o.check(book, seen[o.name], lists); err != nil {
+				t.Errorf("%s: %v", o.name, err)
+			}
+		}
+	}
+}
+
+// newClient returns a client for writers, whose own limits would otherwise be what they meet first.
+func newClient(t *testing.T, config *rest.Config) dynamic.Interface {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// load is the work of the writers.
+type load struct {
+	book    *ledger.Ledger
+	running sync.WaitGroup
+	ended   chan struct{}
+	mu      sync.Mutex
+	err     error
+	stepped chan struct{} // has room for one signal that there was progress
+}
+
+// startLoad starts the writers, which share the changes evenly.
+func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interface) *load {
+	l := &load{book: book, ended: make(chan struct{}), stepped: make(chan struct{}, 1)}
+	for i := range writers {
+		// Each begins with another kind, so that all are written at all times.
+		mine := slices.Concat(kinds[i%len(kinds):], kinds[:i%len(kinds)])
+		w := book.NewWriter(client, fmt.Sprintf("writer-%02d", i), mine...)
+		l.running.Go(func() {
+			for range (changes + writers - 1) / writers {
+				if err := w.Step(ctx); err != nil {
+					l.mu.Lock()
+					l.err = errors.Join(l.err, err)
+					l.mu.Unlock()
+					return
+				}
+				select {
+				case l.stepped <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	go func() {
+		l.running.Wait()
+		close(l.ended)
+	}()
+	return l
+}
+
+// reach waits until so many changes were acknowledged, while the load goes on.
+func (l *load) reach(ctx context.Context, n int) error {
+	for l.book.Changes() < n {
+		select {
+		case <-l.stepped:
+		case <-l.ended:
+			return errors.Join(fmt.Errorf("the writers ended after %d changes", l.book.Changes()), l.wait())
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// wait waits for the end of the load.
+func (l *load) wait() error {
+	<-l.ended
+	return l.err
+}
