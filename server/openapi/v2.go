@@ -34,6 +34,8 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 // pieces are the compressed parts that one definition brings to the document.
 type pieces struct {
 	paths, definitions, parameters, proto []byte
+	// shared is what other definitions bring too. It is empty unless built-in parts that have it are switched off.
+	shared swagger.Part
 }
 
 // buildV2 puts the document together from compressed pieces.
@@ -42,9 +44,18 @@ type pieces struct {
 //
 // As protobuf it is the messages one after the other: fields that are set in several are joined.
 func (s *Service) buildV2(definitions []definition, f form) ([][]byte, error) {
-	custom := make([]pieces, 0, len(definitions))
+	custom := make([]pieces, 0, len(definitions)+1)
+	common := swagger.Part{}
 	for _, d := range definitions {
 		p, err := get(s.rendered, "v2 "+identity(d), func() (pieces, error) { return s.renderV2(d) })
+		if err != nil {
+			return nil, err
+		}
+		custom = append(custom, p)
+		common.Add(p.shared)
+	}
+	if len(common.Names()) > 0 {
+		p, err := compress(common)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +130,7 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 	if err != nil {
 		return pieces{}, err
 	}
-	part := swagger.Part{Paths: swagger.Object{}, Definitions: swagger.Object{}, Parameters: swagger.Object{}}
+	part := swagger.Part{}
 	for _, v := range d.Spec.Versions {
 		if !v.Served {
 			continue
@@ -133,31 +144,47 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 		if err != nil {
 			return pieces{}, fmt.Errorf("render OpenAPI v2 of %s: %w", d.Name, err)
 		}
-		// Into the same maps: what a later version shares with an earlier one is the same.
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber()
-		if err := decoder.Decode(&part); err != nil {
+		var whole map[string]any
+		if err := decoder.Decode(&whole); err != nil {
 			return pieces{}, fmt.Errorf("render OpenAPI v2 of %s: %w", d.Name, err)
 		}
+		for _, section := range swagger.Sections {
+			values, _ := whole[section].(swagger.Object)
+			part.Add(swagger.Part{section: values})
+		}
 	}
-	part.Without(func(name string) bool { return known[name] })
-	return compress(d.Name, part)
+	part.Take(func(_, name string) bool { return known[name] })
+	shared := part.Take(shared)
+	p, err := compress(part)
+	if err != nil {
+		return pieces{}, fmt.Errorf("%s: %w", d.Name, err)
+	}
+	p.shared = shared
+	return p, nil
 }
 
-func compress(name string, part swagger.Part) (pieces, error) {
+// shared says whether a name is that of what every definition refers to: a parameter, or one of the meta types.
+func shared(section, name string) bool {
+	return section == swagger.Parameters ||
+		section == swagger.Definitions && (strings.HasPrefix(name, "io.k8s.apimachinery.") || strings.HasPrefix(name, "io.k8s.api.autoscaling."))
+}
+
+func compress(part swagger.Part) (pieces, error) {
 	var p pieces
 	for _, piece := range []struct {
 		render func() ([]byte, error)
 		into   *[]byte
 	}{
-		{func() ([]byte, error) { return swagger.Members(part.Paths) }, &p.paths},
-		{func() ([]byte, error) { return swagger.Members(part.Definitions) }, &p.definitions},
-		{func() ([]byte, error) { return swagger.Members(part.Parameters) }, &p.parameters},
+		{func() ([]byte, error) { return swagger.Members(part[swagger.Paths]) }, &p.paths},
+		{func() ([]byte, error) { return swagger.Members(part[swagger.Definitions]) }, &p.definitions},
+		{func() ([]byte, error) { return swagger.Members(part[swagger.Parameters]) }, &p.parameters},
 		{part.Proto, &p.proto},
 	} {
 		text, err := piece.render()
 		if err != nil {
-			return p, fmt.Errorf("render OpenAPI v2 of %s: %w", name, err)
+			return p, err
 		}
 		if len(text) == 0 {
 			continue

@@ -10,9 +10,6 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
 
-// sections are the parts of a Swagger document that are split by group version.
-var sections = []string{"paths", "definitions", "parameters"}
-
 // fragment is what one set of owners has in common: what is served as long as one of them is.
 type fragment struct {
 	owners []string
@@ -32,7 +29,7 @@ func version2(w *archive.Writer, file, release string, enums enums) (archive.Swa
 
 	fragments := split(doc)
 	head := doc
-	for _, s := range sections {
+	for _, s := range swagger.Sections {
 		delete(head, s)
 	}
 	return store(w, head, fragments)
@@ -56,7 +53,7 @@ func split(doc object) []*fragment {
 	}
 
 	bySet := map[string]*fragment{}
-	for _, section := range sections {
+	for _, section := range swagger.Sections {
 		for name, value := range doc[section].(object) {
 			set := users[section+"/"+name]
 			list := slices.Sorted(maps.Keys(set))
@@ -68,10 +65,10 @@ func split(doc object) []*fragment {
 			key := strings.Join(list, " ")
 			f := bySet[key]
 			if f == nil {
-				f = &fragment{owners: list, part: swagger.Part{Paths: object{}, Definitions: object{}, Parameters: object{}}}
+				f = &fragment{owners: list, part: swagger.Part{}}
 				bySet[key] = f
 			}
-			map[string]object{"paths": f.part.Paths, "definitions": f.part.Definitions, "parameters": f.part.Parameters}[section][name] = value
+			f.part.Set(section, name, value)
 		}
 	}
 	return slices.SortedFunc(maps.Values(bySet), func(a, b *fragment) int { return slices.Compare(a.owners, b.owners) })
@@ -149,10 +146,10 @@ func store(w *archive.Writer, head object, fragments []*fragment) (archive.Swagg
 func storeFragment(w *archive.Writer, f *fragment) (archive.Fragment, error) {
 	out := archive.Fragment{Owners: f.owners}
 	for _, piece := range []struct {
-		members object
+		section string
 		at      *archive.Span
-	}{{f.part.Paths, &out.Paths}, {f.part.Definitions, &out.Definitions}, {f.part.Parameters, &out.Parameters}} {
-		text, err := swagger.Members(piece.members)
+	}{{swagger.Paths, &out.Paths}, {swagger.Definitions, &out.Definitions}, {swagger.Parameters, &out.Parameters}} {
+		text, err := swagger.Members(f.part[piece.section])
 		if err != nil {
 			return out, err
 		}

@@ -15,25 +15,59 @@ import (
 // Object is a JSON object.
 type Object = map[string]any
 
-// Part is some of the paths, definitions and parameters of a document, by their names.
-type Part struct {
-	Paths       Object `json:"paths"`
-	Definitions Object `json:"definitions"`
-	Parameters  Object `json:"parameters"`
-}
+// The sections of a document that are split into parts.
+const (
+	Paths       = "paths"
+	Definitions = "definitions"
+	Parameters  = "parameters"
+)
 
-// Names lists the keys of all three objects. No two of them share one: paths begin with a slash, parameters end in a
-// hash, definitions are type names.
-func (p Part) Names() []string {
-	return slices.Concat(
-		slices.Sorted(maps.Keys(p.Paths)), slices.Sorted(maps.Keys(p.Definitions)), slices.Sorted(maps.Keys(p.Parameters)))
-}
+// Sections lists them.
+var Sections = []string{Paths, Definitions, Parameters}
 
-// Without drops what is named already.
-func (p Part) Without(known func(name string) bool) {
-	for _, o := range []Object{p.Paths, p.Definitions, p.Parameters} {
-		maps.DeleteFunc(o, func(name string, _ any) bool { return known(name) })
+// Part is some of the paths, definitions and parameters of a document: by section, by name.
+type Part map[string]Object
+
+// Add takes in what is in from, too.
+func (p Part) Add(from Part) {
+	for section, values := range from {
+		for name, value := range values {
+			p.Set(section, name, value)
+		}
 	}
+}
+
+// Set takes in one thing.
+func (p Part) Set(section, name string, value any) {
+	if p[section] == nil {
+		p[section] = Object{}
+	}
+	p[section][name] = value
+}
+
+// Take moves what fits into a part of its own.
+func (p Part) Take(fits func(section, name string) bool) Part {
+	taken := Part{}
+	for section, values := range p {
+		maps.DeleteFunc(values, func(name string, value any) bool {
+			if !fits(section, name) {
+				return false
+			}
+			taken.Set(section, name, value)
+			return true
+		})
+	}
+	return taken
+}
+
+// Names lists the names in all sections. No two of them share one: paths begin with a slash, parameters end in a hash,
+// definitions are type names.
+func (p Part) Names() []string {
+	var names []string
+	for _, section := range Sections {
+		names = append(names, slices.Sorted(maps.Keys(p[section]))...)
+	}
+	return names
 }
 
 // Members renders an object without its braces, sorted by key, compact; nothing for an empty object.
@@ -83,15 +117,9 @@ func HeadProto(head Object) ([]byte, error) {
 
 func parse(head Object, p Part) (*openapi_v2.Document, error) {
 	doc := maps.Clone(head)
-	doc["paths"] = p.Paths
-	if p.Paths == nil {
-		doc["paths"] = Object{}
-	}
-	if len(p.Definitions) > 0 {
-		doc["definitions"] = p.Definitions
-	}
-	if len(p.Parameters) > 0 {
-		doc["parameters"] = p.Parameters
+	doc[Paths] = Object{} // required
+	for section, values := range p {
+		doc[section] = values
 	}
 	text, err := JSON(doc)
 	if err != nil {

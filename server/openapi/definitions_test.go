@@ -1,0 +1,174 @@
+package openapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kube-openapi/pkg/handler3"
+	kubectl "k8s.io/kubectl/pkg/util/openapi"
+)
+
+// definitions is a lister of what it holds.
+type definitions []*apiextensionsv1.CustomResourceDefinition
+
+func (d definitions) List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	return d, nil
+}
+
+// crd makes an established definition that is served as v1 and v2 and has all subresources.
+func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
+	version := func(name string) apiextensionsv1.CustomResourceDefinitionVersion {
+		return apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: name, Served: true, Storage: name == "v1",
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+				Type: "object",
+				Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {
+					Type: "object",
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{"color": {
+						Type: "string", Description: "what it looks like", Default: &apiextensionsv1.JSON{Raw: []byte(`"red"`)},
+					}},
+				}},
+			}},
+			Subresources: &apiextensionsv1.CustomResourceSubresources{
+				Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+				Scale:  &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas"},
+			},
+		}
+	}
+	d := &apiextensionsv1.CustomResourceDefinition{}
+	d.Name, d.UID, d.Generation = plural+".example.com", types.UID(plural), 1
+	d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+		Group:    "example.com",
+		Scope:    apiextensionsv1.NamespaceScoped,
+		Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind, ListKind: kind + "List"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1"), version("v2")},
+	}
+	d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue},
+	}
+	return d
+}
+
+func TestDefinitionsInV2(t *testing.T) {
+	s := newService(t, everything, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
+	doc := v2Document(t, s)
+	resolve(t, doc, doc)
+	for _, name := range []string{"com.example.v1.Widget", "com.example.v2.GearList"} {
+		if _, ok := doc["definitions"].(map[string]any)[name]; !ok {
+			t.Errorf("no definition %s", name)
+		}
+	}
+	if _, ok := doc["paths"].(map[string]any)["/apis/example.com/v2/namespaces/{namespace}/gears/{name}/scale"]; !ok {
+		t.Error("no path of a subresource")
+	}
+}
+
+// TestV2WithFewBuiltIns holds that what custom resources refer to is there even where no built-in part brings it.
+func TestV2WithFewBuiltIns(t *testing.T) {
+	s := newService(t, func(schema.GroupVersion) bool { return false }, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
+	doc := v2Document(t, s)
+	resolve(t, doc, doc)
+}
+
+func TestKubectlUnderstandsV2(t *testing.T) {
+	s := newService(t, everything, definitions{crd("widgets", "Widget")})
+	_, message := fetch(t, s, PathV2, "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+	document := &openapi_v2.Document{}
+	if err := proto.Unmarshal(message, document); err != nil {
+		t.Fatal(err)
+	}
+	resources, err := kubectl.NewOpenAPIData(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []schema.GroupVersionKind{
+		{Group: "example.com", Version: "v1", Kind: "Widget"}, {Group: "apps", Version: "v1", Kind: "Deployment"},
+	} {
+		if resources.LookupResource(kind) == nil {
+			t.Errorf("no schema of %v", kind)
+		}
+	}
+	if types := resources.GetConsumes(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, "PATCH"); !slices.Contains(types, "application/apply-patch+yaml") {
+		t.Errorf("pods can be patched as %v", types)
+	}
+}
+
+func TestDefinitionsInV3(t *testing.T) {
+	widgets := crd("widgets", "Widget")
+	s := newService(t, everything, definitions{widgets, crd("gears", "Gear")})
+	address := func() string {
+		_, body := fetch(t, s, PathV3)
+		var list handler3.OpenAPIV3Discovery
+		if err := json.Unmarshal(body, &list); err != nil {
+			t.Fatal(err)
+		}
+		return list.Paths["apis/example.com/v1"].ServerRelativeURL
+	}
+	before := address()
+	response, body := fetch(t, s, before)
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", before, response.Status)
+	}
+	for _, want := range []string{`"com.example.v1.Widget"`, `"com.example.v1.GearList"`, "what it looks like"} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+
+	changed := widgets.DeepCopy()
+	changed.Generation++
+	s.definitions = definitions{changed}
+	if address() == before {
+		t.Error("the address of a document that changed is the same")
+	}
+	if response, _ := fetch(t, s, before); response.StatusCode != http.StatusMovedPermanently {
+		t.Errorf("old address: %s", response.Status)
+	}
+
+	changed.Status.Conditions = nil
+	if address() != "" {
+		t.Error("a definition that is not established is listed")
+	}
+}
+
+func TestRenderedDocumentsAreForgotten(t *testing.T) {
+	s := newService(t, everything, definitions{crd("widgets", "Widget")})
+	s.rendered = newCache(time.Millisecond)
+	fetch(t, s, PathV2)
+	fetch(t, s, PathV3+"/apis/example.com/v1")
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		s.rendered.lock.Lock()
+		kept := len(s.rendered.entries)
+		s.rendered.lock.Unlock()
+		if kept == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d documents are still in memory", kept)
+		}
+	}
+}
+
+func BenchmarkV2WithDefinition(b *testing.B) {
+	s, err := New(Config{Served: everything, Definitions: definitions{crd("widgets", "Widget")}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s.rendered = newCache(keep)
+		if _, err := s.buildV2(definitions{crd("widgets", "Widget")}, asJSON); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
