@@ -1,0 +1,139 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+
+	"github.com/sqube/sqube/test/crash/ledger"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+const (
+	kills   = 20
+	writers = 8
+	// loadBefore is how many changes are acknowledged between two kills, which then come at any moment of the load.
+	loadBefore = 100
+	// testTimeout bounds a test on a machine that is busy with others.
+	testTimeout = 3 * time.Minute
+)
+
+// TestKillLosesNothing kills the server with SIGKILL, 20 times, while clients write. Each write that was acknowledged is
+// there after the next start, no resourceVersion is handed out twice or below an earlier one, and a watch that goes on
+// from its last version after every start sees each change exactly once.
+func TestKillLosesNothing(t *testing.T) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
+		client := newClient(t, server)
+		if err := ledger.Prepare(ctx, client); err != nil {
+			t.Fatal(err)
+		}
+		watch, err := ledger.Follow(ctx, client, ledger.ConfigMaps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		book := ledger.New()
+		load := startLoad(ctx, book, client)
+		for range kills {
+			if err := load.more(loadBefore+rand.IntN(loadBefore)); err != nil {
+				t.Fatal(err)
+			}
+			server.Kill(t)
+			server.Start(t)
+		}
+		if err := load.stop(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d changes were acknowledged", book.Changes())
+		if err := book.CheckStored(ctx, client, ledger.ConfigMaps); err != nil {
+			t.Error(err)
+		}
+		last, err := book.NewWriter(client, "finish").Last(ctx, ledger.ConfigMaps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, err := watch.Wait(ctx, last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := book.CheckEvents(ledger.ConfigMaps, seen); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// newClient returns a client without a limit of its own.
+func newClient(t *testing.T, server *sqube.Server) dynamic.Interface {
+	t.Helper()
+	config := server.Config(t)
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// load is the work of the writers, who write until they are stopped.
+type load struct {
+	book    *ledger.Ledger
+	running sync.WaitGroup
+	enough  chan struct{}
+	failed  context.Context // ends at the first error of a writer, whose cause it has
+	fail    context.CancelCauseFunc
+	stepped chan struct{}   // has room for one signal that there was progress
+}
+
+func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interface) *load {
+	failed, fail := context.WithCancelCause(ctx)
+	l := &load{book: book, enough: make(chan struct{}), failed: failed, fail: fail, stepped: make(chan struct{}, 1)}
+	for i := range writers {
+		w := book.NewWriter(client, fmt.Sprintf("writer-%02d", i), ledger.ConfigMaps)
+		l.running.Go(func() {
+			for {
+				select {
+				case <-l.enough:
+					return
+				default:
+				}
+				if err := w.Step(ctx); err != nil {
+					fail(err)
+					return
+				}
+				select {
+				case l.stepped <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	return l
+}
+
+// more waits until n more changes were acknowledged.
+func (l *load) more(n int) error {
+	for until := l.book.Changes() + n; l.book.Changes() < until; {
+		select {
+		case <-l.stepped:
+		case <-l.failed.Done():
+			return context.Cause(l.failed)
+		}
+	}
+	return nil
+}
+
+// stop ends the writers once their current changes are acknowledged.
+func (l *load) stop() error {
+	close(l.enough)
+	l.running.Wait()
+	defer l.fail(nil)
+	return context.Cause(l.failed)
+}

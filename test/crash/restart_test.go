@@ -1,0 +1,91 @@
+package crash
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/sqube/sqube/test/crash/ledger"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestRestartLosesNothing stops the server in an orderly way and starts it again, twice. Every object of every resource
+// that it serves is there as before, those that came with the cluster included.
+func TestRestartLosesNothing(t *testing.T) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
+		client := newClient(t, server)
+		if err := ledger.Prepare(ctx, client); err != nil {
+			t.Fatal(err)
+		}
+		book := ledger.New()
+		kinds := []ledger.Kind{ledger.ConfigMaps, ledger.Pods, ledger.Gadgets, ledger.Namespaces}
+		w := book.NewWriter(client, "writer", kinds...)
+		for range 100 {
+			if err := w.Step(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := everything(t, ctx, server, client)
+		for range 2 {
+			server.Stop(t)
+			server.Start(t)
+			after := everything(t, ctx, server, client)
+			for _, id := range slices.Sorted(maps.Keys(before)) {
+				if after[id] != before[id] {
+					t.Errorf("%s had uid %q, and now has %q", id, before[id], after[id])
+				}
+			}
+			for _, kind := range kinds {
+				if err := book.CheckStored(ctx, client, kind); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
+
+// everything returns the uid of every object, by its resource, namespace and name. Leases and events come and go on
+// their own.
+func everything(t *testing.T, ctx context.Context, server *sqube.Server, client dynamic.Interface) map[string]string {
+	t.Helper()
+	finder, err := discovery.NewDiscoveryClientForConfig(server.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := finder.ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, group := range groups {
+		version, err := schema.ParseGroupVersion(group.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, resource := range group.APIResources {
+			if !slices.Contains(resource.Verbs, "list") || slices.Contains([]string{"leases", "events", "componentstatuses"}, resource.Name) {
+				continue
+			}
+			list, err := client.Resource(version.WithResource(resource.Name)).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatalf("list %s: %v", resource.Name, err)
+			}
+			for _, item := range list.Items {
+				id := strings.Join([]string{version.Group, resource.Name, item.GetNamespace(), item.GetName()}, "/")
+				found[id] = string(item.GetUID())
+			}
+		}
+	}
+	return found
+}
