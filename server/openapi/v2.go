@@ -2,7 +2,6 @@ package openapi
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -104,7 +103,7 @@ type joiner struct {
 }
 
 func (j *joiner) text(t string) {
-	member, err := archive.Compress([]byte(t), gzip.NoCompression)
+	member, err := archive.Compress([]byte(t))
 	if err != nil {
 		j.err = err
 	}
@@ -189,7 +188,7 @@ func compress(part swagger.Part) (pieces, error) {
 		if len(text) == 0 {
 			continue
 		}
-		if *piece.into, err = archive.Compress(text, gzip.DefaultCompression); err != nil {
+		if *piece.into, err = archive.Compress(text); err != nil {
 			return p, err
 		}
 	}

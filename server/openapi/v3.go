@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"compress/gzip"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
@@ -135,7 +134,7 @@ func renderV3(path string, definitions []definition, f form) ([][]byte, error) {
 }
 
 func compressed(text []byte) ([][]byte, error) {
-	member, err := archive.Compress(text, gzip.DefaultCompression)
+	member, err := archive.Compress(text)
 	return [][]byte{member}, err
 }
 

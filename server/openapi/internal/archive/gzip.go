@@ -8,22 +8,42 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
-// Compress makes one gzip member of text at the given level; the same text always gives the same bytes.
-func Compress(text []byte, level int) ([]byte, error) {
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, level)
-	if err != nil {
+// compressor is a writer that can be used again: a new one takes 800 KB.
+type compressor struct {
+	text bytes.Buffer
+	gzip *gzip.Writer
+}
+
+func pool(level int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		z, err := gzip.NewWriterLevel(io.Discard, level)
+		if err != nil {
+			panic(err) // the level is one of the two below
+		}
+		return &compressor{gzip: z}
+	}}
+}
+
+var best, fast = pool(gzip.BestCompression), pool(gzip.DefaultCompression)
+
+// Compress makes one gzip member of text; the same text always gives the same bytes.
+func Compress(text []byte) ([]byte, error) { return compress(text, fast) }
+
+func compress(text []byte, pool *sync.Pool) ([]byte, error) {
+	c := pool.Get().(*compressor)
+	defer pool.Put(c)
+	c.text.Reset()
+	c.gzip.Reset(&c.text)
+	if _, err := c.gzip.Write(text); err != nil {
 		return nil, fmt.Errorf("compress OpenAPI: %w", err)
 	}
-	if _, err := z.Write(text); err != nil {
+	if err := c.gzip.Close(); err != nil {
 		return nil, fmt.Errorf("compress OpenAPI: %w", err)
 	}
-	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("compress OpenAPI: %w", err)
-	}
-	return b.Bytes(), nil
+	return bytes.Clone(c.text.Bytes()), nil
 }
 
 // Expand returns a reader of the text of a sequence of members.
@@ -49,7 +69,7 @@ func (w *Writer) Add(text []byte) (Span, error) {
 	if len(text) == 0 {
 		return Span{}, nil
 	}
-	member, err := Compress(text, gzip.BestCompression)
+	member, err := compress(text, best)
 	if err != nil {
 		return Span{}, err
 	}
