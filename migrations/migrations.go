@@ -46,13 +46,14 @@ type Status struct {
 // ErrNewer says that the database was made by a newer sqube.
 var ErrNewer = errors.New("the database has a newer schema than this binary knows: use a sqube at least as new as the one that last served it")
 
-// Up takes db to the newest step and returns where it stood before. It
-// returns ErrNewer, and does nothing, when db is ahead of this binary.
+// Up takes db to the newest step and returns where it stood before. A db on
+// Postgres is closed by it, so it has to be one of its own. Up returns ErrNewer, and does nothing, when db is ahead of this binary.
 func Up(db *sql.DB, engine Engine) (before Status, err error) {
-	m, before, err := open(db, engine)
+	m, before, release, err := open(db, engine)
 	if err != nil {
 		return before, err
 	}
+	defer release()
 	if before.Current > before.Newest {
 		return before, fmt.Errorf("%w (schema %d, binary %d)", ErrNewer, before.Current, before.Newest)
 	}
@@ -71,43 +72,60 @@ func Up(db *sql.DB, engine Engine) (before Status, err error) {
 	return before, nil
 }
 
-// Read returns where db stands without changing its schema.
+// Read returns where db stands without changing its schema. It closes a db on
+// Postgres, as Up does.
 func Read(db *sql.DB, engine Engine) (Status, error) {
-	_, status, err := open(db, engine)
+	_, status, release, err := open(db, engine)
+	if err == nil {
+		release()
+	}
 	return status, err
 }
 
-func open(db *sql.DB, engine Engine) (*migrate.Migrate, Status, error) {
-	var status Status
+// open returns what takes db from step to step, and where it stands. The
+// caller calls release when it is done.
+func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, release func(), err error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {
-		return nil, status, err
+		return nil, status, nil, err
 	}
 	if status.Newest, err = newest(steps); err != nil {
-		return nil, status, err
+		return nil, status, nil, err
 	}
-	var driver database.Driver
-	switch engine {
-	case SQLite:
-		driver, err = sqlite.WithInstance(db, &sqlite.Config{})
-	case Postgres:
-		driver, err = pgx.WithInstance(db, &pgx.Config{MultiStatementEnabled: false})
-	default:
-		err = fmt.Errorf("no schema for engine %q", engine)
-	}
+	driver, release, err := connect(db, engine)
 	if err != nil {
-		return nil, status, fmt.Errorf("reading the schema version: %w", err)
+		return nil, status, nil, fmt.Errorf("reading the schema version: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	version, dirty, err := driver.Version()
 	if err != nil {
-		return nil, status, fmt.Errorf("reading the schema version: %w", err)
+		return nil, status, nil, fmt.Errorf("reading the schema version: %w", err)
 	}
 	if version != database.NilVersion {
 		status.Current = uint(version)
 	}
 	status.Interrupted = dirty
-	m, err := migrate.NewWithInstance("embedded", steps, string(engine), driver)
-	return m, status, err
+	m, err = migrate.NewWithInstance("embedded", steps, string(engine), driver)
+	return m, status, release, err
+}
+
+// connect returns golang-migrate's driver for db, and what lets go of it. The
+// driver for Postgres takes a connection out of db and gives it back only by
+// closing db as well; that for SQLite has nothing to give back.
+func connect(db *sql.DB, engine Engine) (database.Driver, func(), error) {
+	switch engine {
+	case SQLite:
+		driver, err := sqlite.WithInstance(db, &sqlite.Config{})
+		return driver, func() {}, err
+	case Postgres:
+		driver, err := pgx.WithInstance(db, &pgx.Config{})
+		return driver, func() { _ = driver.Close() }, err
+	}
+	return nil, nil, fmt.Errorf("no schema for engine %q", engine)
 }
 
 func newest(steps source.Driver) (uint, error) {

@@ -26,9 +26,10 @@ type Query struct {
 	// Prefix limits the keys; "" or ending in "/".
 	Prefix string
 	// Exactly limits the keys to one.
-	Exactly string
-	// After limits the keys to those behind it.
-	After string
+	Exactly *string
+	// From and After limit the keys to those at or behind the one, and to
+	// those behind the other.
+	From, After string
 	// Revision is the snapshot wanted, 0 for the newest.
 	Revision int64
 	// Limit ends the list after so many records, 0 for no limit.
@@ -141,9 +142,8 @@ func (s *Store) list(ctx context.Context, q Query, yield func(*Record) error) (a
 	return at, seen, err
 }
 
-// Count returns how many records q has, its Limit aside.
+// Count returns how many records q has, counting no further than its Limit.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
-	q.Limit = 0
 	b := s.statement().add("SELECT count(*) FROM (").list(q, "id").add(") AS listed")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) })
 	return n, err
@@ -196,11 +196,11 @@ func (b *statement) list(q Query, columns string) *statement {
 
 func (b *statement) where(q Query) *statement {
 	b.add(" WHERE api_group = " + b.arg(q.Resource.Group) + " AND resource = " + b.arg(q.Resource.Name))
-	if q.Exactly != "" {
-		b.add(" AND key = " + b.arg(q.Exactly))
+	if q.Exactly != nil {
+		b.add(" AND key = " + b.arg(*q.Exactly))
 	}
-	if q.Prefix != "" && q.Prefix > q.After {
-		b.add(" AND key >= " + b.arg(q.Prefix))
+	if from := max(q.Prefix, q.From); from > q.After {
+		b.add(" AND key >= " + b.arg(from))
 	} else if q.After != "" {
 		b.add(" AND key > " + b.arg(q.After))
 	}

@@ -99,7 +99,7 @@ func (e *Engine) migrate(ctx context.Context) error {
 	if err := e.pool.Ping(ctx); err != nil {
 		return failure("connect", err)
 	}
-	db := stdlib.OpenDBFromPool(e.pool)
+	db := stdlib.OpenDB(*e.pool.Config().ConnConfig)
 	defer db.Close()
 	_, err := migrations.Up(db, migrations.Postgres)
 	return err

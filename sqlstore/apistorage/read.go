@@ -158,21 +158,26 @@ func (w *walk) collection(ctx context.Context, start string) error {
 		return interpret(err)
 	}
 	if start != "" {
-		// A token names the first key wanted: the last one seen and a NUL.
-		after := strings.TrimSuffix(strings.TrimPrefix(start, w.prefix), "\x00")
-		if !storable(after) {
+		// A token names the first key wanted: mostly the last one seen and a
+		// NUL, which is behind that one and before all others.
+		key, behind := strings.CutSuffix(strings.TrimPrefix(start, w.prefix), "\x00")
+		if !storable(key) {
 			return apierrors.NewBadRequest("invalid continue token: " + storage.ErrGenericInvalidKey.Error())
 		}
-		w.query.After = after
+		if behind {
+			w.query.After = key
+		} else {
+			w.query.From = key
+		}
 	}
 	w.query.Terms = append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)
 	w.last = w.query.After
-	for {
+	w.more = true
+	for w.more {
 		if err := w.page(ctx); err != nil {
 			return err
 		}
-		limit := int(pred.Limit)
-		if limit == 0 || !w.more || w.taken >= limit {
+		if w.taken >= int(pred.Limit) {
 			break
 		}
 		w.query.After = w.last // some were left out: fill the page
@@ -229,6 +234,17 @@ func (w *walk) page(ctx context.Context) error {
 
 // finish makes the continue token and counts what is left.
 func (w *walk) finish(ctx context.Context) error {
+	pred := &w.opts.Predicate
+	if !w.more && !pred.Empty() && pred.Limit > 0 && w.taken == int(pred.Limit) {
+		// A full page ends with a token if there are more objects of any kind,
+		// as kube-apiserver does it.
+		rest := sqlstore.Query{Resource: w.resource, Prefix: w.query.Prefix, Revision: w.query.Revision, After: w.last, Limit: 1}
+		n, err := w.store.Count(ctx, rest)
+		if err != nil {
+			return interpret(err)
+		}
+		w.more = n > 0
+	}
 	if !w.more {
 		return nil
 	}
@@ -238,9 +254,9 @@ func (w *walk) finish(ctx context.Context) error {
 	}
 	// Only a list without selectors tells how much is left (API concepts,
 	// "Retrieving large results sets in chunks").
-	if w.opts.Predicate.Empty() {
+	if pred.Empty() {
 		rest := w.query
-		rest.After = w.last
+		rest.After, rest.Limit = w.last, 0
 		n, err := w.store.Count(ctx, rest)
 		if err != nil {
 			return interpret(err)
@@ -279,7 +295,7 @@ func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sq
 	if !storable(key) {
 		return nil, at, nil
 	}
-	q := sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: key}
+	q := sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: &key}
 	at, err = w.store.List(ctx, q, func(r *sqlstore.Record) error {
 		found = r
 		return nil

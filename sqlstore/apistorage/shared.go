@@ -52,7 +52,7 @@ func (w *watcher) decodeChange(c *sqlstore.Change, last bool) (runtime.Object, e
 	key := w.prefix + r.Key
 	obj := w.NewObject()
 	if _, _, err := w.open(w.ctx, r, key, obj); err != nil {
-		return nil, unreadable(key, err)
+		return nil, unreadable(c, key, err)
 	}
 	return obj, w.versioner.UpdateObject(obj, uint64(c.Record.Revision))
 }

@@ -28,6 +28,9 @@ const (
 	// progressEvery is the pause for in-process clients that ask for progress.
 	progressEvery = 5 * time.Second
 
+	// bookmarkRetry is the pause before a bookmark that was due is tried again.
+	bookmarkRetry = 10 * time.Millisecond
+
 	// initialPage is how many objects of the initial state are read at a time.
 	initialPage = 500
 
@@ -198,8 +201,13 @@ func (w *watcher) follow() error {
 			}
 		case <-bookmarks.C:
 			if w.opts.Predicate.AllowWatchBookmarks || w.opts.ProgressNotify {
-				if err := w.progress(); err != nil {
+				sent, err := w.progress()
+				if err != nil {
 					return err
+				}
+				if !sent {
+					bookmarks.Reset(bookmarkRetry)
+					continue
 				}
 			}
 			bookmarks.Reset(w.untilBookmark())
@@ -304,14 +312,14 @@ func (w *watcher) send(event watch.Event) error {
 	}
 }
 
-// progress sends a bookmark if the client can be told of a newer revision.
-func (w *watcher) progress() error {
+// progress sends a bookmark, or returns false while changes wait to be sent.
+func (w *watcher) progress() (bool, error) {
 	revision, current := w.sub.Progress()
-	if !current || revision <= w.from {
-		return nil
+	if !current || revision < w.from {
+		return false, nil
 	}
 	w.from = revision
-	return w.bookmark(revision, false)
+	return true, w.bookmark(revision, false)
 }
 
 func (w *watcher) bookmark(revision int64, endsInitialState bool) error {
@@ -343,16 +351,16 @@ func (w *watcher) untilBookmark() time.Duration {
 
 // unreadable is the error that watchers get for a change whose object can't
 // be decoded.
-func unreadable(key string, err error) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return err
+func unreadable(c *sqlstore.Change, key string, err error) error {
+	reason, message := metav1.StatusReasonInternalError, "unable to read the object"
+	if c.Operation == dialect.Delete {
+		reason, message = metav1.StatusReasonStoreReadError, "saw a DELETED event, but object data is corrupt"
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusInternalServerError,
-		Reason:  metav1.StatusReasonInternalError,
-		Message: fmt.Sprintf("unable to read the object at key %q: %v", key, err),
+		Reason:  reason,
+		Message: fmt.Sprintf("%s - key %q: %v", message, key, err),
 	}}
 }
 
