@@ -1,0 +1,149 @@
+package resources
+
+import (
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
+
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/storetest"
+)
+
+const testRange = "30000-30099"
+
+// newTestRanges returns two range stores on one database, as two servers have them.
+func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
+	t.Helper()
+	store := storetest.Open(t, open, sqlstore.Options{})
+	make := func() *rangeStore {
+		options, err := NewRESTOptions(DefaultVersions(), apistorage.Decorator(store))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newRangeStore(options, "servicenodeports", allocator.NewAllocationMapWithOffset(100, testRange, 16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Destroy)
+		return s
+	}
+	return make(), make()
+}
+
+// initialize does what the repair loop does first.
+func initialize(t *testing.T, s *rangeStore) {
+	t.Helper()
+	stored, err := s.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.Range = testRange
+	if err := s.CreateOrUpdate(stored); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRangeStoreSQLite(t *testing.T)   { testRangeStore(t, storetest.SQLite) }
+func TestRangeStorePostgres(t *testing.T) { testRangeStore(t, storetest.Postgres) }
+
+func testRangeStore(t *testing.T, engine storetest.Opener) {
+	t.Run("nothing is allocated before the set is known", func(t *testing.T) {
+		a, _ := newTestRanges(t, engine)
+		if _, _, err := a.AllocateNext(); !apierrors.IsServiceUnavailable(err) {
+			t.Fatalf("got %v, want that the service is unavailable", err)
+		}
+		initialize(t, a)
+		if taken, err := a.Allocate(7); err != nil || !taken {
+			t.Fatalf("taken %t, error %v", taken, err)
+		}
+	})
+
+	t.Run("what one server takes the other does not", func(t *testing.T) {
+		a, b := newTestRanges(t, engine)
+		initialize(t, a)
+		if taken, err := a.Allocate(7); err != nil || !taken {
+			t.Fatalf("taken %t, error %v", taken, err)
+		}
+		if taken, err := b.Allocate(7); err != nil || taken {
+			t.Fatalf("taken twice: %t, error %v", taken, err)
+		}
+		if err := b.Release(7); err != nil {
+			t.Fatal(err)
+		}
+		if taken, err := a.Allocate(7); err != nil || !taken {
+			t.Fatalf("not taken after its release: %t, error %v", taken, err)
+		}
+	})
+
+	t.Run("two servers at once use up the range and no more", func(t *testing.T) {
+		a, b := newTestRanges(t, engine)
+		initialize(t, a)
+		var mu sync.Mutex
+		owners := map[int]int{}
+		var running sync.WaitGroup
+		for _, s := range []*rangeStore{a, b} {
+			running.Go(func() {
+				for range 60 {
+					item, taken, err := s.AllocateNext()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if taken {
+						mu.Lock()
+						owners[item]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		running.Wait()
+		if len(owners) != 100 {
+			t.Errorf("%d of 100 items were taken", len(owners))
+		}
+		for item, count := range owners {
+			if count != 1 {
+				t.Errorf("item %d was taken %d times", item, count)
+			}
+		}
+		if _, err := a.Allocate(0); err != nil {
+			t.Fatal(err)
+		}
+		if free := a.Free(); free != 0 {
+			t.Errorf("%d are free", free)
+		}
+	})
+
+	t.Run("a change that fails is taken back", func(t *testing.T) {
+		a, _ := newTestRanges(t, engine)
+		initialize(t, a)
+		if _, err := a.Allocate(100); err == nil {
+			t.Fatal("an item outside the range was taken")
+		}
+		if free := a.Free(); free != 100 || a.Has(100) {
+			t.Errorf("%d are free, has 100: %t", free, a.Has(100))
+		}
+	})
+
+	t.Run("a stale snapshot conflicts", func(t *testing.T) {
+		a, b := newTestRanges(t, engine)
+		initialize(t, a)
+		stale, err := b.Get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Allocate(3); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.CreateOrUpdate(stale); !apierrors.IsConflict(err) {
+			t.Errorf("got %v, want a conflict", err)
+		}
+		if err := b.CreateOrUpdate(&core.RangeAllocation{Range: testRange}); !apierrors.IsConflict(err) {
+			t.Errorf("creating it again: got %v, want a conflict", err)
+		}
+	})
+}
