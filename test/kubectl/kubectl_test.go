@@ -11,14 +11,20 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// A kube-apiserver is the reference: run one transcript at a time against a fresh cluster of it, without
-// controller-manager but for the namespace, garbage-collector and service-account controllers:
+// kube-apiserver is the reference. Give it one transcript at a time and a fresh cluster for each, with the namespace,
+// garbage-collector, service-account, root-CA, quota, clusterrole-aggregation and protection controllers and no others:
 //
-//	go test ./test/kubectl -run TestKubectl/get -args -record FILE
-var record = flag.String("record", "", "write the transcripts anew from the cluster that this kubeconfig names")
+//	go test ./test/kubectl -run TestKubectl/get -against FILE -record
+var (
+	against = flag.String("against", "", "replay the transcripts on the cluster that this kubeconfig names, instead of on sqube")
+	record  = flag.Bool("record", false, "write the transcripts anew, with the output of that cluster")
+)
 
 // TestKubectl runs each transcript on a fresh server with an empty database.
 func TestKubectl(t *testing.T) {
+	if *record && *against == "" {
+		t.Fatal("-record needs -against: what sqube answers is not what it should answer")
+	}
 	scripts, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("found no transcripts: %v", err)
@@ -26,20 +32,30 @@ func TestKubectl(t *testing.T) {
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txt"), func(t *testing.T) {
 			steps := read(t, script)
-			if *record != "" {
-				write(t, script, replay(t, steps, *record))
+			if *against != "" {
+				answered := replay(t, steps, *against)
+				if *record {
+					write(t, script, answered)
+				}
+				compare(t, script, steps, answered)
 				return
 			}
 			t.Parallel()
 			harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 				server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
-				for i, got := range replay(t, steps, server.Kubeconfig) {
-					if want := steps[i]; !same(want.output, got.output) {
-						t.Errorf("%s:%d: %s\n%s", script, want.line, want.command, diff(t, want.output, got.output))
-					}
-				}
+				compare(t, script, steps, replay(t, steps, server.Kubeconfig))
 			})
 		})
+	}
+}
+
+// compare fails the test for every command whose output is not the one that was wanted.
+func compare(t *testing.T, script string, want, got transcript) {
+	t.Helper()
+	for i, w := range want {
+		if g := got[i]; !same(w.output, g.output) {
+			t.Errorf("%s:%d: %s\n%s", script, w.line, w.command, diff(t, w.output, g.output))
+		}
 	}
 }
 

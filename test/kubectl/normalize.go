@@ -18,6 +18,10 @@ var placeholders = []struct {
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
 	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d \+0000`), "<time>"},
 	{regexp.MustCompile(`("?resourceVersion"?: ?)"\d+"`), `$1"<version>"`},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \+0000`), "<time>"},
+	{regexp.MustCompile(`(?m)^([IWE])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ `), "$1<time> "},
+	{regexp.MustCompile(`\bX509SHA256=[0-9a-f]{64}`), "X509SHA256=<sum>"},
+	{regexp.MustCompile(`\bkube-api-access-\w{5}\b`), "kube-api-access-<n>"},
 	{regexp.MustCompile(`/(LIVE|MERGED)-\d+/`), "/$1-<n>/"},
 	{regexp.MustCompile(`kubectl-edit-\w+`), "kubectl-edit-<n>"},
 }
