@@ -250,6 +250,34 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestWatchEndsWithItsDefinition(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	defer events.Stop()
+	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	var got []watch.EventType
+	for end := time.After(20 * time.Second); ; {
+		select {
+		case event, open := <-events.ResultChan():
+			if open {
+				got = append(got, event.Type)
+				continue
+			}
+			if len(got) == 0 || got[len(got)-1] != watch.Deleted {
+				t.Errorf("events before the end: %v", got)
+			}
+			return
+		case <-end:
+			t.Fatal("the watch goes on")
+		}
+	}
+}
+
 func TestOpenAPIHasCustomResources(t *testing.T) {
 	s := start(t)
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))

@@ -26,7 +26,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if info.IsResourceRequest {
-		s.resources.ServeHTTP(w, r)
+		s.serveResource(w, r, info)
 		return
 	}
 	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
@@ -37,6 +37,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.notFound.ServeHTTP(w, r)
 	}
+}
+
+func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	if info.Verb == "watch" {
+		if _, err := s.Definitions().Get(resource.String()); err == nil {
+			s.watches.serve(s.resources, w, r, resource)
+			return
+		}
+	}
+	s.resources.ServeHTTP(w, r)
 }
 
 // serveGroup answers with the served versions of a group.

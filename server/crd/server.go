@@ -37,6 +37,7 @@ type Server struct {
 		http.Handler
 		finalizer.CRClientGetter
 	}
+	watches      *watches
 	establishing *establish.EstablishingController
 	notFound     http.Handler
 }
@@ -55,7 +56,13 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("build the loopback client of custom resources: %w", err)
 	}
 	factory := externalversions.NewSharedInformerFactory(client, resync)
-	s := &Server{group: group, client: client, factory: factory, informer: factory.Apiextensions().V1().CustomResourceDefinitions()}
+	s := &Server{
+		group:    group,
+		client:   client,
+		factory:  factory,
+		informer: factory.Apiextensions().V1().CustomResourceDefinitions(),
+		watches:  newWatches(),
+	}
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
 	}
@@ -70,7 +77,7 @@ func New(c Config) (*Server, error) {
 		nil, nil, // discovery is answered before requests get there
 		seen,
 		s.notFound,
-		customResourceOptions(c.Storage),
+		customResourceOptions(s.watches.endedBy(c.Storage)),
 		c.Admission,
 		s.establishing,
 		c.Webhooks.Services,
