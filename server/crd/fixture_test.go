@@ -75,14 +75,15 @@ func start(t *testing.T) *server {
 		SoleServer: true,
 	})
 	must(t, err)
+	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, {Group: "apiregistration.k8s.io", Version: "v1"}}
 	registrar, err := apiservices.New(apiservices.Config{
 		Loopback:    transport.Config(),
-		BuiltIn:     []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, {Group: "apiregistration.k8s.io", Version: "v1"}},
+		BuiltIn:     builtIn,
 		Definitions: s.Informer(),
 	})
 	must(t, err)
 	documents, err := openapi.New(openapi.Config{
-		Served:      func(gv schema.GroupVersion) bool { return gv == apiextensionsv1.SchemeGroupVersion },
+		BuiltIn:     builtIn,
 		Definitions: s.Definitions(),
 	})
 	must(t, err)

@@ -61,7 +61,7 @@ func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 }
 
 func TestDefinitionsInV2(t *testing.T) {
-	s := newService(t, everything, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
+	s := newService(t, everything(t), definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
 	doc := v2Document(t, s)
 	resolve(t, doc, doc)
 	for _, name := range []string{"com.example.v1.Widget", "com.example.v2.GearList"} {
@@ -76,13 +76,13 @@ func TestDefinitionsInV2(t *testing.T) {
 
 // TestV2WithFewBuiltIns holds that what custom resources refer to is there even where no built-in part brings it.
 func TestV2WithFewBuiltIns(t *testing.T) {
-	s := newService(t, func(schema.GroupVersion) bool { return false }, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
+	s := newService(t, nil, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
 	doc := v2Document(t, s)
 	resolve(t, doc, doc)
 }
 
 func TestKubectlUnderstandsV2(t *testing.T) {
-	s := newService(t, everything, definitions{crd("widgets", "Widget")})
+	s := newService(t, everything(t), definitions{crd("widgets", "Widget")})
 	_, message := fetch(t, s, PathV2, "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 	document := &openapi_v2.Document{}
 	if err := proto.Unmarshal(message, document); err != nil {
@@ -106,7 +106,7 @@ func TestKubectlUnderstandsV2(t *testing.T) {
 
 func TestDefinitionsInV3(t *testing.T) {
 	widgets := crd("widgets", "Widget")
-	s := newService(t, everything, definitions{widgets, crd("gears", "Gear")})
+	s := newService(t, everything(t), definitions{widgets, crd("gears", "Gear")})
 	address := func() string {
 		_, body := fetch(t, s, PathV3)
 		var list handler3.OpenAPIV3Discovery
@@ -143,7 +143,7 @@ func TestDefinitionsInV3(t *testing.T) {
 }
 
 func TestRenderedDocumentsAreForgotten(t *testing.T) {
-	s := newService(t, everything, definitions{crd("widgets", "Widget")})
+	s := newService(t, everything(t), definitions{crd("widgets", "Widget")})
 	s.rendered = newCache(time.Millisecond)
 	fetch(t, s, PathV2)
 	fetch(t, s, PathV3+"/apis/example.com/v1")
@@ -161,7 +161,7 @@ func TestRenderedDocumentsAreForgotten(t *testing.T) {
 }
 
 func BenchmarkV2WithDefinition(b *testing.B) {
-	s, err := New(Config{Served: everything, Definitions: definitions{crd("widgets", "Widget")}})
+	s, err := New(Config{BuiltIn: everything(b), Definitions: definitions{crd("widgets", "Widget")}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,8 +19,8 @@ type Definitions interface {
 
 // Config is what the service publishes.
 type Config struct {
-	// Served says whether a built-in group version is switched on.
-	Served func(schema.GroupVersion) bool
+	// BuiltIn are the built-in group versions that are switched on.
+	BuiltIn []schema.GroupVersion
 	// Definitions are published as far as they are established; nil publishes built-in APIs alone.
 	Definitions Definitions
 }
@@ -36,7 +36,7 @@ type Service struct {
 
 // New reads the index of the embedded documents. An error means that the binary was built from a broken archive.
 func New(c Config) (*Service, error) {
-	b, err := loadBuiltin(c.Served)
+	b, err := loadBuiltin(c.BuiltIn)
 	if err != nil {
 		return nil, err
 	}

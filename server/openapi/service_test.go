@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,13 +20,33 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/handler3"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
-func everything(schema.GroupVersion) bool { return true }
-
-func newService(t *testing.T, served func(schema.GroupVersion) bool, definitions Definitions) *Service {
+// everything is all group versions that the archive has.
+func everything(t testing.TB) []schema.GroupVersion {
 	t.Helper()
-	s, err := New(Config{Served: served, Definitions: definitions})
+	var i archive.Index
+	if err := json.Unmarshal(index, &i); err != nil {
+		t.Fatal(err)
+	}
+	var all []schema.GroupVersion
+	for _, d := range i.V3 {
+		for _, owner := range d.Owners {
+			gv, err := schema.ParseGroupVersion(owner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, gv)
+		}
+	}
+	return all
+}
+
+func newService(t *testing.T, builtIn []schema.GroupVersion, definitions Definitions) *Service {
+	t.Helper()
+	s, err := New(Config{BuiltIn: builtIn, Definitions: definitions})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +146,7 @@ func compare(t *testing.T, at string, want, got any) {
 }
 
 func TestV3DocumentsAreUpstreams(t *testing.T) {
-	s := newService(t, everything, nil)
+	s := newService(t, everything(t), nil)
 	_, body := fetch(t, s, PathV3)
 	var list handler3.OpenAPIV3Discovery
 	if err := json.Unmarshal(body, &list); err != nil {
@@ -148,7 +169,7 @@ func TestV3DocumentsAreUpstreams(t *testing.T) {
 }
 
 func TestV3Protobuf(t *testing.T) {
-	s := newService(t, everything, nil)
+	s := newService(t, everything(t), nil)
 	response, body := fetch(t, s, PathV3+"/apis/apps/v1", "Accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")
 	if got := response.Header.Get("Content-Type"); got != v3Types[1].contentType {
 		t.Errorf("Content-Type %q", got)
@@ -172,7 +193,7 @@ func TestV2IsUpstreams(t *testing.T) {
 	delete(want["paths"].(map[string]any), "/logs/")
 	delete(want["paths"].(map[string]any), "/logs/{logpath}")
 	delete(want["parameters"].(map[string]any), "logpath-Noq7euwC")
-	s := newService(t, everything, nil)
+	s := newService(t, everything(t), nil)
 	_, body := fetch(t, s, PathV2)
 	compare(t, "swagger.json", want, withoutAdditions(decode(t, body)))
 }
@@ -230,14 +251,15 @@ func byName(t *testing.T, d *openapi_v2.Document) map[string]string {
 }
 
 func TestV2Forms(t *testing.T) {
-	v2Document(t, newService(t, everything, nil))
+	v2Document(t, newService(t, everything(t), nil))
 }
 
 // TestSwitchedOff holds that a group version that is off leaves no trace, and that nothing refers to what is missing.
 func TestSwitchedOff(t *testing.T) {
-	s := newService(t, func(gv schema.GroupVersion) bool {
-		return !strings.Contains(gv.Version, "alpha") && gv.Group != "batch"
-	}, nil)
+	some := slices.DeleteFunc(everything(t), func(gv schema.GroupVersion) bool {
+		return strings.Contains(gv.Version, "alpha") || gv.Group == "batch"
+	})
+	s := newService(t, some, nil)
 	doc := v2Document(t, s)
 	for name := range doc["paths"].(map[string]any) {
 		if strings.Contains(name, "alpha") || strings.HasPrefix(name, "/apis/batch") {
@@ -282,14 +304,14 @@ func resolve(t *testing.T, doc map[string]any, value any) {
 }
 
 func TestEnumsArePublished(t *testing.T) {
-	_, body := fetch(t, newService(t, everything, nil), PathV3+"/api/v1")
+	_, body := fetch(t, newService(t, everything(t), nil), PathV3+"/api/v1")
 	if !bytes.Contains(body, []byte("Possible enum values:\\n - `\\\"Always\\\"`")) {
 		t.Error("no enum values in descriptions")
 	}
 }
 
 func TestCachingHeaders(t *testing.T) {
-	s := newService(t, everything, nil)
+	s := newService(t, everything(t), nil)
 	for _, path := range []string{PathV2, PathV3, PathV3 + "/api/v1"} {
 		response, _ := fetch(t, s, path)
 		etag := response.Header.Get("Etag")

@@ -4,6 +4,8 @@
 // stream, so a document of several pieces is sent by sending the pieces.
 package archive
 
+import "slices"
+
 // Names of the two files.
 const (
 	DataFile  = "documents.bin"
@@ -54,13 +56,8 @@ type Fragment struct {
 type Owners []string
 
 // Served says whether one of the owners is switched on.
-func (o Owners) Served(on func(groupVersion string) bool) bool {
-	for _, gv := range o {
-		if on(gv) {
-			return true
-		}
-	}
-	return len(o) == 0
+func (o Owners) Served(on map[string]bool) bool {
+	return len(o) == 0 || slices.ContainsFunc(o, func(gv string) bool { return on[gv] })
 }
 
 // Span is the place of one gzip member in the data file; the zero Span is empty text.
