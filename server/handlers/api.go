@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"fmt"
+	"net/http"
 	"sort"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 type API struct {
 	config    Config
 	refuse    refusal
-	groups    map[string]methods                     // discovery of each group but core
+	groups    map[string]http.Handler                // discovery of each group but core
 	versions  map[schema.GroupVersion]*servedVersion // what each version serves
 	apiGroups []metav1.APIGroup                      // the groups but core, for /apis
 	legacy    aggregated.ResourceManager             // aggregated discovery of /api
@@ -38,7 +39,7 @@ func New(c Config) (*API, error) {
 	a := &API{
 		config:   c,
 		refuse:   refusal{serializer: c.Serializer},
-		groups:   map[string]methods{},
+		groups:   map[string]http.Handler{},
 		versions: map[schema.GroupVersion]*servedVersion{},
 		legacy:   aggregated.NewResourceManager("api"),
 	}

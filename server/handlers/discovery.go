@@ -53,7 +53,7 @@ func (a *API) addGroupDiscovery(name string, versions []schema.GroupVersion) {
 	}
 	group.PreferredVersion = group.Versions[0]
 	a.apiGroups = append(a.apiGroups, group)
-	a.groups[name] = document(a.config.Serializer, a.object(func() runtime.Object { return group.DeepCopy() }))
+	a.groups[name] = a.object(func() runtime.Object { return group.DeepCopy() })
 }
 
 // serveVersion serves /api/VERSION and /apis/GROUP/VERSION.
@@ -74,13 +74,13 @@ func (a *API) serveGroup(w http.ResponseWriter, r *http.Request) {
 		a.serveUnknown(w, r)
 		return
 	}
-	group.serve(w, r, a.refuse)
+	group.ServeHTTP(w, r)
 }
 
 // groupList serves /apis: every group, or with aggregated discovery every resource of every group.
 func (a *API) groupList() http.Handler {
 	list := a.object(func() runtime.Object { return &metav1.APIGroupList{Groups: a.allGroups()} })
-	return a.handler(document(a.config.Serializer, aggregated.WrapAggregatedDiscoveryToHandler(list, a.config.APIs, nil)))
+	return aggregated.WrapAggregatedDiscoveryToHandler(list, a.config.APIs, nil)
 }
 
 // allGroups returns the built-in groups and those of custom resources, in the order of discovery.
@@ -98,10 +98,11 @@ func (a *API) allGroups() []metav1.APIGroup {
 // legacyVersions serves /api, whose only version is v1.
 func (a *API) legacyVersions() http.Handler {
 	list := discovery.NewLegacyRootAPIHandler(a.config.Discovery, a.config.Serializer, "/api")
-	return a.handler(document(a.config.Serializer, aggregated.WrapAggregatedDiscoveryToHandler(list, a.legacy, nil)))
+	methods := document(a.config.Serializer, aggregated.WrapAggregatedDiscoveryToHandler(list, a.legacy, nil))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { methods.serve(w, r, a.refuse) })
 }
 
-// object serves an object in the media type that the client prefers.
+// object serves an object in the media type that the client prefers, whatever the method, as upstream does for /apis.
 func (a *API) object(make func() runtime.Object) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		responsewriters.WriteObjectNegotiated(a.config.Serializer, negotiation.DefaultEndpointRestrictions,
@@ -112,10 +113,5 @@ func (a *API) object(make func() runtime.Object) http.Handler {
 // document returns the methods of a discovery document, which can only be read.
 func document(serializer runtime.NegotiatedSerializer, handler http.Handler) methods {
 	mediaTypes, _ := negotiation.MediaTypesForSerializer(serializer)
-	return methods{http.MethodGet: {handler: handler.ServeHTTP, produces: mediaTypes}}
-}
-
-// handler returns methods as a handler.
-func (a *API) handler(m methods) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, a.refuse) })
+	return methods{http.MethodGet: {handler: handler.ServeHTTP, consumes: mediaTypes, produces: mediaTypes}}
 }

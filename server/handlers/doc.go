@@ -5,6 +5,6 @@
 // What a path, a method or a media type that isn't served is answered with follows kube-apiserver, which routes with
 // go-restful; see refusal.go. Requests for groups that are not built in go to Config.Custom.
 //
-// Every request must have passed filters that put its RequestInfo (k8s.io/apiserver/pkg/endpoints/request) and its user
-// into the context.
+// Every request must have passed filters that put its RequestInfo, its user, a warning recorder and an audit context into
+// the request's context; the verbs take these for granted.
 package handlers

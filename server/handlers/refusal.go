@@ -32,7 +32,7 @@ func (m methods) serve(w http.ResponseWriter, r *http.Request, refuse refusal) {
 	switch {
 	case !ok:
 		refuse.write(w, r, http.StatusMethodNotAllowed, "")
-	case route.consumes != nil && !anyMediaType(r.Header.Get("Content-Type"), route.consumes):
+	case route.consumes != nil && !consumable(r, route.consumes):
 		refuse.write(w, r, http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
 	case route.produces != nil && !accepted(r.Header.Get("Accept"), route.produces):
 		refuse.write(w, r, http.StatusNotAcceptable, fmt.Sprintf("406: Not Acceptable\n\nAvailable representations: %s",
@@ -51,6 +51,12 @@ type refusal struct {
 func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message string) {
 	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
 	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
+}
+
+// consumable says whether the route takes a body of the request's type. What has no body may leave the type out.
+func consumable(r *http.Request, types []string) bool {
+	header := r.Header.Get("Content-Type")
+	return header == "" && r.Method == http.MethodGet || anyMediaType(header, types)
 }
 
 // everything is what an Accept header takes anything with.

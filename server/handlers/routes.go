@@ -24,24 +24,25 @@ func (a *API) Register(router *mux.Router) {
 	router.PathPrefix("/apis/").HandlerFunc(a.serveUnknown)
 }
 
-// registerVersion adds the routes of one group version. They are tried in order.
+// registerVersion adds the routes of one group version. They are tried in order. A namespace may be empty, which means
+// all of them, and a name that something follows may be, which the verbs refuse.
 func (a *API) registerVersion(router *mux.Router) {
 	// A Namespace is an object with a name, and also what the paths of other objects begin with. RequestInfo tells the
 	// two apart by these two words, so no namespaced resource can be called by one of them.
-	a.add(router, "/namespaces/{name}/{subresource:status|finalize}{end:/*}", subresourceOf("namespaces"), clusterItem)
+	a.add(router, "/namespaces/{name:[^/]*}/{subresource:status|finalize}{end:/*}", subresourceOf("namespaces"), clusterItem)
 
-	a.add(router, "/namespaces/{namespace}/{resource}/{name}{end:/*}", resource, namespacedItem)
-	a.add(router, "/namespaces/{namespace}/{resource}{end:/*}", resource, namespacedCollection)
-	a.add(router, "/namespaces/{namespace}/{resource}/{name}/{subresource}{below:(?:/.*)?}", subresource, namespacedItem)
+	a.add(router, "/namespaces/{namespace:[^/]*}/{resource}/{name}{end:/*}", resource, namespacedItem)
+	a.add(router, "/namespaces/{namespace:[^/]*}/{resource}{end:/*}", resource, namespacedCollection)
+	a.add(router, "/namespaces/{namespace:[^/]*}/{resource}/{name:[^/]*}/{subresource}{below:(?:/.*)?}", subresource, namespacedItem)
 	a.add(router, "/{resource}{end:/*}", resource, whole)
 
-	a.add(router, "/watch/namespaces/{namespace}/{resource}/{name}{end:/*}", resource, watchNamespacedItem)
-	a.add(router, "/watch/namespaces/{namespace}/{resource}{end:/*}", resource, watchNamespacedCollection)
+	a.add(router, "/watch/namespaces/{namespace:[^/]*}/{resource}/{name}{end:/*}", resource, watchNamespacedItem)
+	a.add(router, "/watch/namespaces/{namespace:[^/]*}/{resource}{end:/*}", resource, watchNamespacedCollection)
 	a.add(router, "/watch/{resource}/{name}{end:/*}", resource, watchClusterItem)
 	a.add(router, "/watch/{resource}{end:/*}", resource, watchWhole)
 
 	a.add(router, "/{resource}/{name}{end:/*}", resource, clusterItem)
-	a.add(router, "/{resource}/{name}/{subresource}{below:(?:/.*)?}", subresource, clusterItem)
+	a.add(router, "/{resource}/{name:[^/]*}/{subresource}{below:(?:/.*)?}", subresource, clusterItem)
 }
 
 // vars are the parts of a path that a pattern names.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/gorilla/mux"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -38,6 +39,9 @@ import (
 
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/storetest"
 )
 
 // errNoStore is what the storages of these tests answer, which is all that a test of routing and discovery needs.
@@ -64,13 +68,13 @@ func openNoStore(*storagebackend.ConfigForResource, string, func(runtime.Object)
 type noIssuer struct{ serviceaccount.TokenGenerator }
 
 // newGroups builds every built-in group with the values of --runtime-config, and apiextensions.k8s.io.
-func newGroups(t testing.TB, runtimeConfig map[string]string) ([]*genericapiserver.APIGroupInfo, generic.RESTOptionsGetter) {
+func newGroups(t testing.TB, storage generic.StorageDecorator, runtimeConfig map[string]string) ([]*genericapiserver.APIGroupInfo, generic.RESTOptionsGetter) {
 	t.Helper()
 	versions, err := resources.ParseRuntimeConfig(runtimeConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := resources.NewRESTOptions(versions, openNoStore)
+	options, err := resources.NewRESTOptions(versions, storage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +121,20 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 	return &group
 }
 
-// newAPI serves the groups behind the filters that handlers rely on. Changes may be made to the configuration first.
+// newStore opens an empty database.
+func newStore(t testing.TB) generic.StorageDecorator {
+	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}))
+}
+
+// newAPI serves the groups over no store.
 func newAPI(t testing.TB, runtimeConfig map[string]string, change func(*handlers.Config)) http.Handler {
+	return newAPIOver(t, openNoStore, runtimeConfig, change)
+}
+
+// newAPIOver serves the groups behind the filters that handlers rely on. Changes may be made to the configuration first.
+func newAPIOver(t testing.TB, storage generic.StorageDecorator, runtimeConfig map[string]string, change func(*handlers.Config)) http.Handler {
 	t.Helper()
-	groups, options := newGroups(t, runtimeConfig)
+	groups, options := newGroups(t, storage, runtimeConfig)
 	converter, err := resources.NewTypeConverter(groups)
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +146,7 @@ func newAPI(t testing.TB, runtimeConfig map[string]string, change func(*handlers
 		TypeConverter:       converter,
 		EquivalentResources: resources.EquivalentResources(options),
 		MaxRequestBodyBytes: 3 << 20,
+		MinRequestTimeout:   time.Minute,
 		Discovery:           discovery.DefaultAddresses{DefaultAddress: "10.10.10.10:8050"},
 		APIs:                aggregated.NewResourceManager("apis"),
 	}
@@ -154,7 +169,7 @@ func withRequestContext(next http.Handler) http.Handler {
 		admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
 		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), admin)))
 	})
-	return genericfilters.WithWarningRecorder(genericfilters.WithRequestInfo(asAdmin, infos))
+	return genericfilters.WithAuditInit(genericfilters.WithWarningRecorder(genericfilters.WithRequestInfo(asAdmin, infos)))
 }
 
 // do makes one request and returns its answer.
