@@ -18,7 +18,8 @@ var placeholders = []struct {
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
 	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d \+0000`), "<time>"},
 	{regexp.MustCompile(`("?resourceVersion"?: ?)"\d+"`), `$1"<version>"`},
-	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \+0000`), "<time>"},
+	{regexp.MustCompile(`(Resource Version:) +\d+`), "$1  <version>"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? \+0000( UTC)?`), "<time>"},
 	{regexp.MustCompile(`(?m)^([IWE])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ `), "$1<time> "},
 	{regexp.MustCompile(`\bX509SHA256=[0-9a-f]{64}`), "X509SHA256=<sum>"},
 	{regexp.MustCompile(`\bkube-api-access-\w{5}\b`), "kube-api-access-<n>"},
@@ -27,7 +28,7 @@ var placeholders = []struct {
 }
 
 var (
-	ageHeader = regexp.MustCompile(`(^| )(AGE|LAST SEEN|CREATED AT)( |$)`)
+	ageHeader = regexp.MustCompile(`(^| )(AGE|Age|LAST SEEN)( |$)`)
 	age       = regexp.MustCompile(`(^|  +)(\d+s|\d+m(\d+s)?)(  |$)`)
 	gaps      = regexp.MustCompile(`(\S) {2,}`)
 )
