@@ -17,8 +17,7 @@ import (
 // a user added stays; an object annotated rbac.authorization.kubernetes.io/autoupdate=false is left alone.
 func rbacHook(client kubernetes.Interface) *hook {
 	return &hook{
-		name:  rbacrest.PostStartHookName,
-		after: []string{namespacesHookName},
+		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
 		ensure: func(ctx context.Context) error {
 			tasks, err := clusterRoleTasks(ctx, client)
 			if notServed(err) {
