@@ -68,8 +68,10 @@ func TestAddressLeasesTellLivingServersByChange(t *testing.T) {
 
 // TestSoleServerReplacesForeignAddresses starts from the Endpoints that a server with another address left behind.
 func TestSoleServerReplacesForeignAddresses(t *testing.T) {
+	//lint:ignore SA1019 kube-apiserver publishes Endpoints as well as EndpointSlices
 	client := fake.NewClientset(&corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: kubernetesServiceName},
+		//lint:ignore SA1019 as above
 		Subsets: []corev1.EndpointSubset{{
 			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.9"}},
 			Ports:     []corev1.EndpointPort{{Name: "https", Port: 6443, Protocol: corev1.ProtocolTCP}},
