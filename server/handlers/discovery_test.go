@@ -61,7 +61,7 @@ func stableOnly(group metav1.APIGroup) (metav1.APIGroup, bool) {
 }
 
 func TestDiscoveryIsUpstreams(t *testing.T) {
-	api := newAPI(t, nil, nil)
+	api := newAPI(t, options{})
 
 	t.Run("/api", func(t *testing.T) {
 		var ours, upstream map[string]any
@@ -117,7 +117,7 @@ func compareVersion(t *testing.T, api http.Handler, path, document string) {
 }
 
 func TestAggregatedDiscoveryIsUpstreams(t *testing.T) {
-	api := newAPI(t, nil, nil)
+	api := newAPI(t, options{})
 	var all, ours apidiscovery.APIGroupDiscoveryList
 	upstreamDiscovery(t, "aggregated_v2.json", &all)
 	read(t, api, "/apis", &ours, "Accept", aggregatedV2)

@@ -11,7 +11,7 @@ import (
 
 // TestRefusals holds the answers to what isn't served equal to those recorded from kube-apiserver v1.36.3.
 func TestRefusals(t *testing.T) {
-	api := newAPI(t, nil, nil)
+	api := newAPI(t, options{})
 	const (
 		notFound   = "the server could not find the requested resource"
 		notAllowed = "the server does not allow this method on the requested resource"
@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 
 // TestOtherGroupsGoToCustom holds that only groups that are not built in are left to the handler of custom resources.
 func TestOtherGroupsGoToCustom(t *testing.T) {
-	api := newAPI(t, nil, nil)
+	api := newAPI(t, options{})
 	for _, path := range []string{"/apis/nosuch.group", "/apis/nosuch.group/", "/apis/nosuch.group/v1", "/apis/nosuch.group/v1/things",
 		"/apis/nosuch.group/v1/namespaces/x/things/y/status", "/apis/internal.apiserver.k8s.io", "/apis//v1/pods"} {
 		answer := do(t, api, http.MethodGet, path)

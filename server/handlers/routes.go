@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Register adds the routes under /api and /apis to a router, which must not clean paths (mux.Router.SkipClean), because
-// a proxied path may hold "//". Every path under /api and /apis is answered here.
+// Register adds the routes under /api and /apis to a router, which must not clean paths (mux.Router.SkipClean): a path
+// with "//" is answered as it is, never redirected. Every path under /api and /apis is answered here.
 //
 // As in kube-apiserver, slashes at the end of a path don't matter.
 func (a *API) Register(router *mux.Router) {

@@ -32,12 +32,13 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
@@ -64,33 +65,57 @@ func openNoStore(*storagebackend.ConfigForResource, string, func(runtime.Object)
 	return noStore{}, func() {}, nil
 }
 
+// serviceRange is where the tests' cluster IPs are from.
+var serviceRange = net.IPNet{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}
+
 // noIssuer stands in for an issuer of tokens, without which serviceaccounts/token isn't served.
 type noIssuer struct{ serviceaccount.TokenGenerator }
 
-// newGroups builds every built-in group with the values of --runtime-config, and apiextensions.k8s.io.
-func newGroups(t testing.TB, storage generic.StorageDecorator, runtimeConfig map[string]string) ([]*genericapiserver.APIGroupInfo, generic.RESTOptionsGetter) {
+// options are what tests choose of an API. The zero value serves what is on by default, over no store.
+type options struct {
+	storage       generic.StorageDecorator
+	runtimeConfig map[string]string
+	kubelet       kubeletclient.KubeletClientConfig
+	change        func(*handlers.Config)
+}
+
+// api is a served API.
+type api struct {
+	http.Handler
+	built     *resources.Built
+	client    kubernetes.Interface // in process
+	informers informers.SharedInformerFactory
+}
+
+// newAPI serves every built-in group, and apiextensions.k8s.io, behind the filters that handlers rely on.
+func newAPI(t testing.TB, o options) api {
 	t.Helper()
-	versions, err := resources.ParseRuntimeConfig(runtimeConfig)
+	if o.storage == nil {
+		o.storage = openNoStore
+	}
+	versions, err := resources.ParseRuntimeConfig(o.runtimeConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := resources.NewRESTOptions(versions, storage)
+	stored, err := resources.NewRESTOptions(versions, o.storage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	loopback := &restclient.Config{Host: "http://127.0.0.1:1"}
-	client, err := kubernetes.NewForConfig(loopback)
+	transport := loopback.New()
+	client, err := kubernetes.NewForConfig(transport.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
+	factory := informers.NewSharedInformerFactory(client, 0)
 	allow := authorizerfactory.NewAlwaysAllowAuthorizer()
 	built, err := resources.New(resources.Config{
-		RESTOptions:     options,
+		RESTOptions:     stored,
 		Versions:        versions,
-		Loopback:        loopback,
-		Informers:       informers.NewSharedInformerFactory(client, 0),
-		Services:        resources.Services{IPRange: net.IPNet{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}},
+		Loopback:        transport.Config(),
+		Informers:       factory,
+		Services:        resources.Services{IPRange: serviceRange},
 		ServiceAccounts: resources.ServiceAccounts{Issuer: noIssuer{}},
+		Kubelet:         o.kubelet,
 		Authorizer:      allow,
 		RuleResolver:    allow,
 	})
@@ -98,7 +123,40 @@ func newGroups(t testing.TB, storage generic.StorageDecorator, runtimeConfig map
 		t.Fatal(err)
 	}
 	t.Cleanup(built.Destroy)
-	return append(built.Groups, newCRDGroup(t)), options
+
+	groups := append(built.Groups, newCRDGroup(t))
+	converter, err := resources.NewTypeConverter(groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := handlers.Config{
+		Groups:              groups,
+		Serializer:          legacyscheme.Codecs,
+		Authorizer:          allow,
+		TypeConverter:       converter,
+		EquivalentResources: resources.EquivalentResources(stored),
+		MaxRequestBodyBytes: 3 << 20,
+		MinRequestTimeout:   time.Minute,
+		Discovery:           discovery.DefaultAddresses{DefaultAddress: "10.10.10.10:8050"},
+		APIs:                aggregated.NewResourceManager("apis"),
+	}
+	if o.change != nil {
+		o.change(&config)
+	}
+	served, err := handlers.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := mux.NewRouter().SkipClean(true)
+	served.Register(router)
+	handler := withRequestContext(router)
+	transport.SetHandler(handler)
+	t.Cleanup(func() {
+		if err := transport.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return api{handler, built, client, factory}
 }
 
 // newCRDGroup builds apiextensions.k8s.io, which brings its own scheme.
@@ -124,42 +182,6 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 // newStore opens an empty database.
 func newStore(t testing.TB) generic.StorageDecorator {
 	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}))
-}
-
-// newAPI serves the groups over no store.
-func newAPI(t testing.TB, runtimeConfig map[string]string, change func(*handlers.Config)) http.Handler {
-	return newAPIOver(t, openNoStore, runtimeConfig, change)
-}
-
-// newAPIOver serves the groups behind the filters that handlers rely on. Changes may be made to the configuration first.
-func newAPIOver(t testing.TB, storage generic.StorageDecorator, runtimeConfig map[string]string, change func(*handlers.Config)) http.Handler {
-	t.Helper()
-	groups, options := newGroups(t, storage, runtimeConfig)
-	converter, err := resources.NewTypeConverter(groups)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := handlers.Config{
-		Groups:              groups,
-		Serializer:          legacyscheme.Codecs,
-		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
-		TypeConverter:       converter,
-		EquivalentResources: resources.EquivalentResources(options),
-		MaxRequestBodyBytes: 3 << 20,
-		MinRequestTimeout:   time.Minute,
-		Discovery:           discovery.DefaultAddresses{DefaultAddress: "10.10.10.10:8050"},
-		APIs:                aggregated.NewResourceManager("apis"),
-	}
-	if change != nil {
-		change(&config)
-	}
-	api, err := handlers.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	router := mux.NewRouter().SkipClean(true)
-	api.Register(router)
-	return withRequestContext(router)
 }
 
 // withRequestContext puts into the context what the server's filters do.

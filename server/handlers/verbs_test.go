@@ -27,7 +27,7 @@ type client struct {
 
 // newStoredAPI serves every built-in group over a SQLite file.
 func newStoredAPI(t *testing.T, change func(*handlers.Config)) client {
-	server := httptest.NewServer(newAPIOver(t, newStore(t), nil, change))
+	server := httptest.NewServer(newAPI(t, options{storage: newStore(t), change: change}))
 	t.Cleanup(server.Close)
 	return client{t, server.URL}
 }
