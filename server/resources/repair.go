@@ -3,19 +3,25 @@ package resources
 import (
 	"context"
 	"sync"
-	"sync/atomic"
+	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	ipcontroller "k8s.io/kubernetes/pkg/registry/core/service/ipallocator/controller"
 	portcontroller "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 )
 
+// followInterval is how often it is looked whether the allocators follow the ServiceCIDRs, which nothing announces.
+const followInterval = 5 * time.Millisecond
+
 // ServiceRepair keeps the allocated cluster IPs and node ports in step with the Services that use them: it creates what
 // is missing and frees what has leaked. kube-apiserver runs it as the post-start hook
 // start-service-ip-repair-controllers.
 type ServiceRepair struct {
-	loops []func(onFirstSuccess func(), stop chan struct{})
+	loops  []func(onFirstSuccess func(), stop chan struct{})
+	follow func() (bool, error)
 }
 
 // newServiceRepair makes the repair loops over the stored node port range.
@@ -24,30 +30,42 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 	if interval == 0 {
 		interval = repairInterval
 	}
+	cidrs := factory.Networking().V1().ServiceCIDRs()
 	addresses := ipcontroller.NewRepairIPAddress(interval, client,
-		factory.Core().V1().Services(),
-		factory.Networking().V1().ServiceCIDRs(),
-		factory.Networking().V1().IPAddresses())
+		factory.Core().V1().Services(), cidrs, factory.Networking().V1().IPAddresses())
 	ports := portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.nodePorts(), allocators.portRange)
-	return &ServiceRepair{loops: []func(func(), chan struct{}){addresses.RunUntil, ports.RunUntil}}
+	return &ServiceRepair{
+		loops:  []func(func(), chan struct{}){addresses.RunUntil, ports.RunUntil},
+		follow: func() (bool, error) { return allocators.follow(cidrs.Lister()) },
+	}
 }
 
 // Run repairs until ctx ends and returns when every loop has. It calls ready once, when each loop has succeeded for the
-// first time; before that, Services with node ports are refused, so the server should not report itself as ready.
+// first time and addresses can be allocated; before that, Services are refused, so the server should not report itself
+// as ready.
 func (r *ServiceRepair) Run(ctx context.Context, ready func()) {
 	stop := make(chan struct{}) // the loops take a bidirectional channel, so ctx.Done() won't do
 	context.AfterFunc(ctx, func() { close(stop) })
 
-	var waiting atomic.Int32
-	waiting.Store(int32(len(r.loops)))
-	succeeded := func() {
-		if waiting.Add(-1) == 0 {
-			ready()
-		}
-	}
+	succeeded := make(chan struct{}, len(r.loops))
 	var running sync.WaitGroup
 	for _, loop := range r.loops {
-		running.Go(func() { loop(succeeded, stop) })
+		running.Go(func() { loop(func() { succeeded <- struct{}{} }, stop) })
 	}
+	running.Go(func() {
+		for range r.loops {
+			select {
+			case <-succeeded:
+			case <-ctx.Done():
+				return
+			}
+		}
+		following := func(context.Context) (bool, error) { return r.follow() }
+		if err := wait.PollUntilContextCancel(ctx, followInterval, true, following); err == nil {
+			ready()
+		} else if ctx.Err() == nil {
+			utilruntime.HandleErrorWithContext(ctx, err, "Service addresses can't be allocated")
+		}
+	})
 	running.Wait()
 }

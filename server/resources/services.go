@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
@@ -16,7 +18,7 @@ import (
 // serviceAllocators hand out what a Service needs. Addresses are IPAddress objects (KEP-1880) and node ports a stored
 // bitmap.
 type serviceAllocators struct {
-	primary   ipallocator.Interface
+	primary   *ipallocator.MetaAllocator
 	byFamily  map[api.IPFamily]ipallocator.Interface
 	nodePorts *portallocator.PortAllocator
 	portRange rangeallocation.RangeRegistry // the stored bitmap, for the repair loop
@@ -60,7 +62,7 @@ func newServiceAllocators(c Config, client kubernetes.Interface) (*serviceAlloca
 }
 
 // newIPAllocator allocates cluster IPs of the range's family.
-func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (ipallocator.Interface, error) {
+func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (*ipallocator.MetaAllocator, error) {
 	allocator, err := ipallocator.NewMetaAllocator(
 		client.NetworkingV1(),
 		c.Informers.Networking().V1().ServiceCIDRs(),
@@ -73,4 +75,26 @@ func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (i
 	}
 	allocator.EnableMetrics()
 	return allocator, nil
+}
+
+// follow says whether the address allocators have taken up every ServiceCIDR there is. They do so on their own, a little
+// after the informers; until then they answer that their range is full.
+func (a *serviceAllocators) follow(cidrs networkinglisters.ServiceCIDRLister) (bool, error) {
+	all, err := cidrs.List(labels.Everything())
+	if err != nil {
+		return false, err
+	}
+	for _, cidr := range all {
+		for _, block := range cidr.Spec.CIDRs {
+			family := api.IPv4Protocol
+			if netutils.IsIPv6CIDRString(block) {
+				family = api.IPv6Protocol
+			}
+			allocator, ok := a.byFamily[family].(*ipallocator.MetaAllocator)
+			if ok && allocator.Used()+allocator.Free() == 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
