@@ -42,13 +42,13 @@ type Config struct {
 func (c Config) complete() (Config, error) {
 	switch {
 	case c.Serializer == nil:
-		return c, errors.New("Serializer is required")
+		return c, errors.New("handlers.Config: Serializer is required")
 	case c.TypeConverter == nil:
-		return c, errors.New("TypeConverter is required")
+		return c, errors.New("handlers.Config: TypeConverter is required")
 	case c.EquivalentResources == nil:
-		return c, errors.New("EquivalentResources is required")
+		return c, errors.New("handlers.Config: EquivalentResources is required")
 	case c.Discovery == nil || c.APIs == nil:
-		return c, errors.New("Discovery and APIs are required")
+		return c, errors.New("handlers.Config: Discovery and APIs are required")
 	}
 	if c.Custom == nil {
 		c.Custom = http.HandlerFunc(http.NotFound)

@@ -72,15 +72,15 @@ const repairInterval = 3 * time.Minute
 func (c Config) client() (*kubernetes.Clientset, error) {
 	switch {
 	case c.RESTOptions == nil:
-		return nil, errors.New("RESTOptions is required")
+		return nil, errors.New("resources.Config: RESTOptions is required")
 	case c.Versions == nil:
-		return nil, errors.New("Versions is required: DefaultVersions or ParseRuntimeConfig")
+		return nil, errors.New("resources.Config: Versions is required: DefaultVersions or ParseRuntimeConfig")
 	case c.Loopback == nil || c.Informers == nil:
-		return nil, errors.New("Loopback and Informers are required")
+		return nil, errors.New("resources.Config: Loopback and Informers are required")
 	case c.Authorizer == nil:
-		return nil, errors.New("Authorizer is required")
+		return nil, errors.New("resources.Config: Authorizer is required")
 	case c.Services.IPRange.IP == nil:
-		return nil, errors.New("Services.IPRange is required: set --service-cluster-ip-range")
+		return nil, errors.New("resources.Config: Services.IPRange is required: set --service-cluster-ip-range")
 	}
 	client, err := kubernetes.NewForConfig(c.Loopback)
 	if err != nil {
