@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/migrations"
+)
+
+// datastore is the database that --datastore names.
+type datastore struct {
+	flag string
+	path string // of an SQLite file
+	dsn  string // of a Postgres database
+}
+
+func (d *datastore) addFlag(fs *pflag.FlagSet) {
+	fs.StringVar(&d.flag, "datastore", "", "Database that holds the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it. If unset, sqube.db under --data-dir.")
+}
+
+// complete takes the flag apart.
+func (d *datastore) complete(dataDir string) error {
+	scheme, rest, found := strings.Cut(d.flag, "://")
+	switch {
+	case d.flag == "":
+		d.path = filepath.Join(dataDir, "sqube.db")
+	case found && scheme == "sqlite" && rest != "":
+		path, err := url.PathUnescape(rest)
+		if err != nil {
+			return fmt.Errorf("--datastore sqlite://PATH: %w", err)
+		}
+		d.path = path
+	case found && (scheme == "postgres" || scheme == "postgresql"):
+		d.dsn = d.flag
+	default:
+		// The value may hold a password, so it is not repeated.
+		return errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+	}
+	return nil
+}
+
+// shared says whether other servers may use the same database.
+func (d *datastore) shared() bool { return d.dsn != "" }
+
+// String names the database without its secrets.
+func (d *datastore) String() string {
+	if d.dsn == "" {
+		return "sqlite://" + d.path
+	}
+	u, err := url.Parse(d.dsn)
+	if err != nil {
+		return "postgres://…"
+	}
+	// Only these parts can hold no secret.
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// open opens the database, with its schema brought up to date.
+func (d *datastore) open(ctx context.Context) (engine dialect.Engine, err error) {
+	if d.dsn != "" {
+		engine, err = postgres.Open(ctx, d.dsn)
+	} else {
+		engine, err = sqlite.Open(ctx, d.path)
+	}
+	if err != nil {
+		return nil, explain(d, err)
+	}
+	return engine, nil
+}
+
+// status tells where the schema stands, without changing it.
+func (d *datastore) status(ctx context.Context) (status migrations.Status, err error) {
+	if d.dsn != "" {
+		status, err = postgres.Status(ctx, d.dsn)
+	} else {
+		status, err = sqlite.Status(ctx, d.path)
+	}
+	if err != nil {
+		return status, explain(d, err)
+	}
+	return status, nil
+}
+
+// explain makes one line of an error and says what to do about it.
+func explain(d *datastore, err error) error {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if errors.Is(err, dialect.ErrUnavailable) && d.dsn != "" {
+		return fmt.Errorf("%s: is Postgres running at %s, and may this user connect? %s", dialect.ErrUnavailable, d, text)
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func migrateCommand() *cobra.Command {
+	var d datastore
+	var dataDir string
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring a database's schema up to date, or show where it stands",
+		Long:  "Bring a database's schema up to date, or show where it stands. serve does the former at each start.",
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return d.complete(dataDir)
+		},
+	}
+	d.addFlag(cmd.PersistentFlags())
+	cmd.PersistentFlags().StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "up",
+		Short: "Take every schema step that is missing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			engine, err := d.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := engine.Close(); err != nil {
+				return err
+			}
+			status, err := d.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d, the newest\n", &d, status.Current)
+			return nil
+		},
+	}, &cobra.Command{
+		Use:   "status",
+		Short: "Show which schema the database has, and which this binary wants",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := d.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			note := "up to date"
+			switch {
+			case status.Interrupted:
+				note = "the last step was interrupted: run sqube migrate up"
+			case status.Current < status.Newest:
+				note = "run sqube migrate up, or serve"
+			case status.Current > status.Newest:
+				note = "the database is newer than this binary: use a newer sqube"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d of %d: %s\n", &d, status.Current, status.Newest, note)
+			return nil
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/version"
+)
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print which Kubernetes API this binary serves, and from which commit it was built",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := version.Get()
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "Kubernetes API %s\nsqube commit %s (%s), built %s with %s for %s/%s\n",
+				v.GitVersion, v.GitCommit, v.GitTreeState, v.BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	serverfilters "k8s.io/apiserver/pkg/server/filters"
+
+	"github.com/sqube/sqube/server/access"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// requestInfo takes paths apart into verb, resource, namespace and name.
+var requestInfo = &request.RequestInfoFactory{
+	APIPrefixes:          sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// longRunning tells the requests that no time limit ends: watches, and
+// connections into pods.
+var longRunning = serverfilters.BasicLongRunningRequestCheck(
+	sets.NewString("watch", "proxy"),
+	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
+)
+
+// chain is what every request passes on its way to the handlers.
+type chain struct {
+	options        *Options
+	serializer     runtime.NegotiatedSerializer
+	authentication *access.Authentication
+	authorizer     authorizer.Authorizer
+	// draining ends long-running requests when it is closed.
+	draining <-chan struct{}
+}
+
+// wrap puts the filters around the handlers. A request goes through them in
+// the order in which they stand here.
+func (c *chain) wrap(handler http.Handler) http.Handler {
+	o := c.options
+	filters := []func(http.Handler) http.Handler{
+		apifilters.WithAuditInit,
+		func(h http.Handler) http.Handler { return serverfilters.WithPanicRecovery(h, requestInfo) },
+		apifilters.WithRequestReceivedTimestamp,
+		func(h http.Handler) http.Handler { return apifilters.WithRequestInfo(h, requestInfo) },
+		apifilters.WithLatencyTrackers,
+		serverfilters.WithHTTPLogging,
+		apifilters.WithCacheControl,
+		func(h http.Handler) http.Handler { return untilDraining(h, c.draining) },
+		func(h http.Handler) http.Handler {
+			return apifilters.WithRequestDeadline(h, nil, nil, longRunning, c.serializer, o.RequestTimeout)
+		},
+		func(h http.Handler) http.Handler {
+			return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
+		},
+		apifilters.WithWarningRecorder,
+		func(h http.Handler) http.Handler {
+			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
+		},
+		func(h http.Handler) http.Handler {
+			return apifilters.WithAuthentication(h, c.authentication.Authenticator, apifilters.Unauthorized(c.serializer),
+				c.authentication.Audiences, c.authentication.RequestHeader)
+		},
+		func(h http.Handler) http.Handler {
+			return impersonation.WithConstrainedImpersonation(h, c.authorizer, c.serializer)
+		},
+		func(h http.Handler) http.Handler {
+			return serverfilters.WithMaxInFlightLimit(h, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
+		},
+		func(h http.Handler) http.Handler {
+			return apifilters.WithAuthorization(h, c.authorizer, c.serializer)
+		},
+		withAuthor,
+	}
+	for i := len(filters) - 1; i >= 0; i-- {
+		handler = filters[i](handler)
+	}
+	return handler
+}
+
+// untilDraining ends long-running requests when draining is closed. Clients of
+// watches connect again, to another server or to the next start of this one.
+func untilDraining(next http.Handler, draining <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || !longRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		served := make(chan struct{})
+		defer close(served)
+		go func() {
+			select {
+			case <-draining:
+				cancel()
+			case <-served:
+			}
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// withAuthor notes for the store who asks for a write, and through which field
+// manager.
+func withAuthor(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			next.ServeHTTP(w, r)
+			return
+		}
+		author := sqlstore.Author{FieldManager: fieldManager(r)}
+		if user, ok := request.UserFrom(r.Context()); ok {
+			author.User = user.GetName()
+		}
+		next.ServeHTTP(w, r.WithContext(sqlstore.WithAuthor(r.Context(), author)))
+	})
+}
+
+// maxFieldManager is upstream's limit of a field manager's name.
+const maxFieldManager = 128
+
+// fieldManager returns the name under which managedFields records the request:
+// the one it gives, or the first part of its user agent.
+func fieldManager(r *http.Request) string {
+	if name := r.URL.Query().Get("fieldManager"); name != "" {
+		return strings.ToValidUTF8(name[:min(len(name), maxFieldManager)], "")
+	}
+	agent, _, _ := strings.Cut(r.UserAgent(), "/")
+	printable := strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return -1
+	}, strings.ToValidUTF8(agent, ""))
+	return strings.ToValidUTF8(printable[:min(len(printable), maxFieldManager)], "")
+}

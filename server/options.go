@@ -1,0 +1,156 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	cliflag "k8s.io/component-base/cli/flag"
+	netutils "k8s.io/utils/net"
+
+	"github.com/sqube/sqube/server/access"
+	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/resources"
+)
+
+// Options are the settings of a Server. Those that kube-apiserver has too bear
+// its names as flags, and mean the same.
+type Options struct {
+	DataDir     string
+	BindAddress net.IP
+	SecurePort  int
+	// AdvertiseAddress is where the cluster reaches this server; nil to find
+	// it out.
+	AdvertiseAddress net.IP
+	TLSCertFile      string
+	TLSKeyFile       string
+
+	ServiceClusterIPRange string // one range, or one of each family
+	ServiceNodePortRange  utilnet.PortRange
+	RuntimeConfig         cliflag.ConfigurationMap
+	EventTTL              time.Duration
+
+	CORSAllowedOrigins   []string
+	MaxInFlight          int
+	MaxMutatingInFlight  int
+	RequestTimeout       time.Duration
+	MinRequestTimeout    time.Duration
+	ShutdownGracePeriod  time.Duration
+	MaxRequestBodyBytes  int64
+	SharedDatastore      bool // other servers use the same database
+	Access               *access.Options
+	Admission            *admission.Options
+	serviceRange, second net.IPNet
+}
+
+// NewOptions returns kube-apiserver's defaults.
+func NewOptions() *Options {
+	return &Options{
+		DataDir:               "./data",
+		BindAddress:           net.IPv4zero,
+		SecurePort:            6443,
+		ServiceClusterIPRange: "10.96.0.0/16",
+		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
+		RuntimeConfig:         cliflag.ConfigurationMap{},
+		EventTTL:              time.Hour,
+		MaxInFlight:           400,
+		MaxMutatingInFlight:   200,
+		RequestTimeout:        time.Minute,
+		MinRequestTimeout:     30 * time.Minute,
+		ShutdownGracePeriod:   30 * time.Second,
+		MaxRequestBodyBytes:   3 << 20,
+		Access:                access.NewOptions(),
+		Admission:             admission.NewOptions(),
+	}
+}
+
+// AddFlags adds all flags but those on the database and on logging.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder of everything that the server keeps: its keys under pki, admin.kubeconfig, and the SQLite database if --datastore does not name another.")
+	fs.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.")
+	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on.")
+	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address or an address of this machine.")
+	fs.StringVar(&o.TLSCertFile, "tls-cert-file", "", "File with the serving certificate, and its chain, in PEM. If unset, one is made under --data-dir.")
+	fs.StringVar(&o.TLSKeyFile, "tls-private-key-file", "", "File with the key of --tls-cert-file in PEM.")
+	fs.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR of the cluster IPs of Services; for dual-stack two, one of each family, with a comma between.")
+	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort. Both ends belong to the range.")
+	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
+	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
+	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
+	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
+	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
+	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
+	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
+	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server was told to stop.")
+	o.Access.AddFlags(fs)
+	o.Admission.AddFlags(fs)
+}
+
+// secondsValue is a flag in seconds for a field that is a duration.
+type secondsValue struct {
+	pflag.Value
+	seconds *int
+	target  *time.Duration
+}
+
+// Set implements pflag.Value.
+func (v secondsValue) Set(text string) error {
+	err := v.Value.Set(text)
+	*v.target = time.Duration(*v.seconds) * time.Second
+	return err
+}
+
+// Complete checks the options, and fills in what follows from others. An error
+// names the flag and says what it takes.
+func (o *Options) Complete() error {
+	var errs []error
+	if o.SecurePort < 1 || o.SecurePort > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port %d must be between 1 and 65535", o.SecurePort))
+	}
+	if (o.TLSCertFile == "") != (o.TLSKeyFile == "") {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
+	}
+	for i, text := range strings.Split(o.ServiceClusterIPRange, ",") {
+		_, cidr, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
+		switch {
+		case err != nil || i > 1:
+			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must be a CIDR such as 10.96.0.0/16, or one of each IP family with a comma between", o.ServiceClusterIPRange))
+		case i == 0:
+			o.serviceRange = *cidr
+		case netutils.IsIPv6CIDR(cidr) == netutils.IsIPv6CIDR(&o.serviceRange):
+			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must not have two ranges of one IP family", o.ServiceClusterIPRange))
+		default:
+			o.second = *cidr
+		}
+	}
+	for _, origin := range o.CORSAllowedOrigins {
+		if _, err := regexp.Compile(origin); err != nil {
+			errs = append(errs, fmt.Errorf("--cors-allowed-origins %q must be a regular expression: %w", origin, err))
+		}
+	}
+	if _, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
+		errs = append(errs, err)
+	}
+	for flag, d := range map[string]time.Duration{"event-ttl": o.EventTTL, "request-timeout": o.RequestTimeout, "min-request-timeout": o.MinRequestTimeout} {
+		if d < 0 || d == 0 && flag != "event-ttl" {
+			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
+		}
+	}
+	return errors.Join(append(errs, o.Access.Validate(), o.Admission.Validate())...)
+}
+
+// URL is how clients on this machine reach the server.
+func (o *Options) URL() string {
+	host := o.BindAddress
+	if host == nil || host.IsUnspecified() {
+		host = net.IPv4(127, 0, 0, 1)
+	}
+	return "https://" + net.JoinHostPort(host.String(), strconv.Itoa(o.SecurePort))
+}

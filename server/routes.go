@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gorilla/mux"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/openapi"
+)
+
+// routes tells what answers which path.
+func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]http.Handler) http.Handler {
+	router := mux.NewRouter().SkipClean(true)
+	router.NotFoundHandler = http.HandlerFunc(s.notFound)
+	paths := &paths{router: router}
+
+	api.Register(router)
+	documents.Register(router)
+	s.health(paths)
+	paths.Handle("/metrics", legacyregistry.Handler())
+	paths.Handle("/version", http.HandlerFunc(version))
+	for path, handler := range openID {
+		paths.Handle(path, handler)
+	}
+	all := append(paths.seen, "/api", "/api/v1", "/apis", openapi.PathV2, openapi.PathV3)
+	slices.Sort(all)
+	for _, path := range []string{"/", "/index.html"} {
+		router.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			responsewriters.WriteRawJSON(http.StatusOK, metav1.RootPaths{Paths: all}, w)
+		})
+	}
+	return router
+}
+
+// paths adds handlers to a router and remembers where.
+type paths struct {
+	router *mux.Router
+	seen   []string
+}
+
+// Handle implements the mux of package healthz.
+func (p *paths) Handle(path string, handler http.Handler) {
+	p.router.Handle(path, handler)
+	p.seen = append(p.seen, path)
+}
+
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
+
+func version(w http.ResponseWriter, _ *http.Request) {
+	responsewriters.WriteRawJSON(http.StatusOK, *compatibility.DefaultBuildEffectiveVersion().Info(), w)
+}
+
+// datastoreTimeout is how long a health check waits for the database.
+const datastoreTimeout = 2 * time.Second
+
+// health adds /healthz, /livez and /readyz, each with a path per check.
+//
+// The server is alive while it answers; it is ready when the database answers
+// too, everything that a new cluster needs is there, and it is not stopping.
+func (s *Server) health(paths *paths) {
+	datastore := healthz.NamedCheck("datastore", func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
+		defer cancel()
+		if _, err := s.store.Revision(ctx); err != nil {
+			return fmt.Errorf("%w: %w", errDatastore, err)
+		}
+		return nil
+	})
+	definitions := healthz.NamedCheck("poststarthook/crd-informer-synced", func(*http.Request) error {
+		if !s.crd.HasSynced() {
+			return fmt.Errorf("custom resource definitions are still being read")
+		}
+		return nil
+	})
+	apiServices := healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return s.apiServices.Registered() })
+	live := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
+	started := append([]healthz.HealthChecker{datastore, definitions, apiServices}, s.bootstrap.Checks()...)
+	ready := append(slices.Concat(live, started), healthz.NewInformerSyncHealthz(s.informers), healthz.NewShutdownHealthz(s.phase.stopping))
+
+	healthz.InstallHandler(paths, slices.Concat(live, started)...)
+	healthz.InstallLivezHandler(paths, live...)
+	healthz.InstallReadyzHandler(paths, ready...)
+}

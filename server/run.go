@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	serverfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/klog/v2"
+
+	"github.com/sqube/sqube/server/controllers"
+)
+
+type managedFieldsEntry = metav1.ManagedFieldsEntry
+
+var noTracing = noop.NewTracerProvider()
+
+const (
+	kubeletTimeout    = 5 * time.Second
+	readHeaderTimeout = 32 * time.Second
+	idleTimeout       = 90 * time.Second
+	// maxStreams is how many requests one HTTP/2 connection carries at once;
+	// the informers of one client easily have hundreds.
+	maxStreams = 1000
+)
+
+// phase tells how far a server has come on its way out.
+//
+//	serving ─► stopping: not ready ─► draining: watches end, requests finish
+//	        ─► drained: in-process work ends
+type phase struct{ stopping, draining, drained chan struct{} }
+
+func newPhase() phase {
+	return phase{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+}
+
+// Listen takes the port. It is done before anything else is started, so that a
+// port in use is known at once.
+func Listen(o *Options) (net.Listener, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindAddress.String(), strconv.Itoa(o.SecurePort)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("port %d of %s is in use: stop what listens there, or choose another with --secure-port", o.SecurePort, o.BindAddress)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("--bind-address %s is no address of this machine", o.BindAddress)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("port %d may not be used by this user: choose one over 1023 with --secure-port", o.SecurePort)
+	}
+	return listener, err
+}
+
+// Run serves on listener until ctx ends, then drains: it takes no new requests,
+// ends watches, lets running requests finish, and returns when all is at rest.
+// It is called once.
+func (s *Server) Run(ctx context.Context, listener net.Listener) error {
+	// In-process work has to outlive the requests that are being finished.
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	var running sync.WaitGroup
+	failed := make(chan error, 1)
+	fail := func(what string, err error) {
+		if err != nil {
+			select {
+			case failed <- fmt.Errorf("%s: %w", what, err):
+			default:
+			}
+		}
+	}
+
+	server := s.httpServer()
+	running.Go(func() {
+		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			fail("serving", err)
+		}
+	})
+	s.start(background, &running, fail)
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	close(s.phase.stopping)
+	close(s.phase.draining)
+	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
+	defer cancel()
+	if late := server.Shutdown(grace); late != nil {
+		slog.Warn("requests were still running at the end of --shutdown-grace-period and were cut off")
+		late = server.Close()
+		err = errors.Join(err, late)
+	}
+	// Bootstrap takes back, over the loopback, what it published.
+	stopBackground()
+	close(s.phase.drained)
+	running.Wait()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.ShutdownGracePeriod)
+	defer cancel()
+	err = errors.Join(err, s.loopback.Shutdown(closing))
+	s.resources.Destroy()
+	return err
+}
+
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:           s.handler,
+		TLSConfig:         s.serving.Config(),
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    1 << 20,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
+}
+
+// start starts everything that runs beside requests.
+func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(string, error)) {
+	serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
+	s.informers.Start(s.phase.drained)
+	running.Go(func() { s.serving.Run(ctx) })
+	running.Go(func() {
+		s.pki.KeepValid(ctx, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
+	})
+	running.Go(func() { s.admission.Run(ctx) })
+	running.Go(func() { s.crd.Run(ctx) })
+	running.Go(func() { s.apiServices.Run(ctx) })
+	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx)) })
+	running.Go(func() {
+		// Controllers read discovery and what bootstrap makes.
+		if s.bootstrap.Wait(ctx) == nil {
+			fail("running the controllers", controllers.Run(ctx, s.controllers))
+		}
+	})
+}
+
+// Wait returns when the server is ready to serve, or with the error of ctx.
+func (s *Server) Wait(ctx context.Context) error { return s.bootstrap.Wait(ctx) }
+
+// AdminKubeconfig is the path of the administrator's kubeconfig.
+func (s *Server) AdminKubeconfig() string { return s.pki.AdminKubeconfig }

@@ -1,0 +1,339 @@
+// Package server puts a Kubernetes API server together from its parts.
+//
+//	client ──TLS──► filters ──► routes ──┬─► handlers ──► resources ──┐
+//	                   ▲                 ├─► crd ─────────────────────┼─► sqlstore
+//	                loopback             └─► openapi, health, …       │
+//	                   ▲                                              │
+//	                   └── bootstrap, controllers, admission ◄────────┘
+//
+// New builds everything and sends no request; Run serves until its context
+// ends. In-process clients go through the same filters and handlers as others,
+// over a transport that is no network.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+	netutils "k8s.io/utils/net"
+
+	"github.com/sqube/sqube/server/access"
+	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/crd/apiservices"
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/openapi"
+	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// Server is an API server on one store.
+type Server struct {
+	options  *Options
+	store    *sqlstore.Store
+	pki      *pki.PKI
+	serving  *pki.Serving
+	loopback *loopback.Transport
+	// informers are shared by all in-process clients.
+	informers informers.SharedInformerFactory
+
+	access      *access.Authentication
+	admission   *admission.Chain
+	resources   *resources.Built
+	crd         *crd.Server
+	apiServices *apiservices.Registrar
+	bootstrap   *bootstrap.Bootstrap
+	controllers controllers.Config
+
+	handler http.Handler
+	phase   phase
+}
+
+// New builds a server on store, with its keys under o.DataDir, which are made
+// where they are missing. o must be complete. An error names the file or the
+// flag that has to change.
+func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
+	s := &Server{options: o, store: store, loopback: loopback.New(), phase: newPhase()}
+	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
+	if err != nil {
+		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
+	}
+	s.pki, err = pki.Ensure(o.DataDir, pki.Options{BindAddress: o.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.TLSCertFile, ExtraNames: extraNames(o)})
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(s.loopback.Config())
+	if err != nil {
+		return nil, err
+	}
+	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	id, err := bootstrap.ServerID("")
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{Server: s, client: client, id: id}
+	if err := b.build(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func extraNames(o *Options) []string {
+	if o.AdvertiseAddress == nil {
+		return nil
+	}
+	return []string{o.AdvertiseAddress.String()}
+}
+
+// builder holds what the parts need of each other while they are built.
+type builder struct {
+	*Server
+	client        kubernetes.Interface
+	id            string
+	authorization *access.Authorization
+	accounts      *access.ServiceAccounts
+	versions      *serverstorage.ResourceConfig
+	services      webhook.ServiceResolver
+	apis          aggregated.ResourceManager
+	proxy         *http.Transport
+}
+
+// build builds the parts in the order in which they need each other.
+func (b *builder) build(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{b.buildAccess, b.buildAdmission, b.buildResources, b.buildCustomResources, b.buildBackground, b.buildHandler} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) buildAccess(ctx context.Context) (err error) {
+	o, keys := b.options, b.pki
+	if err := o.Access.Complete(access.Files{ClientCA: keys.CA.CertFile, FrontProxyCA: keys.FrontProxyCA.CertFile, ServiceAccountKey: keys.ServiceAccountKey}); err != nil {
+		return err
+	}
+	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id}
+	if b.accounts, err = access.NewServiceAccounts(o.Access); err != nil {
+		return err
+	}
+	if b.access, err = access.NewAuthentication(ctx, o.Access, cluster); err != nil {
+		return err
+	}
+	if b.authorization, err = access.NewAuthorization(ctx, o.Access, cluster); err != nil {
+		return err
+	}
+	pair := keys.Serving
+	if o.TLSCertFile != "" {
+		pair = pki.Pair{CertFile: o.TLSCertFile, KeyFile: o.TLSKeyFile}
+	}
+	b.serving, err = pki.NewServing(pair, b.access.ClientCA)
+	return err
+}
+
+func (b *builder) buildAdmission(context.Context) (err error) {
+	if b.versions, err = resources.ParseRuntimeConfig(b.options.RuntimeConfig); err != nil {
+		return err
+	}
+	// As upstream: what is behind a pod or service address can't be expected
+	// to have a certificate for it.
+	b.proxy = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+	if b.services, err = admission.NewServiceResolver(b.informers, admission.ServiceRouting{}); err != nil {
+		return err
+	}
+	b.admission, err = admission.New(admission.Config{
+		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
+		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy,
+		ServerID: b.id, Drained: b.phase.drained,
+	})
+	return err
+}
+
+func (b *builder) buildResources(context.Context) error {
+	o := b.options
+	options, err := resources.NewRESTOptions(b.versions, apistorage.Decorator(b.store))
+	if err != nil {
+		return err
+	}
+	b.resources, err = resources.New(resources.Config{
+		RESTOptions: options, Versions: b.versions, Loopback: b.loopback.Config(), Informers: b.informers,
+		Services: resources.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePorts: o.ServiceNodePortRange},
+		ServiceAccounts: resources.ServiceAccounts{
+			Issuer: b.accounts.Generator, Audiences: b.access.Audiences, MaxExpiration: b.accounts.MaxExpiration,
+			ExtendExpiration: b.accounts.ExtendExpiration, MaxExtendedDuration: b.accounts.MaxExtendedExpiration,
+		},
+		Kubelet: b.kubelet(), ProxyTransport: b.proxy,
+		Authenticator: b.access.Authenticator, Authorizer: b.authorization.Authorizer, RuleResolver: b.authorization.Rules,
+		EventTTL: o.EventTTL,
+	})
+	return err
+}
+
+// kubelet is how to reach kubelets, with upstream's preferences.
+func (b *builder) kubelet() kubeletclient.KubeletClientConfig {
+	return kubeletclient.KubeletClientConfig{
+		Port:         10250,
+		ReadOnlyPort: 10255,
+		PreferredAddressTypes: []string{
+			string(api.NodeHostName), string(api.NodeInternalDNS), string(api.NodeInternalIP), string(api.NodeExternalDNS), string(api.NodeExternalIP),
+		},
+		HTTPTimeout:     kubeletTimeout,
+		TLSClientConfig: kubeletclient.KubeletTLSConfig{CertFile: b.pki.KubeletClient.CertFile, KeyFile: b.pki.KubeletClient.KeyFile},
+	}
+}
+
+func (b *builder) buildCustomResources(context.Context) (err error) {
+	o := b.options
+	b.apis = aggregated.NewResourceManager("apis")
+	b.crd, err = crd.New(crd.Config{
+		Storage: apistorage.Decorator(b.store), Loopback: b.loopback.Config(), Admission: b.admission.Interface, Authorizer: b.authorization.Authorizer,
+		Discovery: b.apis,
+		Webhooks: crd.Webhooks{
+			Services:       b.services,
+			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.loopback.Config(), noTracing),
+		},
+		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes},
+		SoleServer: !o.SharedDatastore,
+	})
+	if err != nil {
+		return err
+	}
+	b.apiServices, err = apiservices.New(apiservices.Config{Loopback: b.loopback.Config(), BuiltIn: b.builtIn(), Definitions: b.crd.Informer()})
+	return err
+}
+
+// builtIn lists the group versions that are served and not custom.
+func (b *builder) builtIn() []schema.GroupVersion {
+	var versions []schema.GroupVersion
+	for _, group := range append(b.resources.Groups, b.crd.Group()) {
+		for _, version := range group.PrioritizedVersions {
+			if len(group.VersionedResourcesStorageMap[version.Version]) > 0 {
+				versions = append(versions, version)
+			}
+		}
+	}
+	return versions
+}
+
+func (b *builder) buildBackground(context.Context) (err error) {
+	o := b.options
+	address := o.AdvertiseAddress
+	if address == nil {
+		address = bootstrap.AdvertiseAddress(o.BindAddress)
+	}
+	headers := b.access.RequestHeader
+	b.bootstrap, err = bootstrap.New(bootstrap.Config{
+		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id,
+		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, Repair: b.resources.Repair},
+		Endpoint: bootstrap.Endpoint{Address: address, Port: o.SecurePort},
+		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
+			ClientCA:                         b.access.UserCA,
+			RequestHeaderUsernameHeaders:     headers.UsernameHeaders,
+			RequestHeaderUIDHeaders:          headers.UIDHeaders,
+			RequestHeaderGroupHeaders:        headers.GroupHeaders,
+			RequestHeaderExtraHeaderPrefixes: headers.ExtraHeaderPrefixes,
+			RequestHeaderAllowedNames:        headers.AllowedClientNames,
+			RequestHeaderCA:                  headers.CAContentProvider,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	// Pods verify the server with this bundle: its own authority, or what the
+	// operator's certificate was signed with as far as its chain tells.
+	rootCA, err := os.ReadFile(b.pki.CA.CertFile)
+	if err == nil && o.TLSCertFile != "" {
+		var chain []byte
+		if chain, err = os.ReadFile(o.TLSCertFile); err == nil {
+			rootCA = append(rootCA, chain...)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	b.controllers = controllers.Config{
+		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
+		RootCA: rootCA, ServiceAccountKey: b.pki.ServiceAccountSigner(),
+	}
+	serviceaccount.RegisterMetrics()
+	return nil
+}
+
+func (b *builder) buildHandler(context.Context) error {
+	groups := append(b.resources.Groups, b.crd.Group())
+	converter, err := resources.NewTypeConverter(groups)
+	if err != nil {
+		return err
+	}
+	options, err := resources.NewRESTOptions(b.versions, apistorage.Decorator(b.store))
+	if err != nil {
+		return err
+	}
+	documents, err := openapi.New(openapi.Config{BuiltIn: b.builtIn(), Definitions: b.crd.Definitions()})
+	if err != nil {
+		return err
+	}
+	built, err := handlers.New(handlers.Config{
+		Groups: groups, Serializer: legacyscheme.Codecs, Admission: b.admission.Interface, Authorizer: b.authorization.Authorizer,
+		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
+		MaxRequestBodyBytes: b.options.MaxRequestBodyBytes, MinRequestTimeout: b.options.MinRequestTimeout,
+		Discovery: discovery.DefaultAddresses{DefaultAddress: b.address()}, APIs: b.apis,
+		Custom: b.crd.Handler(), CustomGroups: b.crd.Groups,
+	})
+	if err != nil {
+		return err
+	}
+	openID, err := b.accounts.OpenIDHandlers(b.address())
+	if err != nil {
+		openID = nil // an issuer without https has no discovery documents, and needs none
+	}
+	c := &chain{options: b.options, serializer: legacyscheme.Codecs, authentication: b.access, authorizer: b.authorization.Authorizer, draining: b.phase.draining}
+	b.handler = c.wrap(b.routes(built, documents, openID))
+	b.loopback.SetHandler(b.handler)
+	return nil
+}
+
+// address is the host and port by which clients elsewhere know the server.
+func (b *builder) address() string {
+	host := b.options.AdvertiseAddress
+	if host == nil {
+		host = bootstrap.AdvertiseAddress(b.options.BindAddress)
+	}
+	if host == nil {
+		host = net.IPv4(127, 0, 0, 1)
+	}
+	return net.JoinHostPort(host.String(), fmt.Sprint(b.options.SecurePort))
+}
+
+// withoutManagedFields keeps informers small: no in-process client reads them.
+func withoutManagedFields(obj any) (any, error) {
+	if o, ok := obj.(interface{ SetManagedFields([]managedFieldsEntry) }); ok {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+var errDatastore = errors.New("the datastore does not answer")
