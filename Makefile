@@ -63,7 +63,7 @@ lint: ## check formatting, go vet, staticcheck and the import rules
 	go vet -C test/tools ./...
 	bin/staticcheck -tags $(TAGS) ./...
 
-bench: build ## measure a running server and its peers: see test/bench
+bench: ## measure sqube, and other servers beside it: see test/bench
 	go run -tags $(TAGS) ./test/bench $(ARGS)
 
 ##@ Change
@@ -72,7 +72,7 @@ generate: ## write the generated files anew
 	go generate -tags $(TAGS) ./...
 
 verify: generate ## fail when the generated files are not what `make generate` writes
-	git diff --exit-code
+	git diff --exit-code -- $$(git grep -l '^//go:generate' -- '*.go' | xargs -n1 dirname)
 
 clean: ## remove bin; ./data stays
 	rm -rf bin

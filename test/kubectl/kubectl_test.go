@@ -42,7 +42,10 @@ func TestKubectl(t *testing.T) {
 			}
 			t.Parallel()
 			harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-				server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
+				server := sqube.Start(t, sqube.Options{
+					Datastore: engine.Datastore,
+					Args:      []string{"--service-cluster-ip-range=10.0.0.0/24"}, // the transcripts name addresses
+				})
 				compare(t, script, steps, replay(t, steps, server.Kubeconfig))
 			})
 		})
