@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
 const aggregatedV2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -144,5 +146,32 @@ func TestAggregatedDiscoveryIsUpstreams(t *testing.T) {
 	read(t, api, "/api", &legacy, "Accept", aggregatedV2)
 	if len(legacy.Items) != 1 || legacy.Items[0].Name != "" || len(legacy.Items[0].Versions) != 1 {
 		t.Errorf("/api holds %v", legacy.Items)
+	}
+}
+
+// TestDiscoveryOfEverythingIsUpstreams compares all of the recorded documents, which were made with every version and
+// every feature on.
+func TestDiscoveryOfEverythingIsUpstreams(t *testing.T) {
+	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		"AllAlpha": true,
+		"AllBeta":  true,
+	})
+	api := newAPI(t, options{runtimeConfig: map[string]string{"api/all": "true"}})
+	var upstream, ours metav1.APIGroupList
+	upstreamDiscovery(t, "apis.json", &upstream)
+	read(t, api, "/apis", &ours)
+	if diff := cmp.Diff(upstream, ours); diff != "" {
+		t.Error(diff)
+	}
+	for _, group := range upstream.Groups {
+		for _, version := range group.Versions {
+			compareVersion(t, api, "/apis/"+version.GroupVersion, "apis__"+group.Name+"__"+version.Version+".json")
+		}
+	}
+	var upstreamAll, oursAll apidiscovery.APIGroupDiscoveryList
+	upstreamDiscovery(t, "aggregated_v2.json", &upstreamAll)
+	read(t, api, "/apis", &oursAll, "Accept", aggregatedV2)
+	if diff := cmp.Diff(upstreamAll, oursAll); diff != "" {
+		t.Error(diff)
 	}
 }
