@@ -143,7 +143,7 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
 		}
 	}
-	return errors.Join(append(errs, o.Access.Validate(), o.Admission.Validate())...)
+	return errors.Join(append(errs, o.Admission.Validate())...)
 }
 
 // URL is how clients on this machine reach the server.

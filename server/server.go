@@ -136,6 +136,9 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 	if err := o.Access.Complete(access.Files{ClientCA: keys.CA.CertFile, FrontProxyCA: keys.FrontProxyCA.CertFile, ServiceAccountKey: keys.ServiceAccountKey}); err != nil {
 		return err
 	}
+	if err := o.Access.Validate(); err != nil {
+		return err
+	}
 	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id}
 	if b.accounts, err = access.NewServiceAccounts(o.Access); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -51,6 +52,7 @@ ends it at once.`,
 func (o *serveOptions) addFlags(fs *pflag.FlagSet) {
 	o.server.AddFlags(fs)
 	o.datastore.addFlag(fs)
+	runtime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
 	utilfeature.DefaultMutableFeatureGate.AddFlag(fs)
 	fs.StringVar(&o.log.Format, "log-format", "text", "Form of the log on standard error: text or json.")
 	fs.VarP(logsapi.VerbosityLevelPflag(&o.log.Verbosity), "v", "v", "Log level: 0 for what an operator has to know, up to 10.")
