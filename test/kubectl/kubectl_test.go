@@ -78,7 +78,7 @@ func replay(t *testing.T, steps transcript, kubeconfig string) transcript {
 	if err := os.WriteFile(kubeconfig, own, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sh := shell{dir: dir, env: sqube.NewKubectl(t, kubeconfig).Env()}
+	sh := shell{dir: dir, env: sqube.KubectlEnv(t, kubeconfig)}
 	var done transcript
 	for _, s := range steps {
 		s.output = sh.run(t, s.command)
