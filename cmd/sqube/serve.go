@@ -9,14 +9,11 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --log-format json
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/server"
@@ -26,11 +23,11 @@ import (
 type serveOptions struct {
 	server    *server.Options
 	datastore datastore
-	log       *logsapi.LoggingConfiguration
+	log       logOptions
 }
 
 func serveCommand() *cobra.Command {
-	o := &serveOptions{server: server.NewOptions(), log: logsapi.NewLoggingConfiguration()}
+	o := &serveOptions{server: server.NewOptions()}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the Kubernetes API",
@@ -54,17 +51,16 @@ func (o *serveOptions) addFlags(fs *pflag.FlagSet) {
 	o.datastore.addFlag(fs)
 	runtime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
 	utilfeature.DefaultMutableFeatureGate.AddFlag(fs)
-	fs.StringVar(&o.log.Format, "log-format", "text", "Form of the log on standard error: text or json.")
-	fs.VarP(logsapi.VerbosityLevelPflag(&o.log.Verbosity), "v", "v", "Log level: 0 for what an operator has to know, up to 10.")
+	o.log.addFlags(fs)
 	fs.SortFlags = false
 }
 
 // run serves until a signal comes.
 func (o *serveOptions) run(ctx context.Context) error {
-	if err := o.startLog(); err != nil {
+	if err := o.log.start(); err != nil {
 		return err
 	}
-	defer logs.FlushLogs()
+	defer klog.Flush()
 	if err := o.server.Complete(); err != nil {
 		return err
 	}
@@ -133,16 +129,4 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 		os.Exit(1)
 	}()
 	return ctx, cancel
-}
-
-// startLog sends the logs of all libraries to standard error, in one form.
-func (o *serveOptions) startLog() error {
-	if o.log.Format != "text" && o.log.Format != "json" {
-		return fmt.Errorf("--log-format %q must be text or json", o.log.Format)
-	}
-	if err := logsapi.ValidateAndApply(o.log, utilfeature.DefaultFeatureGate); err != nil {
-		return err
-	}
-	slog.SetDefault(slog.New(logr.ToSlogHandler(klog.Background())))
-	return nil
 }

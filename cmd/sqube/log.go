@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+)
+
+// logOptions are the flags on the log, which goes to standard error.
+type logOptions struct {
+	format    string
+	verbosity int
+}
+
+func (o *logOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.format, "log-format", "text", "Form of the log on standard error: text or json.")
+	fs.IntVarP(&o.verbosity, "v", "v", 0, "Log level: 0 for what an operator has to know, 1 for what the Kubernetes libraries tell besides, up to 10 for every detail.")
+}
+
+// start sends the server's own log and that of the Kubernetes libraries to
+// standard error, in one form. The latter count as debug output unless they
+// are warnings or errors.
+func (o *logOptions) start() error {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if o.verbosity > 0 {
+		options.Level = slog.LevelDebug
+	}
+	var handler slog.Handler
+	switch o.format {
+	case "text":
+		handler = slog.NewTextHandler(os.Stderr, options)
+	case "json":
+		handler = slog.NewJSONHandler(os.Stderr, options)
+	default:
+		return fmt.Errorf("--log-format %q must be text or json", o.format)
+	}
+	slog.SetDefault(slog.New(handler))
+	return redirectKlog(handler, o.verbosity)
+}
+
+// redirectKlog makes klog write lines without a head, each severity to a
+// writer of its own, so that the level is known.
+func redirectKlog(handler slog.Handler, verbosity int) error {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{
+		"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL",
+		"one_output": "true", "skip_headers": "true", "v": strconv.Itoa(verbosity),
+	} {
+		if err := flags.Set(name, value); err != nil {
+			return fmt.Errorf("setting up the log: %w", err)
+		}
+	}
+	for severity, level := range map[string]slog.Level{"INFO": slog.LevelDebug, "WARNING": slog.LevelWarn, "ERROR": slog.LevelError, "FATAL": slog.LevelError} {
+		var out io.Writer = io.Discard
+		if handler.Enabled(context.Background(), level) {
+			out = &levelWriter{slog.New(handler), level}
+		}
+		klog.SetOutputBySeverity(severity, out)
+	}
+	return nil
+}
+
+// levelWriter writes each line as a record of one level.
+type levelWriter struct {
+	logger *slog.Logger
+	level  slog.Level
+}
+
+// Write implements io.Writer.
+func (w *levelWriter) Write(line []byte) (int, error) {
+	w.logger.Log(context.Background(), w.level, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
