@@ -11,6 +11,7 @@ var placeholders = []struct {
 	replacement string
 }{
 	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "<server>"},
+	{regexp.MustCompile(`(TargetPort: +)\d+/TCP`), "$1<port>/TCP"},
 	{regexp.MustCompile(`"serverAddress":"[^"]*"`), `"serverAddress":"<address>"`},
 	{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]+`), "<token>"},
 	{regexp.MustCompile(`(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----`), "<certificate>"},
