@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
@@ -20,7 +21,9 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 		return handlers.GetResourceWithOptions(getter, scope, scope.Subresource != "")
 	}
 	if getter, ok := storage.(rest.Getter); ok {
-		return handlers.GetResource(getter, scope)
+		return bytesOr(storage, scope, handlers.GetResource(getter, scope), func(raw *registry.Store) http.HandlerFunc {
+			return handlers.GetResource(raw, scope)
+		})
 	}
 	return nil
 }
@@ -29,7 +32,13 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, minTimeout time.Duration) http.HandlerFunc {
 	lister, _ := storage.(rest.Lister)
 	watcher, _ := storage.(rest.Watcher)
-	return handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
+	handler := handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
+	if watchOnly {
+		return handler
+	}
+	return bytesOr(storage, scope, handler, func(raw *registry.Store) http.HandlerFunc {
+		return handlers.ListResource(raw, watcher, scope, watchOnly, minTimeout)
+	})
 }
 
 // The handlers of writes are made anew for every request: each call of the function they return wraps the admission it

@@ -38,6 +38,9 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 		}
 		return storage.NewKeyNotFoundError(full, 0)
 	}
+	if raw, ok := out.(*Raw); ok {
+		return s.getRaw(ctx, r, full, raw)
+	}
 	_, _, err = s.open(ctx, r, full, out)
 	return err
 }
@@ -78,6 +81,17 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err != nil {
 		return err
 	}
+	revision, start, err := storage.ValidateListOptions(full, s.versioner, opts)
+	if err != nil {
+		return err
+	}
+	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, full: full}
+	if opts.Recursive {
+		w.query.Prefix = row
+	}
+	if raw, ok := listObj.(*RawList); ok {
+		return s.listRaw(ctx, w, row, start, raw)
+	}
 	itemsPtr, err := meta.GetItemsPtr(listObj)
 	if err != nil {
 		return err
@@ -86,13 +100,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err != nil || items.Kind() != reflect.Slice {
 		return fmt.Errorf("need a pointer to a slice of items in %T: %v", listObj, err)
 	}
-	revision, start, err := storage.ValidateListOptions(full, s.versioner, opts)
-	if err != nil {
-		return err
-	}
 	newItem := newItemFunc(listObj, items)
-
-	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, full: full}
 	w.take = func(r *sqlstore.Record) (bool, error) {
 		obj := newItem()
 		itemKey := s.prefix + r.Key
@@ -108,7 +116,6 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		return true, nil
 	}
 	if opts.Recursive {
-		w.query.Prefix = row
 		err = w.collection(ctx, start)
 	} else {
 		err = w.single(ctx, row)
@@ -140,6 +147,8 @@ type walk struct {
 	// take keeps a record, or returns false if it has to be left out after all.
 	take func(*sqlstore.Record) (bool, error)
 
+	// pageSize ends each fill after so many records, where the options do not.
+	pageSize  int
 	taken     int
 	last      string // key of the last record taken from the log
 	more      bool   // there are records behind last
@@ -149,12 +158,30 @@ type walk struct {
 
 var errPageFull = errors.New("the page is full")
 
-// collection walks over the records under query.Prefix behind the key start.
+// collection reads one page of the records under query.Prefix from the key
+// start on, or all, and what the list's metadata tell of it.
 func (w *walk) collection(ctx context.Context, start string) error {
+	if err := w.fill(ctx, start); err != nil {
+		return err
+	}
+	return w.finish(ctx)
+}
+
+// limit is how many records a page has at the most, 0 for all.
+func (w *walk) limit() int {
+	if w.pageSize > 0 {
+		return w.pageSize
+	}
+	return int(w.opts.Predicate.Limit)
+}
+
+// fill reads records until the page is full. Called again, with taken set to
+// 0, it goes on behind the last one.
+func (w *walk) fill(ctx context.Context, start string) error {
 	pred := &w.opts.Predicate
 	if !storable(w.query.Prefix) {
 		at, err := w.store.Revision(ctx)
-		w.query.Revision = at.Current
+		w.query.Revision, w.more = at.Current, false
 		return interpret(err)
 	}
 	if start != "" {
@@ -171,23 +198,24 @@ func (w *walk) collection(ctx context.Context, start string) error {
 		}
 	}
 	w.query.Terms = append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)
-	w.last = w.query.After
-	w.more = true
-	for w.more {
+	if w.last == "" {
+		w.last = w.query.After
+	}
+	for w.more = true; w.more; {
+		w.query.After = w.last // behind those that were taken, or left out
 		if err := w.page(ctx); err != nil {
 			return err
 		}
-		if w.taken >= int(pred.Limit) {
+		if w.taken >= w.limit() {
 			break
 		}
-		w.query.After = w.last // some were left out: fill the page
 	}
-	return w.finish(ctx)
+	return nil
 }
 
 // page reads the log once.
 func (w *walk) page(ctx context.Context) error {
-	limit := int(w.opts.Predicate.Limit)
+	limit := w.limit()
 	if limit > 0 {
 		w.query.Limit = limit - w.taken + 1 // one more tells whether there is one
 	}

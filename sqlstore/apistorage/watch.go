@@ -136,9 +136,9 @@ func (w *watcher) begin() error {
 
 func (w *watcher) initialState() error {
 	opts := w.opts
-	opts.Predicate.Limit, opts.Predicate.Continue = initialPage, ""
+	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
 	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource}, full: w.full}
+	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource, Prefix: w.row}, full: w.full, pageSize: initialPage}
 	l.take = func(r *sqlstore.Record) (bool, error) {
 		obj := w.NewObject()
 		if _, _, err := w.open(w.ctx, r, w.prefix+r.Key, obj); err != nil {
@@ -152,24 +152,19 @@ func (w *watcher) initialState() error {
 		return true, w.send(watch.Event{Type: watch.Added, Object: obj})
 	}
 	if !w.opts.Recursive {
-		if err := l.single(w.ctx, w.row); err != nil {
-			return err
-		}
+		err := l.single(w.ctx, w.row)
 		w.from = l.query.Revision
-		return nil
+		return err
 	}
 	// Page by page, all at the revision of the first: a client that reads
 	// slowly does not keep a snapshot of the database open.
-	for start := ""; ; start = l.prefix + l.last {
-		l.taken, l.query.Prefix, l.query.Terms = 0, w.row, nil
-		if err := l.collection(w.ctx, start); err != nil {
+	for l.more = true; l.more; l.taken = 0 {
+		if err := l.fill(w.ctx, ""); err != nil {
 			return err
 		}
-		if !l.more {
-			w.from = l.query.Revision
-			return nil
-		}
 	}
+	w.from = l.query.Revision
+	return nil
 }
 
 // follow sends the changes behind w.from until the watch ends.

@@ -1,0 +1,90 @@
+package handlers
+
+import (
+	"net/http"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// The byte read path: a get or list whose response is plain JSON is served by
+// a copy of the resource's store whose objects are apistorage.Raw, bytes from
+// the database to the client. All else of the request, options, errors,
+// compression and metrics, goes through the same handlers.
+
+// bytesOr returns a handler that serves requests for plain JSON by what bytes
+// makes of such a store, and others by objects. It returns objects alone where
+// the storage does more than to hand out what is stored.
+func bytesOr(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
+	store := plainStore(storage)
+	if store == nil || scope.Subresource != "" {
+		return objects
+	}
+	raw, err := rawStore(store, scope)
+	if err != nil {
+		return objects
+	}
+	fast := bytes(raw)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if wantsPlainJSON(r, scope) {
+			fast(w, r)
+		} else {
+			objects(w, r)
+		}
+	}
+}
+
+// wantsPlainJSON says whether the response is JSON without indentation, and
+// not another form of the object such as a Table.
+func wantsPlainJSON(r *http.Request, scope *handlers.RequestScope) bool {
+	if r.URL.Query().Has("watch") {
+		return false
+	}
+	options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
+	return err == nil && options.Convert == nil && !options.Pretty && options.Accepted.MediaType == runtime.ContentTypeJSON
+}
+
+// plainStore returns the store that a storage is, or embeds, if what it reads
+// is what it returns.
+func plainStore(storage rest.Storage) *registry.Store {
+	store, ok := storage.(*registry.Store)
+	if !ok {
+		v := reflect.Indirect(reflect.ValueOf(storage))
+		if v.Kind() != reflect.Struct {
+			return nil
+		}
+		field, found := v.Type().FieldByName("Store")
+		if !found || !field.Anonymous || len(field.Index) != 1 {
+			return nil
+		}
+		store, ok = v.FieldByIndex(field.Index).Interface().(*registry.Store)
+	}
+	if !ok || store == nil || store.Decorator != nil {
+		return nil
+	}
+	if _, ours := store.Storage.Storage.(*apistorage.Storage); !ours {
+		return nil
+	}
+	return store
+}
+
+// rawStore copies store, with objects and lists that take bytes.
+func rawStore(store *registry.Store, scope *handlers.RequestScope) (*registry.Store, error) {
+	kinds, _, err := scope.Typer.ObjectKinds(store.NewListFunc())
+	if err != nil {
+		return nil, err
+	}
+	item := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
+	list := metav1.TypeMeta{Kind: kinds[0].Kind, APIVersion: item.APIVersion}
+	raw := *store
+	raw.NewFunc = func() runtime.Object { return &apistorage.Raw{TypeMeta: item} }
+	raw.NewListFunc = func() runtime.Object { return &apistorage.RawList{TypeMeta: list, Item: item} }
+	return &raw, nil
+}
