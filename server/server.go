@@ -24,6 +24,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
@@ -94,7 +95,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{Server: s, client: client, id: id}
+	b := &builder{Server: s, client: client, id: id, storage: apistorage.Decorator(store, apistorage.DefaultCacheBytes)}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -119,6 +120,7 @@ type builder struct {
 	services      webhook.ServiceResolver
 	apis          aggregated.ResourceManager
 	proxy         *http.Transport
+	storage       generic.StorageDecorator
 }
 
 // build builds the parts in the order in which they need each other.
@@ -177,7 +179,7 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 
 func (b *builder) buildResources(context.Context) error {
 	o := b.options
-	options, err := resources.NewRESTOptions(b.versions, apistorage.Decorator(b.store))
+	options, err := resources.NewRESTOptions(b.versions, b.storage)
 	if err != nil {
 		return err
 	}
@@ -212,7 +214,7 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 	o := b.options
 	b.apis = aggregated.NewResourceManager("apis")
 	b.crd, err = crd.New(crd.Config{
-		Storage: apistorage.Decorator(b.store), Loopback: b.loopback.Config(), Admission: b.admission.Interface, Authorizer: b.authorization.Authorizer,
+		Storage: b.storage, Loopback: b.loopback.Config(), Admission: b.admission.Interface, Authorizer: b.authorization.Authorizer,
 		Discovery: b.apis,
 		Webhooks: crd.Webhooks{
 			Services:       b.services,
@@ -291,7 +293,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	options, err := resources.NewRESTOptions(b.versions, apistorage.Decorator(b.store))
+	options, err := resources.NewRESTOptions(b.versions, b.storage)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ type Query struct {
 	Limit int
 	// Terms narrow the list; see Term.
 	Terms []Term
+	// WithoutValues leaves the values of the records out.
+	WithoutValues bool
 }
 
 // statement gathers the text of a statement and its arguments.
@@ -176,7 +178,11 @@ func (at Position) readable(revision int64) error {
 // is in the order of keys or quickly brought into it, so a page costs what it
 // holds plus what changed since its revision.
 func (b *statement) list(q Query, columns string) *statement {
-	const row = "id, key, labels, fields, value"
+	row := "id, key, labels, fields, value"
+	if q.WithoutValues {
+		row = "id, key, labels, fields, NULL AS value"
+		columns = strings.Replace(columns, " value", " NULL", 1)
+	}
 	b.add("SELECT " + columns)
 	if q.Revision == 0 {
 		b.add(" FROM log").where(q).add(" AND replaced_by IS NULL")

@@ -14,41 +14,49 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// The byte read path: a get or list whose response is plain JSON is served by
-// a copy of the resource's store whose objects are apistorage.Raw, bytes from
-// the database to the client. All else of the request, options, errors,
+// The byte read path: a get or list whose response is JSON or protobuf is
+// served by a copy of the resource's store whose objects are apistorage.Raw,
+// bytes from the database to the client. All else of the request, options, errors,
 // compression and metrics, goes through the same handlers.
 
-// bytesOr returns a handler that serves requests for plain JSON by what bytes
-// makes of such a store, and others by objects. It returns objects alone where
+// bytesOr returns a handler that serves what it can by what bytes makes of such
+// a store, and other requests by objects. It returns objects alone where
 // the storage does more than to hand out what is stored.
 func bytesOr(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
 	store := plainStore(storage)
 	if store == nil || scope.Subresource != "" {
 		return objects
 	}
-	raw, err := rawStore(store, scope)
+	kinds, _, err := scope.Typer.ObjectKinds(store.NewListFunc())
 	if err != nil {
 		return objects
 	}
-	fast := bytes(raw)
+	json := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.JSON))
+	protobuf := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.Protobuf))
 	return func(w http.ResponseWriter, r *http.Request) {
-		if wantsPlainJSON(r, scope) {
-			fast(w, r)
-		} else {
+		switch mediaType(r, scope) {
+		case runtime.ContentTypeJSON:
+			json(w, r)
+		case runtime.ContentTypeProtobuf:
+			protobuf(w, r)
+		default:
 			objects(w, r)
 		}
 	}
 }
 
-// wantsPlainJSON says whether the response is JSON without indentation, and
-// not another form of the object such as a Table.
-func wantsPlainJSON(r *http.Request, scope *handlers.RequestScope) bool {
+// mediaType returns what a response that holds the objects as they are is
+// encoded to, or "" where it is to be something else: indented, a Table, a
+// watch, an error.
+func mediaType(r *http.Request, scope *handlers.RequestScope) string {
 	if r.URL.Query().Has("watch") {
-		return false
+		return ""
 	}
 	options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-	return err == nil && options.Convert == nil && !options.Pretty && options.Accepted.MediaType == runtime.ContentTypeJSON
+	if err != nil || options.Convert != nil || options.Pretty {
+		return ""
+	}
+	return options.Accepted.MediaType
 }
 
 // plainStore returns the store that a storage is, or embeds, if what it reads
@@ -76,15 +84,11 @@ func plainStore(storage rest.Storage) *registry.Store {
 }
 
 // rawStore copies store, with objects and lists that take bytes.
-func rawStore(store *registry.Store, scope *handlers.RequestScope) (*registry.Store, error) {
-	kinds, _, err := scope.Typer.ObjectKinds(store.NewListFunc())
-	if err != nil {
-		return nil, err
-	}
+func rawStore(store *registry.Store, scope *handlers.RequestScope, listKind string, format apistorage.Format) *registry.Store {
 	item := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
-	list := metav1.TypeMeta{Kind: kinds[0].Kind, APIVersion: item.APIVersion}
+	list := metav1.TypeMeta{Kind: listKind, APIVersion: item.APIVersion}
 	raw := *store
-	raw.NewFunc = func() runtime.Object { return &apistorage.Raw{TypeMeta: item} }
-	raw.NewListFunc = func() runtime.Object { return &apistorage.RawList{TypeMeta: list, Item: item} }
-	return &raw, nil
+	raw.NewFunc = func() runtime.Object { return &apistorage.Raw{TypeMeta: item, Format: format} }
+	raw.NewListFunc = func() runtime.Object { return &apistorage.RawList{TypeMeta: list, Item: item, Format: format} }
+	return &raw
 }

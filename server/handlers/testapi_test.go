@@ -181,7 +181,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 
 // newStore opens an empty database.
 func newStore(t testing.TB) generic.StorageDecorator {
-	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}))
+	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}), apistorage.DefaultCacheBytes)
 }
 
 // withRequestContext puts into the context what the server's filters do.

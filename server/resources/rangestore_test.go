@@ -20,7 +20,7 @@ func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
 	t.Helper()
 	store := storetest.Open(t, open, sqlstore.Options{})
 	make := func() *rangeStore {
-		options, err := NewRESTOptions(DefaultVersions(), apistorage.Decorator(store))
+		options, err := NewRESTOptions(DefaultVersions(), apistorage.Decorator(store, apistorage.DefaultCacheBytes))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,54 +1,38 @@
 package resources
 
 import (
+	"bytes"
+	"compress/gzip"
+	_ "embed" // for the definitions
+	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	genericapi "k8s.io/apiserver/pkg/endpoints"
-	"k8s.io/apiserver/pkg/endpoints/openapi"
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/kube-openapi/pkg/builder3"
-	"k8s.io/kube-openapi/pkg/util"
-	definitions "k8s.io/kubernetes/pkg/generated/openapi"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// NewTypeConverter returns what server-side apply knows about the kinds the groups serve: which lists are maps or sets and
-// by which keys (KEP-555). The definitions are those compiled into k8s.io/kubernetes, which has them for
-// apiextensions.k8s.io and apiregistration.k8s.io too. It fails for a kind without a definition.
-func NewTypeConverter(groups []*genericapiserver.APIGroupInfo) (managedfields.TypeConverter, error) {
-	names, err := definitionNames(groups)
+// definitions are the OpenAPI v3 schemas of the built-in kinds by name, as gzipped JSON. Upstream's, which are compiled
+// from Go (k8s.io/kubernetes/pkg/generated/openapi), would add 8 MB to the binary and double the time this takes.
+//
+//go:generate go run -tags grpcnotrace ./internal/gen -out definitions.json.gz
+//go:embed definitions.json.gz
+var definitions []byte
+
+// NewTypeConverter returns what server-side apply knows about the built-in kinds, whichever are served: which lists are
+// maps or sets and by which keys (KEP-555). It has the kinds of apiextensions.k8s.io and apiregistration.k8s.io too. It
+// fails only when the binary was built with a broken definitions.json.gz.
+func NewTypeConverter() (managedfields.TypeConverter, error) {
+	unpacked, err := gzip.NewReader(bytes.NewReader(definitions))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the embedded definitions of the built-in kinds: %w", err)
 	}
-	config := genericapiserver.DefaultOpenAPIV3Config(definitions.GetOpenAPIDefinitions, openapi.NewDefinitionNamer(schemes...))
-	models, err := builder3.BuildOpenAPIDefinitionsForResources(config, names...)
-	if err != nil {
-		return nil, fmt.Errorf("collecting the definitions of the served kinds: %w", err)
+	var schemas map[string]*spec.Schema
+	if err := json.NewDecoder(unpacked).Decode(&schemas); err != nil {
+		return nil, fmt.Errorf("reading the embedded definitions of the built-in kinds: %w", err)
 	}
-	converter, err := managedfields.NewTypeConverter(models, false)
+	converter, err := managedfields.NewTypeConverter(schemas, false)
 	if err != nil {
-		return nil, fmt.Errorf("reading the definitions of the served kinds: %w", err)
+		return nil, fmt.Errorf("understanding the embedded definitions of the built-in kinds: %w", err)
 	}
 	return converter, nil
-}
-
-// definitionNames returns the name of the definition of every kind the groups serve.
-func definitionNames(groups []*genericapiserver.APIGroupInfo) ([]string, error) {
-	var names []string
-	for _, group := range groups {
-		for _, version := range group.PrioritizedVersions {
-			for path, storage := range group.VersionedResourcesStorageMap[version.Version] {
-				kind, err := genericapi.GetResourceKind(version, storage, group.Scheme)
-				if err != nil {
-					return nil, fmt.Errorf("finding the kind of %s in %s: %w", path, version, err)
-				}
-				object, err := group.Scheme.New(kind)
-				if err != nil {
-					return nil, fmt.Errorf("finding the type of %s: %w", kind, err)
-				}
-				names = append(names, util.GetCanonicalTypeName(object))
-			}
-		}
-	}
-	return names, nil
 }

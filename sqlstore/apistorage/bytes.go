@@ -1,9 +1,7 @@
 package apistorage
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,23 +20,34 @@ import (
 //
 // Raw and RawList stand in for the objects that Get and GetList are given to
 // fill. They answer the encoder of a response as a runtime.CacheableObject
-// does, with bytes. Only JSON encoders that don't indent may be used on them.
-// A row that does not look as expected, because it was stored in another
-// version, is decoded and encoded as without them.
+// does, with bytes: to JSON from the database (rawjson.go), to protobuf from
+// what was encoded before (rawprotobuf.go). They take no other encoders.
+
+// Format is what a response is encoded to.
+type Format int
+
+// The formats that bytes are served in. JSON is without indentation.
+const (
+	JSON Format = iota
+	Protobuf
+)
 
 // Raw takes the place of one object.
 type Raw struct {
 	metav1.TypeMeta // of the object in the response
-	storage         *Storage
-	key             string
-	record          *sqlstore.Record
-	data            []byte
+	Format          Format
+
+	storage *Storage
+	key     string
+	record  *sqlstore.Record
+	data    []byte
 }
 
 // RawList takes the place of a list.
 type RawList struct {
 	metav1.TypeMeta                 // of the list in the response
 	Item            metav1.TypeMeta // of its items
+	Format          Format
 
 	ctx   context.Context
 	walk  *walk
@@ -81,11 +90,6 @@ func (l *RawList) DeepCopyObject() runtime.Object { c := *l; return &c }
 // GetObjectKind implements runtime.Object.
 func (l *RawList) GetObjectKind() schema.ObjectKind { return &l.TypeMeta }
 
-// head is how the JSON of an object begins: kind and apiVersion come first.
-func head(t metav1.TypeMeta) []byte {
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, t.Kind, t.APIVersion)
-}
-
 // getRaw is Get into a Raw.
 func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, out *Raw) error {
 	data, _, err := s.reveal(ctx, r.Value, key)
@@ -94,67 +98,6 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 	}
 	out.storage, out.key, out.record, out.data = s, key, r, data
 	return nil
-}
-
-// CacheEncode implements runtime.CacheableObject.
-func (o *Raw) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	before, after, ok := o.split(head(o.TypeMeta))
-	if !ok {
-		return o.encode(encode, w)
-	}
-	buffer := make([]byte, 0, len(o.data)+64)
-	buffer = append(buffer, before...)
-	buffer = o.appendRevision(buffer)
-	buffer = append(buffer, after...)
-	buffer = append(buffer, '\n')
-	_, err := w.Write(buffer)
-	return err
-}
-
-// encode takes the long way.
-func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	obj := o.storage.NewObject()
-	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
-		return corrupt(o.key, err)
-	}
-	return encode(obj, w)
-}
-
-func (o *Raw) appendRevision(buffer []byte) []byte {
-	buffer = append(buffer, `,"resourceVersion":"`...)
-	buffer = strconv.AppendInt(buffer, o.record.Revision, 10)
-	return append(buffer, '"')
-}
-
-var (
-	metadataField = []byte(`"metadata":{"`)
-	uidField      = []byte(`,"uid":"`)
-)
-
-// split cuts the stored JSON where the resourceVersion belongs: in metadata,
-// behind the uid. Before that come only names, so the first field called uid
-// is the right one. It returns false where the JSON has another form.
-func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
-	rest, ok := bytes.CutPrefix(o.data, head)
-	if !ok || !bytes.HasPrefix(rest, metadataField) {
-		return nil, nil, false
-	}
-	const longest = 1 << 10
-	uid := bytes.Index(rest[:min(len(rest), longest)], uidField)
-	if uid < 0 {
-		return nil, nil, false
-	}
-	start := len(head) + uid + len(uidField)
-	end := bytes.IndexByte(o.data[start:], '"')
-	if end < 0 {
-		return nil, nil, false
-	}
-	cut := start + end + 1
-	// Names have no braces; one before the uid means that it is not in metadata.
-	if bytes.IndexByte(o.data[len(head)+len(metadataField):start], '}') >= 0 {
-		return nil, nil, false
-	}
-	return o.data[:cut], o.data[cut:], true
 }
 
 // rawPage is how many records a RawList reads at a time, so that the memory it
@@ -166,24 +109,9 @@ const rawPage = 500
 // read, at the same revision, while the response is written.
 func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
-	w.take = func(r *sqlstore.Record) (bool, error) {
-		key := s.prefix + r.Key
-		item := &Raw{TypeMeta: out.Item}
-		if err := s.getRaw(ctx, r, key, item); err != nil {
-			return false, err
-		}
-		if w.undecided(r) {
-			obj := s.NewObject()
-			if err := s.decode(item.data, obj, r.Revision); err != nil {
-				return false, corrupt(key, err)
-			}
-			if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
-				return false, nil
-			}
-		}
-		out.items = append(out.items, item)
-		return true, nil
-	}
+	w.take = func(r *sqlstore.Record) (bool, error) { return out.take(ctx, r) }
+	// What was encoded before need not be read; see load.
+	w.query.WithoutValues = out.Format == Protobuf && w.opts.Predicate.Empty() && w.opts.Predicate.ShardSelector == nil
 	var err error
 	switch {
 	case !w.opts.Recursive:
@@ -198,62 +126,70 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 	return err
 }
 
-// CacheEncode implements runtime.CacheableObject.
-func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	meta, err := json.Marshal(l.meta)
-	if err != nil {
-		return err
-	}
-	// One byte first tells the writer of responses that more will come, so that
-	// it compresses by the size of all.
-	buffer := append(head(l.TypeMeta)[1:], `"metadata":`...)
-	buffer = append(append(buffer, meta...), `,"items":[`...)
-	if _, err := io.WriteString(w, "{"); err != nil {
-		return err
-	}
-	separator := ""
-	for {
-		if buffer, err = l.appendItems(buffer, &separator, encode); err != nil {
-			return err
-		}
-		more := l.walk.more && l.walk.pageSize > 0
-		if !more {
-			buffer = append(buffer, "]}\n"...)
-		}
-		if _, err := w.Write(buffer); err != nil || !more {
-			return err
-		}
-		buffer, l.items = buffer[:0], l.items[:0]
-		l.walk.taken = 0
-		if err := l.walk.fill(l.ctx, ""); err != nil {
-			return err
+// take adds a record to the page, unless it turns out not to match.
+func (l *RawList) take(ctx context.Context, r *sqlstore.Record) (bool, error) {
+	s := l.walk.Storage
+	item := &Raw{TypeMeta: l.Item, Format: l.Format, storage: s, key: s.prefix + r.Key, record: r}
+	if r.Value != nil {
+		if err := s.getRaw(ctx, r, item.key, item); err != nil {
+			return false, err
 		}
 	}
+	if l.walk.undecided(r) {
+		obj := s.NewObject()
+		if err := s.decode(item.data, obj, r.Revision); err != nil {
+			return false, corrupt(item.key, err)
+		}
+		if ok, err := l.walk.opts.Predicate.Matches(obj); err != nil || !ok {
+			return false, nil
+		}
+	}
+	l.items = append(l.items, item)
+	return true, nil
 }
 
-// appendItems appends the items of a page. Items have no kind and apiVersion of
-// their own in the lists of built-in resources.
-func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	prefix := head(l.Item)
-	for _, item := range l.items {
-		buffer = append(buffer, *separator...)
-		*separator = ","
-		buffer = append(buffer, '{')
-		if before, after, ok := item.split(prefix); ok {
-			buffer = append(buffer, before[len(prefix):]...)
-			buffer = item.appendRevision(buffer)
-			buffer = append(buffer, after...)
-			continue
-		}
-		var encoded bytes.Buffer
-		if err := item.encode(encode, &encoded); err != nil {
-			return nil, err
-		}
-		text, ok := bytes.CutPrefix(bytes.TrimSpace(encoded.Bytes()), prefix)
-		if !ok {
-			return nil, fmt.Errorf("the object at %q was encoded as another kind than %s", item.key, l.Item.Kind)
-		}
-		buffer = append(buffer, text...)
+// load reads the page again, with the values of its items this time.
+func (l *RawList) load() error {
+	q := l.walk.query
+	q.WithoutValues, q.Limit = false, len(l.items)
+	i := 0
+	_, err := l.walk.store.List(l.ctx, q, func(r *sqlstore.Record) error {
+		item := l.items[i]
+		i++
+		return item.storage.getRaw(l.ctx, r, item.key, item)
+	})
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		return expired(l.walk.opts, l.walk.prefix+q.After, l.walk.full)
 	}
-	return buffer, nil
+	return interpret(err)
+}
+
+// nextPage replaces the items by those of the next page, or returns false when
+// there is none.
+func (l *RawList) nextPage() (bool, error) {
+	if !l.walk.more || l.walk.pageSize == 0 {
+		return false, nil
+	}
+	l.items, l.walk.taken = l.items[:0], 0
+	return true, l.walk.fill(l.ctx, "")
+}
+
+// CacheEncode implements runtime.CacheableObject.
+func (o *Raw) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if o.Format == Protobuf {
+		data, err := o.encoded(id, encode, func() error { return errNoObject })
+		if err == nil {
+			_, err = w.Write(data)
+		}
+		return err
+	}
+	return o.writeJSON(encode, w)
+}
+
+// CacheEncode implements runtime.CacheableObject.
+func (l *RawList) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if l.Format == Protobuf {
+		return l.writeProtobuf(id, encode, w)
+	}
+	return l.writeJSON(encode, w)
 }

@@ -52,6 +52,8 @@ type Storage struct {
 	versioner storage.Versioner
 	// prefix is Config.Prefix with the slash that ends it.
 	prefix string
+	// encoded is shared by all storages of a Decorator.
+	encoded *encodedCache
 	// sized is set once EnableResourceSizeEstimation was called.
 	sized bool
 }
@@ -72,11 +74,17 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		resource:  sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
 		versioner: storage.APIObjectVersioner{},
 		prefix:    c.Prefix + "/",
+		encoded:   newEncodedCache(0),
 	}, nil
 }
 
+// DefaultCacheBytes is how much memory encoded objects are kept in.
+const DefaultCacheBytes = 64 << 20
+
 // Decorator returns what generic.RESTOptions needs to build storages on store.
-func Decorator(store *sqlstore.Store) generic.StorageDecorator {
+// They keep up to cacheBytes of what they encoded for responses.
+func Decorator(store *sqlstore.Store, cacheBytes int) generic.StorageDecorator {
+	encoded := newEncodedCache(cacheBytes)
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
@@ -89,7 +97,11 @@ func Decorator(store *sqlstore.Store) generic.StorageDecorator {
 			NewList:       newList,
 			Attributes:    attributes,
 		})
-		return s, func() {}, err
+		if err != nil {
+			return nil, nil, err
+		}
+		s.encoded = encoded
+		return s, func() {}, nil
 	}
 }
 

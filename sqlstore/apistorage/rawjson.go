@@ -1,0 +1,138 @@
+package apistorage
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// head is how the JSON of an object begins: kind and apiVersion come first.
+func head(t metav1.TypeMeta) []byte {
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, t.Kind, t.APIVersion)
+}
+
+// writeJSON writes the stored JSON with the resourceVersion put in. A row that
+// does not look as expected, because it was stored in another version or
+// edited, is decoded and encoded.
+func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	before, after, ok := o.split(head(o.TypeMeta))
+	if !ok {
+		return o.encode(encode, w)
+	}
+	buffer := make([]byte, 0, len(o.data)+64)
+	buffer = append(buffer, before...)
+	buffer = o.appendRevision(buffer)
+	buffer = append(buffer, after...)
+	buffer = append(buffer, '\n')
+	_, err := w.Write(buffer)
+	return err
+}
+
+// encode takes the long way.
+func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	obj := o.storage.NewObject()
+	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
+		return corrupt(o.key, err)
+	}
+	return encode(obj, w)
+}
+
+func (o *Raw) appendRevision(buffer []byte) []byte {
+	buffer = append(buffer, `,"resourceVersion":"`...)
+	buffer = strconv.AppendInt(buffer, o.record.Revision, 10)
+	return append(buffer, '"')
+}
+
+var (
+	metadataField = []byte(`"metadata":{"`)
+	uidField      = []byte(`,"uid":"`)
+)
+
+// split cuts the stored JSON where the resourceVersion belongs: in metadata,
+// behind the uid. Before that come only names, so the first field called uid
+// is the right one. It returns false where the JSON has another form.
+func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
+	rest, ok := bytes.CutPrefix(o.data, head)
+	if !ok || !bytes.HasPrefix(rest, metadataField) {
+		return nil, nil, false
+	}
+	const longest = 1 << 10
+	uid := bytes.Index(rest[:min(len(rest), longest)], uidField)
+	if uid < 0 {
+		return nil, nil, false
+	}
+	start := len(head) + uid + len(uidField)
+	end := bytes.IndexByte(o.data[start:], '"')
+	if end < 0 {
+		return nil, nil, false
+	}
+	cut := start + end + 1
+	// Names have no braces; one before the uid means that it is not in metadata.
+	if bytes.IndexByte(o.data[len(head)+len(metadataField):start], '}') >= 0 {
+		return nil, nil, false
+	}
+	return o.data[:cut], o.data[cut:], true
+}
+
+func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	meta, err := json.Marshal(l.meta)
+	if err != nil {
+		return err
+	}
+	// One byte first tells the writer of responses that more will come, so that
+	// it compresses by the size of all.
+	buffer := append(head(l.TypeMeta)[1:], `"metadata":`...)
+	buffer = append(append(buffer, meta...), `,"items":[`...)
+	if _, err := io.WriteString(w, "{"); err != nil {
+		return err
+	}
+	separator := ""
+	for {
+		if buffer, err = l.appendItems(buffer, &separator, encode); err != nil {
+			return err
+		}
+		more, err := l.nextPage()
+		if err != nil {
+			return err
+		}
+		if !more {
+			buffer = append(buffer, "]}\n"...)
+		}
+		if _, err := w.Write(buffer); err != nil || !more {
+			return err
+		}
+		buffer = buffer[:0]
+	}
+}
+
+// appendItems appends the items of a page. Items have no kind and apiVersion of
+// their own in the lists of built-in resources.
+func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	prefix := head(l.Item)
+	for _, item := range l.items {
+		buffer = append(buffer, *separator...)
+		*separator = ","
+		buffer = append(buffer, '{')
+		if before, after, ok := item.split(prefix); ok {
+			buffer = append(buffer, before[len(prefix):]...)
+			buffer = item.appendRevision(buffer)
+			buffer = append(buffer, after...)
+			continue
+		}
+		var encoded bytes.Buffer
+		if err := item.encode(encode, &encoded); err != nil {
+			return nil, err
+		}
+		text, ok := bytes.CutPrefix(bytes.TrimSpace(encoded.Bytes()), prefix)
+		if !ok {
+			return nil, fmt.Errorf("the object at %q was encoded as another kind than %s", item.key, l.Item.Kind)
+		}
+		buffer = append(buffer, text...)
+	}
+	return buffer, nil
+}
