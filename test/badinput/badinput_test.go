@@ -91,6 +91,11 @@ func TestRecord(t *testing.T) {
 		}
 		golden[c.name] = s.send(t, c)
 	}
+	for _, path := range []string{configMaps + "/cm", configMaps + "/fixed", pods + "/pod", services + "/svc", deployments + "/web", widgets + "/one"} {
+		if a := s.send(t, get("", path)); a.Code != http.StatusOK {
+			t.Errorf("one of the cases has changed %s: %+v", path, a)
+		}
+	}
 	if err := os.WriteFile(goldenFile, encode(t, golden), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -185,7 +185,7 @@ func deleteCases() []badCase {
 		del("delete: dry run is a string", cm, options(`"dryRun":"All"`)),
 		del("delete: grace period is a string", cm, options(`"gracePeriodSeconds":"soon"`)),
 		del("delete: grace period in the query", query(cm, "gracePeriodSeconds", "soon"), ""),
-		del("delete: ignore errors without confirmation", cm, options(`"ignoreStoreReadErrorWithClusterBreakingPotential":true`)),
+		del("delete: ignore errors without confirmation", configMaps+"/nothing", options(`"ignoreStoreReadErrorWithClusterBreakingPotential":true`)),
 		del("delete: garbage as protobuf", cm, "k8s\x00").typed(protobufType),
 		del("delete: text", cm, "now").typed("text/plain"),
 		del("delete: collection with a bad selector", query(configMaps, "labelSelector", "a in b"), ""),

@@ -127,6 +127,10 @@ func normalize(value any, field string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		delete(v, "managedFields") // which are long, and compared elsewhere
+		if items, ok := v["items"].([]any); ok {
+			v["items"] = namesOf(items)
+			return v
+		}
 		for name, inner := range v {
 			v[name] = normalize(inner, name)
 		}
@@ -143,12 +147,28 @@ func normalize(value any, field string) any {
 	return value
 }
 
-// variable are the parts of texts that no two runs share: uids, and revisions of the store in messages.
+// namesOf returns the names of a list's items, without that of a ConfigMap which a controller makes where there is one.
+func namesOf(items []any) []any {
+	names := []any{}
+	for _, item := range items {
+		object, _ := item.(map[string]any)
+		metadata, _ := object["metadata"].(map[string]any)
+		if name := metadata["name"]; name != "kube-root-ca.crt" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// variable are the parts of texts that no two runs share: uids, times, generated names, and revisions of the store.
 var variable = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`), "TIME"},
+	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-N"},
+	{regexp.MustCompile(`(resourceVersion\\?":\\?")\d+`), "${1}N"},
 	{regexp.MustCompile(`current: \d+`), "current: N"},
 	{regexp.MustCompile(`too old resource version: (\d+) \(\d+\)`), "too old resource version: $1 (N)"},
 	{regexp.MustCompile(`ResourceVersion in record \(\d+\)`), "ResourceVersion in record (N)"},
@@ -159,5 +179,5 @@ func normalizeText(s string) string {
 	for _, v := range variable {
 		s = v.pattern.ReplaceAllString(s, v.with)
 	}
-	return short(s)
+	return short(strings.ToValidUTF8(s, "\ufffd"))
 }

@@ -19,6 +19,9 @@ const changeAnnotation = "ledger/change"
 // retryPause is how long a Writer leaves alone a server that does not answer. Nothing tells a client when it is back.
 const retryPause = 10 * time.Millisecond
 
+// changeTimeout bounds the time until a change is acknowledged, a restart of the server included.
+const changeTimeout = 30 * time.Second
+
 // Writer makes changes, one after the other, to objects that nobody else writes. It is for one goroutine.
 type Writer struct {
 	client dynamic.Interface
@@ -41,6 +44,8 @@ const objectChanges = 6
 // object, of the next kind. It returns once the change is acknowledged, however often it has to ask. An error says that
 // the server has broken a promise, or that ctx has ended.
 func (w *Writer) Step(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
 	n := w.change / objectChanges
 	kind := w.kinds[n%len(w.kinds)]
 	name := fmt.Sprintf("%s-%04d", w.name, n)
