@@ -20,7 +20,9 @@ import (
 	"net/http"
 	"os"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
@@ -95,11 +97,26 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{Server: s, client: client, id: id, storage: apistorage.Decorator(store, apistorage.DefaultCacheBytes)}
+	b := &builder{Server: s, client: client, id: id, storage: apistorage.Decorator(store, cache())}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// cache keeps objects of built-in kinds as protobuf.
+func cache() apistorage.Cache {
+	serializer := protobuf.NewSerializer(legacyscheme.Scheme, legacyscheme.Scheme)
+	return apistorage.Cache{
+		Bytes: apistorage.DefaultCacheBytes,
+		Wire: func(version runtime.GroupVersioner) runtime.Encoder {
+			return legacyscheme.Codecs.EncoderForVersion(serializer, version)
+		},
+		Wired: func(obj runtime.Object) bool {
+			_, _, err := legacyscheme.Scheme.ObjectKinds(obj)
+			return err == nil
+		},
+	}
 }
 
 func extraNames(o *Options) []string {
@@ -289,7 +306,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 
 func (b *builder) buildHandler(context.Context) error {
 	groups := append(b.resources.Groups, b.crd.Group())
-	converter, err := resources.NewTypeConverter(groups)
+	converter, err := resources.NewTypeConverter()
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ type server struct {
 func start(t *testing.T) *server {
 	t.Helper()
 	store := storetest.Open(t, storetest.SQLite, sqlstore.Options{})
-	storage := apistorage.Decorator(store, apistorage.DefaultCacheBytes)
+	storage := apistorage.Decorator(store, apistorage.Cache{})
 	transport := loopback.New()
 	authorizer := authorizerfactory.NewAlwaysAllowAuthorizer()
 	apis := aggregated.NewResourceManager("apis")

@@ -125,7 +125,7 @@ func newAPI(t testing.TB, o options) api {
 	t.Cleanup(built.Destroy)
 
 	groups := append(built.Groups, newCRDGroup(t))
-	converter, err := resources.NewTypeConverter(groups)
+	converter, err := resources.NewTypeConverter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 
 // newStore opens an empty database.
 func newStore(t testing.TB) generic.StorageDecorator {
-	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}), apistorage.DefaultCacheBytes)
+	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}), apistorage.Cache{})
 }
 
 // withRequestContext puts into the context what the server's filters do.

@@ -41,8 +41,7 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	if raw, ok := out.(*Raw); ok {
 		return s.getRaw(ctx, r, full, raw)
 	}
-	_, _, err = s.open(ctx, r, full, out)
-	return err
+	return s.view(ctx, r, full, out)
 }
 
 // get reads one row. A key that no object can have, such as one that is not
@@ -104,7 +103,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	w.take = func(r *sqlstore.Record) (bool, error) {
 		obj := newItem()
 		itemKey := s.prefix + r.Key
-		if _, _, err := s.open(ctx, r, itemKey, obj); err != nil {
+		if err := s.view(ctx, r, itemKey, obj); err != nil {
 			return false, err
 		}
 		if w.undecided(r) {

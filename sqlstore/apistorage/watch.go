@@ -141,7 +141,7 @@ func (w *watcher) initialState() error {
 	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource, Prefix: w.row}, full: w.full, pageSize: initialPage}
 	l.take = func(r *sqlstore.Record) (bool, error) {
 		obj := w.NewObject()
-		if _, _, err := w.open(w.ctx, r, w.prefix+r.Key, obj); err != nil {
+		if err := w.view(w.ctx, r, w.prefix+r.Key, obj); err != nil {
 			return false, err
 		}
 		if l.undecided(r) {
