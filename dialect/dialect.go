@@ -16,7 +16,9 @@ import (
 //
 // Every method may return an *Error whose Unwrap chain holds ErrUnavailable
 // (nothing was done, or it is unknown whether it was; try again) or
-// ErrCorrupt (trying again does not help). Other errors are bugs.
+// ErrCorrupt (trying again does not help), or the error of its context. An
+// *Error with neither says that what was given can't be stored or asked;
+// nothing was done.
 // All methods may be called from several goroutines, Commit, Compact and
 // Shrink from one at a time.
 type Engine interface {
@@ -37,6 +39,8 @@ type Engine interface {
 
 	// Commit appends a group of writes in one transaction. All of them become
 	// visible and durable together, or none. A conflict fails one write alone.
+	// In the group those that replace a row come before those that create an
+	// object: an engine may see to all of the former first.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
 	// Compact forgets, in one short transaction, up to limit rows that were

@@ -48,7 +48,15 @@ func (s *Store) compact(ctx context.Context) {
 
 // Compact forgets all versions that were replaced at or before revision upTo.
 // Reads and watches at earlier revisions fail with ErrCompacted from then on.
+// It returns ErrFuture when there is no such revision yet.
 func (s *Store) Compact(ctx context.Context, upTo int64) error {
+	at, err := s.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	if upTo > at.Current {
+		return ErrFuture
+	}
 	for {
 		bounded, cancel := s.bounded(ctx)
 		n, err := s.engine.Compact(bounded, upTo, compactBatch)

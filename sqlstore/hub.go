@@ -41,6 +41,19 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 	h.position = max(h.position, to)
 }
 
+// skip goes on behind revision to without what came before it: no subscription
+// can be told of that any more, so all of them end.
+func (h *hub) skip(to int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, subs := range h.topics {
+		for sub := range subs {
+			sub.end(ErrSlow)
+		}
+	}
+	h.position = max(h.position, to)
+}
+
 func (h *hub) nudge() {
 	select {
 	case h.behind <- struct{}{}:
@@ -71,8 +84,9 @@ func (h *hub) close() {
 // far behind keeps them all in memory.
 const maxQueue = 8192
 
-// ErrSlow ends a subscription whose reader fell too far behind. The reader
-// can begin again from the last revision that it saw.
+// ErrSlow ends a subscription whose reader, or whose process, fell too far
+// behind. The reader can begin again from the last revision that it saw; if
+// that is too old by now, Replay says so.
 var ErrSlow = errors.New("the watcher is too slow")
 
 // Subscription receives the changes of one collection or object.

@@ -71,7 +71,7 @@ func (s *Store) Revision(ctx context.Context) (at Position, err error) {
 		return row.Scan(&at.Current, &at.Compacted)
 	})
 	if err == nil && at.Current == 0 {
-		err = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
+		err = errNoCounter
 	}
 	return at, err
 }
@@ -113,18 +113,24 @@ func (s *Store) List(ctx context.Context, q Query, yield func(*Record) error) (P
 		if err != nil || seen {
 			return at, err
 		}
-		b := s.statement().add("SELECT revision, compacted FROM counter WHERE NOT EXISTS (")
+		b := s.statement().add("SELECT revision, compacted, NOT EXISTS (")
 		one := q
 		one.Limit = 1
-		b.list(one, "1").add(")")
-		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Current, &at.Compacted) }); err != nil {
+		b.list(one, "1").add(") FROM counter")
+		var none bool
+		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Current, &at.Compacted, &none) }); err != nil {
 			return at, err
 		}
-		if at.Current != 0 {
+		if at.Current == 0 {
+			return at, errNoCounter
+		}
+		if none {
 			return at, at.readable(q.Revision)
 		}
 	}
 }
+
+var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
 
 func (s *Store) list(ctx context.Context, q Query, yield func(*Record) error) (at Position, seen bool, err error) {
 	b := s.statement().list(q, "(SELECT revision FROM counter), (SELECT compacted FROM counter), id, key, labels, fields, value")
@@ -213,7 +219,11 @@ func (b *statement) where(q Query) *statement {
 	if q.Prefix != "" {
 		b.add(" AND key < " + b.arg(prefixEnd(q.Prefix)))
 	}
+	patterns := 0
 	for _, term := range q.Terms {
+		if patterns += len(term.anyOf); patterns > maxPatterns {
+			break
+		}
 		b.add(" AND " + term.condition(b))
 	}
 	return b
@@ -223,12 +233,18 @@ func (b *statement) where(q Query) *statement {
 // "/": the next byte is "0".
 func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
 
-// maxChanges is how many rows one read of the log returns at the most.
-const maxChanges = 500
+// One read of the log ends after so many rows, or so many bytes of values.
+const (
+	maxChanges     = 500
+	maxChangeBytes = 16 << 20
+)
+
+var errEnough = errors.New("enough has been read")
 
 // changes returns the changes of the revisions behind from up to to, oldest
-// first, of one resource or (nil) of all; maxChanges of them at the most.
-func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource) (changes []*Change, err error) {
+// first, of one resource or (nil) of all, and the revision up to which those
+// are all: to, or one before it where there is too much to be read at once.
+func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource) (changes []*Change, read int64, err error) {
 	b := s.statement().add(`SELECT l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value, p.id, p.labels, p.fields, p.value
 FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 	b.add(" WHERE l.id > " + b.arg(from) + " AND l.id <= " + b.arg(to))
@@ -236,6 +252,7 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 		b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name))
 	}
 	b.add(" ORDER BY l.id LIMIT " + b.arg(maxChanges))
+	bytes := 0
 	err = s.run(ctx, b, func(row dialect.Row) error {
 		c := &Change{}
 		var operation string
@@ -254,7 +271,13 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 			c.Previous = &Record{Revision: *previous, Key: c.Record.Key, Labels: *previousLabels, Fields: *previousFields, Value: previousValue}
 		}
 		changes = append(changes, c)
+		if bytes += len(c.Record.Value) + len(previousValue); bytes >= maxChangeBytes {
+			return errEnough
+		}
 		return nil
 	})
-	return changes, err
+	if errors.Is(err, errEnough) || err == nil && len(changes) == maxChanges {
+		return changes, changes[len(changes)-1].Record.Revision, nil
+	}
+	return changes, to, err
 }

@@ -38,9 +38,9 @@ func (t Term) condition(b *statement) string {
 	return text
 }
 
-// maxAlternatives keeps a selector with a long list of values from becoming a
-// statement that no database would take.
-const maxAlternatives = 50
+// maxPatterns keeps a long selector from becoming a statement that no database
+// would take. What is beyond it is not asked for: the sieve gets coarser.
+const maxPatterns = 100
 
 // LabelTerms returns terms that hold for every object that selector matches.
 func LabelTerms(selector labels.Selector) []Term {
@@ -66,7 +66,7 @@ func LabelTerms(selector labels.Selector) []Term {
 		default: // comparisons of numbers
 			continue
 		}
-		if len(t.anyOf) > 0 && len(t.anyOf) <= maxAlternatives {
+		if len(t.anyOf) > 0 {
 			terms = append(terms, t)
 		}
 	}
@@ -97,8 +97,9 @@ func FieldTerms(selector fields.Selector) []Term {
 }
 
 // pairs returns key with each value as EncodeSet writes them. Quotation marks
-// inside a JSON string are escaped, so the text of a pair stands in an encoded
-// set only where the set has that pair.
+// inside a JSON string are escaped, and there are none in the names of labels
+// and fields, so the text of a pair stands in an encoded set only where the set
+// has that pair.
 func pairs(key string, values []string) []string {
 	texts := make([]string, len(values))
 	for i, value := range values {

@@ -49,25 +49,35 @@ func (s *Store) tail(ctx context.Context) {
 	}
 }
 
-// catchUp reads the log up to its end. The position is read first: whatever
-// had become visible by then the following read returns.
+// catchUp reads the log up to its end.
+//
+//	position ─► rows up to it ─► position ─► rows up to it …
+//
+// Whatever had become visible when the position was read, the read of rows
+// behind it returns, unless it was forgotten by then; the position behind that
+// tells.
 func (s *Store) catchUp(ctx context.Context) error {
-	for {
+	at, err := s.Revision(ctx)
+	for err == nil {
 		from := s.hub.at()
-		at, err := s.Revision(ctx)
-		if err != nil || at.Current <= from {
-			return err
+		if at.Current <= from {
+			return nil
 		}
-		changes, err := s.changes(ctx, from, at.Current, nil)
+		changes, to, err := s.changes(ctx, from, at.Current, nil)
 		if err != nil {
 			return err
 		}
-		to := at.Current
-		if len(changes) == maxChanges {
-			to = changes[len(changes)-1].Record.Revision
+		if at, err = s.Revision(ctx); err != nil {
+			return err
+		}
+		if from < at.Compacted {
+			s.opts.Log.Warn("the log was compacted before it was read; all watches end", "read", from, "compacted", at.Compacted)
+			s.hub.skip(at.Current)
+			continue
 		}
 		s.hub.offer(from, to, changes)
 	}
+	return err
 }
 
 // Replay calls yield with the changes of the objects of resource under prefix
@@ -76,7 +86,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 func (s *Store) Replay(ctx context.Context, resource Resource, prefix string, from, to int64, yield func(*Change) error) error {
 	match := matcher(prefix)
 	for from < to {
-		changes, err := s.changes(ctx, from, to, &resource)
+		changes, read, err := s.changes(ctx, from, to, &resource)
 		if err != nil {
 			return err
 		}
@@ -96,10 +106,7 @@ func (s *Store) Replay(ctx context.Context, resource Resource, prefix string, fr
 				}
 			}
 		}
-		if len(changes) < maxChanges {
-			return nil
-		}
-		from = changes[len(changes)-1].Record.Revision
+		from = read
 	}
 	return nil
 }

@@ -1,8 +1,11 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -58,7 +61,7 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 			Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
 			Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
 			WrittenAt: s.opts.Now().UnixMilli(), ExpiresAt: w.ExpiresAt,
-			User: author.User, FieldManager: author.FieldManager,
+			User: plain(author.User), FieldManager: plain(author.FieldManager),
 			Labels: w.Labels, Fields: w.Fields, Value: w.Value,
 		},
 		previous: w.Previous,
@@ -76,6 +79,11 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
+}
+
+// plain returns text without what Postgres does not store.
+func plain(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
 }
 
 func (s *Store) enqueue(ctx context.Context, p *pending) error {
@@ -103,22 +111,20 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 // larger the groups become.
 func (s *Store) commit() {
 	for first := range s.queue {
-		group := s.gather(first)
-		rows := make([]dialect.Write, len(group))
-		for i, p := range group {
-			rows[i] = p.row
-		}
-		ctx, cancel := s.bounded(context.Background())
-		committed, err := s.engine.Commit(ctx, rows)
-		cancel()
-		if err != nil {
-			// The rows may be there all the same; the tail will find out.
-			s.hub.nudge()
-			for _, p := range group {
-				p.result <- outcome{err: err}
-			}
-			continue
-		}
+		s.commitGroup(s.gather(first))
+	}
+}
+
+func (s *Store) commitGroup(group []*pending) {
+	rows := make([]dialect.Write, len(group))
+	for i, p := range group {
+		rows[i] = p.row
+	}
+	ctx, cancel := s.bounded(context.Background())
+	committed, err := s.engine.Commit(ctx, rows)
+	cancel()
+	switch {
+	case err == nil:
 		s.publish(group, committed)
 		for i, p := range group {
 			if committed.Landed[i] {
@@ -127,11 +133,37 @@ func (s *Store) commit() {
 				p.result <- outcome{err: ErrConflict}
 			}
 		}
+	case len(group) > 1 && refused(err):
+		// One of them is to blame. The others shall not fail with it.
+		for i := range group {
+			s.commitGroup(group[i : i+1])
+		}
+	default:
+		// The rows may be there all the same; the tail will find out.
+		s.hub.nudge()
+		for _, p := range group {
+			p.result <- outcome{err: err}
+		}
 	}
 }
 
-// gather takes, behind first, the writes that are waiting.
+// refused says whether err is that of a group which the database does not take
+// as it is, rather than of a database that takes none.
+func refused(err error) bool {
+	return !errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrCorrupt) &&
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+}
+
+// gather takes, behind first, the writes that are waiting, and puts them in
+// the order that engines want. None of them has been answered, so any order is
+// one in which they may have come.
 func (s *Store) gather(first *pending) []*pending {
+	group := s.take(first)
+	slices.SortStableFunc(group, func(a, b *pending) int { return cmp.Compare(min(b.row.Replaces, 1), min(a.row.Replaces, 1)) })
+	return group
+}
+
+func (s *Store) take(first *pending) []*pending {
 	group := []*pending{first}
 	bytes := len(first.row.Value)
 	for len(group) < maxGroupWrites && bytes < maxGroupBytes {

@@ -16,14 +16,15 @@ import (
 const (
 	bump = `UPDATE counter SET revision = revision + $1 RETURNING revision`
 
+	// Of several writes that replace the same row the first one closes it.
 	closeRows = `
-UPDATE log SET replaced_by = w.id
-FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.replaces
-      FROM unnest($2::bigint[]) WITH ORDINALITY AS u(replaces, ord)) w
-WHERE log.id = w.replaces AND log.replaced_by IS NULL`
+UPDATE log SET replaced_by = (SELECT revision FROM counter) - $1 + array_position($2::bigint[], id)
+WHERE id = ANY($2::bigint[]) AND replaced_by IS NULL`
 
 	// A write lands if it replaces nothing, or if the row that it replaces was
-	// closed by it and no other. DO NOTHING covers a key that exists already.
+	// closed by it and no other. DO NOTHING covers a key that exists already,
+	// or that an earlier write of the group took: without a join the rows come
+	// in the order of the arrays, whatever the planner thinks of the table.
 	insertRows = `
 INSERT INTO log (id, replaces, replaced_by, ` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
@@ -35,8 +36,7 @@ FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.*
                   $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[])
            WITH ORDINALITY AS u(replaces, operation, api_group, resource, key, namespace, name, uid,
                   written_at, expires_at, user_name, field_manager, labels, fields, value, ord)) w
-LEFT JOIN log p ON p.id = w.replaces AND p.replaced_by = w.id
-WHERE w.replaces = 0 OR p.id IS NOT NULL
+WHERE w.replaces = 0 OR (SELECT p.replaced_by FROM log p WHERE p.id = w.replaces) = w.id
 ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
 RETURNING id`
 

@@ -39,6 +39,10 @@ var _ dialect.Engine = (*Engine)(nil)
 // otherwise with connect_timeout.
 const connectTimeout = 5 * time.Second
 
+// maxConns is how many connections one server keeps at the most, besides the
+// one that listens, unless the DSN says otherwise with pool_max_conns.
+const maxConns = 16
+
 // Open connects to the database that dsn names ("postgres://…", as libpq and
 // pgx understand it) and brings its schema up to date. Replicas that start at
 // once migrate once: the schema step holds an advisory lock.
@@ -85,6 +89,9 @@ func parse(dsn string) (*pgxpool.Config, error) {
 		// The parser's error hides the password but not the rest of a DSN that
 		// it could not take apart, which may hold it.
 		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
+	}
+	if !strings.Contains(dsn, "pool_max_conns") {
+		config.MaxConns = maxConns
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
@@ -138,7 +145,8 @@ func failure(op string, err error) error {
 		switch code := answer.Code; {
 		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
 			class = dialect.ErrCorrupt
-		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "42"): // a value or a statement of ours is wrong
+		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):
+			// A value or a statement of ours is wrong, or too large.
 			class = nil
 		}
 	}

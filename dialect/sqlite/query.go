@@ -69,6 +69,8 @@ func failure(op string, err error) error {
 			return context.Canceled
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			class = dialect.ErrCorrupt
+		case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+			class = nil // a value or a statement of ours is wrong, or too large
 		}
 	}
 	return &dialect.Error{Op: op, Engine: "sqlite", Err: errors.Join(class, err)}

@@ -1,55 +1,38 @@
-// Package storetest is the suite of tests that every engine under the log has
-// to pass, and the means to open a log on each.
+// Package storetest is the suite of tests that a log has to pass on every
+// engine: what upstream's suite for a storage.Interface does not look at.
 package storetest
 
 import (
 	"context"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/dialect/postgres"
-	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/sqlstore"
-	"github.com/sqube/sqube/test/harness"
 )
 
 // Opener prepares an empty database for t and returns what opens it, as often
 // as is wanted.
 type Opener func(t testing.TB) func(ctx context.Context) (dialect.Engine, error)
 
-// SQLite is the Opener of a file in a folder of t.
-func SQLite(t testing.TB) func(context.Context) (dialect.Engine, error) {
-	path := filepath.Join(t.TempDir(), "sqube.db")
-	return func(ctx context.Context) (dialect.Engine, error) { return sqlite.Open(ctx, path) }
-}
-
-// Postgres is the Opener of a database of t on the test server.
-func Postgres(t testing.TB) func(context.Context) (dialect.Engine, error) {
-	dsn := harness.Postgres(t)
-	if !strings.Contains(dsn, "pool_max_conns") {
-		separator := "?"
-		if strings.Contains(dsn, "?") {
-			separator = "&"
-		}
-		dsn += separator + "pool_max_conns=4"
-	}
-	return func(ctx context.Context) (dialect.Engine, error) { return postgres.Open(ctx, dsn) }
-}
-
 // Open opens a log on an empty database and closes it with t.
 func Open(t testing.TB, open Opener, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
-	return start(t, open(t), opts)
+	return Start(t, OpenEngine(t, open(t)), opts)
 }
 
-func start(t testing.TB, open func(context.Context) (dialect.Engine, error), opts sqlstore.Options) *sqlstore.Store {
+// OpenEngine opens an engine. Who starts a Store on it closes it with that.
+func OpenEngine(t testing.TB, open func(context.Context) (dialect.Engine, error)) dialect.Engine {
 	t.Helper()
 	engine, err := open(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return engine
+}
+
+// Start starts a log on engine and closes both with t.
+func Start(t testing.TB, engine dialect.Engine, opts sqlstore.Options) *sqlstore.Store {
+	t.Helper()
 	store, err := sqlstore.Open(context.Background(), engine, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,64 @@
+package storetest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testAmbiguousCommits has commits fail before they do anything, and others
+// after they have taken effect. Nobody is told which; the log decides, and
+// watches bring exactly what is in it.
+func testAmbiguousCommits(t *testing.T, open Opener) {
+	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
+	engine := &intercepted{Engine: OpenEngine(t, open(t))}
+	random := rand.New(rand.NewPCG(7, 8))
+	fail := func([]dialect.Write) error {
+		if random.IntN(5) == 0 {
+			return broken
+		}
+		return nil
+	}
+	s := Start(t, engine, sqlstore.Options{})
+	from := revision(t, s).Current
+
+	// One alone, and nothing behind it that would bring it to light.
+	sub := s.Subscribe(things, "")
+	defer sub.Close()
+	engine.after = func([]dialect.Write) error { return broken }
+	if _, err := s.Write(t.Context(), put("unanswered", `{}`, nil)); !errors.Is(err, dialect.ErrUnavailable) {
+		t.Errorf("a write whose commit was not answered gave %v", err)
+	}
+	<-sub.Ready()
+	if changes, err := sub.Take(); err != nil || len(changes) != 1 || changes[0].Record.Key != "unanswered" {
+		t.Errorf("the watch brought %v, %v", showAll(changes), err)
+	}
+
+	follower := StartFollow(t, s, from)
+	engine.before, engine.after = fail, fail
+	h := &History{}
+	failed := 0
+	load := Load{Writers: 16, Writes: 40, Keys: 30, Tolerate: func(err error) bool { return errors.Is(err, dialect.ErrUnavailable) }}
+	load.Run(t, s, h)
+	for failed = 0; ; failed++ {
+		if _, err := s.Write(t.Context(), put(lastKey, `{"last":true}`, nil)); err == nil || errors.Is(err, sqlstore.ErrConflict) {
+			break // a conflict says that the one before it was committed
+		}
+	}
+
+	last := revision(t, s).Current
+	seen := showAll(follower.Changes())
+	replayed, err := Follow(t.Context(), s, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "the watch, against the log", seen, showAll(replayed))
+	subset(t, "what was acknowledged", h.Changes(from, last), seen)
+	if len(seen) <= len(h.Revisions(from, last))+2 {
+		t.Error("no commit took effect without an answer")
+	}
+	Sound(t, engine)
+}

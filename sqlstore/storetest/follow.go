@@ -1,0 +1,130 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// patience bounds every wait of the suite, on a machine that is busy.
+const patience = 60 * time.Second
+
+// lastKey is the key whose creation ends a Follow.
+const lastKey = "~last"
+
+// Follow returns all changes of things behind revision from up to the creation
+// of lastKey, as a watch gathers them: it subscribes, replays from the log
+// what came before the subscription, and then takes what comes in.
+func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Change, error) {
+	sub := s.Subscribe(things, "")
+	defer sub.Close()
+	var changes []*sqlstore.Change
+	last := from
+	add := func(c *sqlstore.Change) error {
+		if c.Record.Revision <= from {
+			return nil // asked for a revision that the subscription was behind of
+		}
+		if c.Record.Revision <= last {
+			return fmt.Errorf("revision %d comes behind %d", c.Record.Revision, last)
+		}
+		last = c.Record.Revision
+		changes = append(changes, c)
+		return nil
+	}
+	ended := func() bool { return len(changes) > 0 && changes[len(changes)-1].Record.Key == lastKey }
+	if err := s.Replay(ctx, things, "", from, sub.Start, add); err != nil {
+		return changes, fmt.Errorf("replay behind %d: %w", from, err)
+	}
+	for !ended() {
+		select {
+		case <-ctx.Done():
+			return changes, fmt.Errorf("behind revision %d: %w", last, ctx.Err())
+		case <-sub.Ready():
+		}
+		taken, err := sub.Take()
+		if err != nil {
+			return changes, fmt.Errorf("behind revision %d: %w", last, err)
+		}
+		for _, c := range taken {
+			if err := add(c); err != nil {
+				return changes, err
+			}
+		}
+	}
+	return changes, nil
+}
+
+// Followed is a Follow that goes on in the background.
+type Followed struct {
+	from    int64
+	changes chan []*sqlstore.Change
+}
+
+// StartFollow begins a Follow; its errors are errors of t.
+func StartFollow(t testing.TB, s *sqlstore.Store, from int64) *Followed {
+	f := &Followed{from: from, changes: make(chan []*sqlstore.Change, 1)}
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		changes, err := Follow(ctx, s, from)
+		if err != nil {
+			t.Error(err)
+		}
+		f.changes <- changes
+	}()
+	return f
+}
+
+// Changes waits until the last change has come and returns all.
+func (f *Followed) Changes() []*sqlstore.Change { return <-f.changes }
+
+// Finish writes the change that ends all Follows, also into h.
+func Finish(t testing.TB, s *sqlstore.Store, h *History) {
+	t.Helper()
+	w := put(lastKey, `{"last":true}`, nil)
+	h.Add(t, w, must(t, s, w).Revision)
+}
+
+// Eventually waits until condition holds.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s in vain: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks at the condition
+	}
+}
+
+// list returns the records of q as texts, and the position.
+func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []string, at sqlstore.Position, err error) {
+	q.Resource = things
+	at, err = s.List(ctx, q, func(r *sqlstore.Record) error {
+		state = append(state, show(r.Key, r.Revision, r.Value))
+		return nil
+	})
+	return state, at, err
+}
+
+// mustList is list of all that is live at a revision, 0 for the newest.
+func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, sqlstore.Position) {
+	t.Helper()
+	state, at, err := list(t.Context(), s, sqlstore.Query{Revision: revision})
+	if err != nil {
+		t.Fatalf("list at revision %d: %v", revision, err)
+	}
+	return state, at
+}
+
+// revision returns where s stands.
+func revision(t testing.TB, s *sqlstore.Store) sqlstore.Position {
+	t.Helper()
+	at, err := s.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}

@@ -1,0 +1,223 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"sync"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// things is the resource that the tests write.
+var things = sqlstore.Resource{Group: "test.sqube.dev", Name: "things"}
+
+// put returns the write that puts value at key, over previous where that is
+// not nil.
+func put(key, value string, previous *sqlstore.Record) *sqlstore.Write {
+	w := &sqlstore.Write{Operation: dialect.Create, Resource: things, Key: key, Name: key, Previous: previous, Labels: "{}", Fields: "{}", Value: []byte(value)}
+	if previous != nil {
+		w.Operation = dialect.Update
+	}
+	return w
+}
+
+// remove returns the write that deletes previous.
+func remove(previous *sqlstore.Record) *sqlstore.Write {
+	return &sqlstore.Write{Operation: dialect.Delete, Resource: things, Key: previous.Key, Name: previous.Key, Previous: previous, Labels: "{}", Fields: "{}"}
+}
+
+// must commits w and returns the record that it made.
+func must(t testing.TB, s *sqlstore.Store, w *sqlstore.Write) *sqlstore.Record {
+	t.Helper()
+	revision, err := s.Write(t.Context(), w)
+	if err != nil {
+		t.Fatalf("%s %s: %v", w.Operation, w.Key, err)
+	}
+	return made(w, revision)
+}
+
+func made(w *sqlstore.Write, revision int64) *sqlstore.Record {
+	r := &sqlstore.Record{Revision: revision, Key: w.Key}
+	if w.Operation != dialect.Delete {
+		r.Labels, r.Fields, r.Value = w.Labels, w.Fields, w.Value
+	}
+	return r
+}
+
+// History is what a test knows to be in a log: the writes that were
+// acknowledged, by their revisions. It is the model that reads are compared
+// with.
+type History struct {
+	mu   sync.Mutex
+	rows map[int64]*sqlstore.Write
+}
+
+// Add notes that w was acknowledged with revision.
+func (h *History) Add(t testing.TB, w *sqlstore.Write, revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rows == nil {
+		h.rows = map[int64]*sqlstore.Write{}
+	}
+	if other := h.rows[revision]; other != nil {
+		t.Errorf("revision %d was given to %s and to %s", revision, other.Key, w.Key)
+	}
+	h.rows[revision] = w
+}
+
+// Revisions returns the revisions behind from up to to, in order.
+func (h *History) Revisions(from, to int64) []int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var revisions []int64
+	for r := range h.rows {
+		if r > from && r <= to {
+			revisions = append(revisions, r)
+		}
+	}
+	slices.Sort(revisions)
+	return revisions
+}
+
+// State returns what was live at revision, in the order of keys.
+func (h *History) State(revision int64) []string {
+	live := map[string]string{}
+	for _, r := range h.Revisions(0, revision) {
+		if w := h.rows[r]; w.Operation == dialect.Delete {
+			delete(live, w.Key)
+		} else {
+			live[w.Key] = show(w.Key, r, w.Value)
+		}
+	}
+	var state []string
+	for _, key := range slices.Sorted(maps.Keys(live)) {
+		state = append(state, live[key])
+	}
+	return state
+}
+
+// Changes returns the changes behind from up to to, in order.
+func (h *History) Changes(from, to int64) []string {
+	var changes []string
+	for _, r := range h.Revisions(from, to) {
+		changes = append(changes, showChange(h.rows[r].Operation, made(h.rows[r], r), h.rows[r].Previous))
+	}
+	return changes
+}
+
+func show(key string, revision int64, value []byte) string {
+	return fmt.Sprintf("%s@%d=%s", key, revision, value)
+}
+
+func showChange(operation dialect.Operation, r, previous *sqlstore.Record) string {
+	text := string(operation) + " " + show(r.Key, r.Revision, r.Value)
+	if previous != nil {
+		text += " over " + show(previous.Key, previous.Revision, previous.Value)
+	}
+	return text
+}
+
+func showAll(changes []*sqlstore.Change) []string {
+	var texts []string
+	for _, c := range changes {
+		texts = append(texts, showChange(c.Operation, &c.Record, c.Previous))
+	}
+	return texts
+}
+
+// Load describes concurrent writers on a shared set of keys.
+type Load struct {
+	Writers, Writes, Keys int
+	// Tolerate says of which errors writers may meet besides conflicts; the
+	// writes that get one may be in the log or not.
+	Tolerate func(error) bool
+}
+
+// Run writes to s until all writers are done, adding to h what was
+// acknowledged. Some writes are on purpose based on a version that is no
+// longer current. It returns how many conflicted.
+func (l Load) Run(t testing.TB, s *sqlstore.Store, h *History) (conflicts int) {
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	for n := range l.Writers {
+		done.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(n), uint64(l.Writes)))
+			stale := map[string]*sqlstore.Record{}
+			for i := range l.Writes {
+				err := l.one(t.Context(), s, t, h, random, stale, fmt.Sprintf(`{"writer":%d,"write":%d}`, n, i))
+				switch {
+				case err == nil:
+				case errors.Is(err, sqlstore.ErrConflict):
+					mu.Lock()
+					conflicts++
+					mu.Unlock()
+				case l.Tolerate != nil && l.Tolerate(err):
+				default:
+					t.Errorf("writer %d: %v", n, err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
+	return conflicts
+}
+
+func (l Load) one(ctx context.Context, s *sqlstore.Store, t testing.TB, h *History, random *rand.Rand, stale map[string]*sqlstore.Record, value string) error {
+	key := fmt.Sprintf("ns%d/%03d", random.IntN(3), random.IntN(l.Keys))
+	current, ok := stale[key]
+	if !ok || random.IntN(4) > 0 {
+		var err error
+		if current, _, err = s.Get(ctx, things, key); err != nil {
+			return err
+		}
+		stale[key] = current
+	}
+	w := put(key, value, current)
+	if current != nil && random.IntN(5) == 0 {
+		w = remove(current)
+	}
+	revision, err := s.Write(ctx, w)
+	if err == nil {
+		h.Add(t, w, revision)
+	}
+	return err
+}
+
+// equal compares two lists of texts and tells the first difference.
+func equal(t testing.TB, what string, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Errorf("%s: %d entries, want %d; the first one missing is %s", what, len(got), len(want), want[i])
+		case i >= len(want):
+			t.Errorf("%s: %d entries, want %d; the first one too many is %s", what, len(got), len(want), got[i])
+		case got[i] != want[i]:
+			t.Errorf("%s: entry %d is\n%s, want\n%s", what, i, got[i], want[i])
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// subset checks that every entry of some is in all.
+func subset(t testing.TB, what string, some, all []string) {
+	t.Helper()
+	sorted := slices.Clone(all)
+	sort.Strings(sorted)
+	for _, one := range some {
+		if _, found := slices.BinarySearch(sorted, one); !found {
+			t.Errorf("%s: there is no %s", what, one)
+			return
+		}
+	}
+}

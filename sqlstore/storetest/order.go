@@ -1,0 +1,115 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testOrder holds readers to it that who has seen revision N has seen
+// everything up to N, while 32 writers write and get in each other's way.
+func testOrder(t *testing.T, open Opener) {
+	again := open(t)
+	engine := OpenEngine(t, again)
+	s := Start(t, engine, sqlstore.Options{})
+	reader := secondStore(t, again, s)
+	from := revision(t, reader).Current
+
+	follower := StartFollow(t, reader, from)
+	ended := make(chan struct{})
+	var readers sync.WaitGroup
+	var snapshots []snapshot
+	var polled []string
+	readers.Go(func() { snapshots = pollState(t, reader, ended) })
+	readers.Go(func() { polled = pollLog(t, reader, from, ended) })
+
+	h := &History{}
+	if conflicts := (Load{Writers: 32, Writes: 40, Keys: 20}).Run(t, s, h); conflicts < 20 {
+		t.Errorf("only %d writes conflicted", conflicts)
+	}
+	Finish(t, s, h)
+	close(ended)
+	readers.Wait()
+
+	all := h.Changes(from, revision(t, s).Current)
+	equal(t, "the subscription", showAll(follower.Changes()), all)
+	equal(t, "the polls of the log", polled, all)
+	for _, seen := range snapshots {
+		equal(t, fmt.Sprintf("the state at %d", seen.revision), seen.state, h.State(seen.revision))
+	}
+	if len(snapshots) < 5 {
+		t.Errorf("the state was polled only %d times", len(snapshots))
+	}
+	Sound(t, engine)
+}
+
+// secondStore opens another Store on the database of s where the engine lets
+// several processes share it. Elsewhere it returns s.
+func secondStore(t *testing.T, open func(context.Context) (dialect.Engine, error), s *sqlstore.Store) *sqlstore.Store {
+	t.Helper()
+	engine, err := open(t.Context())
+	if errors.Is(err, dialect.ErrLocked) {
+		return s
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Start(t, engine, sqlstore.Options{})
+}
+
+// snapshot is a state that was read, and the revision it was read at.
+type snapshot struct {
+	revision int64
+	state    []string
+}
+
+// pollState reads the newest state again and again.
+func pollState(t *testing.T, s *sqlstore.Store, ended <-chan struct{}) (seen []snapshot) {
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		case <-time.After(time.Millisecond):
+		}
+		state, at, err := list(t.Context(), s, sqlstore.Query{})
+		if err != nil {
+			t.Error(err)
+			return seen
+		}
+		seen = append(seen, snapshot{at.Current, state})
+	}
+	return seen
+}
+
+// pollLog reads the log from where it was at the last time up to its end,
+// again and again, as a process without a subscription would.
+func pollLog(t *testing.T, s *sqlstore.Store, from int64, ended <-chan struct{}) (seen []string) {
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		case <-time.After(time.Millisecond):
+		}
+		at, err := s.Revision(t.Context())
+		if err != nil {
+			t.Error(err)
+			return seen
+		}
+		err = s.Replay(t.Context(), things, "", from, at.Current, func(c *sqlstore.Change) error {
+			seen = append(seen, showChange(c.Operation, &c.Record, c.Previous))
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+			return seen
+		}
+		from = at.Current
+	}
+	return seen
+}

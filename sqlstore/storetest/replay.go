@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testReplayBoundary begins watches at old revisions, all the time while
+// writers run. Each sees every change from there on, once and in order,
+// wherever the boundary lies between what it reads from the log and what its
+// subscription brings.
+func testReplayBoundary(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	h := &History{}
+	first := revision(t, s).Current
+	Load{Writers: 8, Writes: 90, Keys: 40}.Run(t, s, h) // more than one read of the log returns
+
+	ended := make(chan struct{})
+	var followers []*Followed
+	var starter sync.WaitGroup
+	starter.Go(func() {
+		random := rand.New(rand.NewPCG(5, 6))
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Duration(random.IntN(20)) * time.Millisecond):
+			}
+			at, err := s.Revision(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			from := first + random.Int64N(at.Current-first+1)
+			if random.IntN(2) == 0 {
+				from = at.Current
+			}
+			followers = append(followers, StartFollow(t, s, from))
+		}
+	})
+	Load{Writers: 8, Writes: 100, Keys: 40}.Run(t, s, h)
+	close(ended)
+	starter.Wait()
+	Finish(t, s, h)
+	last := revision(t, s).Current
+	for _, f := range followers {
+		equal(t, fmt.Sprintf("the watch from %d", f.from), showAll(f.Changes()), h.Changes(f.from, last))
+	}
+	if len(followers) < 3 {
+		t.Errorf("only %d watches", len(followers))
+	}
+}
+
+// commitUnseen appends n updates of key behind r to the log without the
+// Store's knowledge, and returns the last.
+func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.Record, n int) *sqlstore.Record {
+	t.Helper()
+	for i := range n {
+		w := put(r.Key, fmt.Sprintf(`{"unseen":%d}`, i), r)
+		committed, err := engine.Commit(t.Context(), []dialect.Write{{
+			Operation: w.Operation, Replaces: r.Revision, Group: things.Group, Resource: things.Name,
+			Key: w.Key, Name: w.Name, Labels: w.Labels, Fields: w.Fields, Value: w.Value,
+		}})
+		if err != nil || !committed.Landed[0] {
+			t.Fatalf("commit: %+v, %v", committed, err)
+		}
+		h.Add(t, w, committed.Last)
+		r = made(w, committed.Last)
+	}
+	return r
+}
+
+// testCatchUp has rows come into the log that the Store has not written
+// itself, more than one read returns.
+func testCatchUp(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	s := Start(t, engine, sqlstore.Options{PollInterval: time.Hour})
+	h := &History{}
+	from := revision(t, s).Current
+	follower := StartFollow(t, s, from)
+	w := put("followed", `{}`, nil)
+	r := must(t, s, w)
+	h.Add(t, w, r.Revision)
+	for range 2 {
+		r = commitUnseen(t, engine, h, r, 10)
+		var group []dialect.Write
+		for i := range 600 {
+			group = append(group, dialect.Write{Operation: dialect.Create, Group: things.Group, Resource: "others", Key: fmt.Sprint(r.Revision, "-", i), Labels: "{}", Fields: "{}", Value: []byte("{}")})
+		}
+		if _, err := engine.Commit(t.Context(), group); err != nil {
+			t.Fatal(err)
+		}
+		r = commitUnseen(t, engine, h, r, 10)
+	}
+	Finish(t, s, h)
+	equal(t, "the subscription", showAll(follower.Changes()), h.Changes(from, revision(t, s).Current))
+}
+
+// asleep is an engine whose reads wait while a test holds its lock.
+type asleep struct {
+	dialect.Engine
+	sync.RWMutex
+}
+
+// Query implements dialect.Engine.
+func (e *asleep) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	e.RLock()
+	defer e.RUnlock()
+	return e.Engine.Query(ctx, statement, args, row)
+}
+
+// testCatchUpBehindCompaction has rows come and be forgotten before the Store
+// reads them. Its subscriptions can't be told what happened, so they end: a
+// silent gap would leave watchers with a wrong state for ever.
+func testCatchUpBehindCompaction(t *testing.T, open Opener) {
+	engine := &asleep{Engine: OpenEngine(t, open(t))}
+	s := Start(t, engine, sqlstore.Options{PollInterval: 50 * time.Millisecond})
+	h := &History{}
+	r := must(t, s, put("changed", `{}`, nil))
+	sub := s.Subscribe(things, "")
+	defer sub.Close()
+
+	engine.Lock()
+	last := commitUnseen(t, engine, h, r, 20)
+	if _, err := engine.Compact(t.Context(), last.Revision, 100); err != nil {
+		t.Fatal(err)
+	}
+	engine.Unlock()
+	must(t, s, put("known", `{}`, nil))
+
+	var err error
+	for err == nil {
+		select {
+		case <-sub.Ready():
+		case <-time.After(patience):
+			t.Fatal("nothing came")
+		}
+		var taken []*sqlstore.Change
+		if taken, err = sub.Take(); len(taken) > 0 {
+			t.Fatalf("across the gap came %v", showAll(taken))
+		}
+	}
+	if !errors.Is(err, sqlstore.ErrSlow) {
+		t.Errorf("the subscription ended with %v", err)
+	}
+	if err := s.Replay(t.Context(), things, "", r.Revision, last.Revision, func(*sqlstore.Change) error { return nil }); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("a replay across what was forgotten gave %v", err)
+	}
+	follower := StartFollow(t, s, last.Revision)
+	Finish(t, s, h)
+	if changes := follower.Changes(); len(changes) != 2 {
+		t.Errorf("a new watch brought %v", showAll(changes))
+	}
+}

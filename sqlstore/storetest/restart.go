@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testRestart closes and opens the log: it holds the same, revisions go on
+// rising, and a watch goes on across the restart.
+func testRestart(t *testing.T, open Opener) {
+	again := open(t)
+	h := &History{}
+	var from, last int64
+	for round := range 4 {
+		s := Start(t, OpenEngine(t, again), sqlstore.Options{})
+		at := revision(t, s)
+		if round == 0 {
+			from = at.Current
+		} else if at.Current != last {
+			t.Errorf("after a restart the log stands at %d, want %d", at.Current, last)
+		}
+		state, _ := mustList(t, s, 0)
+		equal(t, "the state after a restart", state, h.State(at.Current))
+		if round == 3 {
+			follower := StartFollow(t, s, from)
+			Finish(t, s, h)
+			equal(t, "a watch across restarts", showAll(follower.Changes()), h.Changes(from, revision(t, s).Current))
+		} else {
+			Load{Writers: 8, Writes: 20, Keys: 20}.Run(t, s, h)
+		}
+		last = revision(t, s).Current
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testClose closes a Store while writes wait. Each is answered; what was
+// acknowledged is there when the log is opened again.
+func testClose(t *testing.T, open Opener) {
+	again := open(t)
+	g := newGate()
+	s := Start(t, &intercepted{Engine: OpenEngine(t, again), before: g.before}, sqlstore.Options{})
+	sub := s.Subscribe(things, "")
+	defer sub.Close()
+
+	var done, coming sync.WaitGroup
+	done.Go(func() {
+		if _, err := s.Write(t.Context(), put("gate", `{}`, nil)); err != nil {
+			t.Error(err)
+		}
+	})
+	<-g.held
+	const writes = 50
+	errs := make([]error, writes)
+	for i := range writes {
+		coming.Add(1)
+		done.Go(func() {
+			coming.Done()
+			_, errs[i] = s.Write(t.Context(), put(fmt.Sprintf("key-%02d", i), `{}`, nil))
+		})
+	}
+	coming.Wait()
+	done.Go(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	close(g.opened)
+	done.Wait()
+
+	want := []string{"gate"}
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			want = append(want, fmt.Sprintf("key-%02d", i))
+		case !errors.Is(err, sqlstore.ErrClosed):
+			t.Errorf("a write that waited got %v", err)
+		}
+	}
+	if _, err := s.Write(t.Context(), put("late", `{}`, nil)); !errors.Is(err, sqlstore.ErrClosed) {
+		t.Errorf("a write to a closed store got %v", err)
+	}
+	var brought []string
+	var err error
+	for err == nil {
+		var taken []*sqlstore.Change
+		taken, err = sub.Take()
+		for _, c := range taken {
+			brought = append(brought, c.Record.Key)
+		}
+	}
+	slices.Sort(brought)
+	slices.Sort(want)
+	if !errors.Is(err, sqlstore.ErrClosed) {
+		t.Errorf("the subscription ended with %v", err)
+	}
+	equal(t, "what the subscription brought", brought, want)
+	late := s.Subscribe(things, "")
+	defer late.Close()
+	if _, err := late.Take(); !errors.Is(err, sqlstore.ErrClosed) {
+		t.Errorf("a subscription to a closed store got %v", err)
+	}
+
+	var stored []string
+	s = Start(t, OpenEngine(t, again), sqlstore.Options{})
+	if _, err := s.List(t.Context(), sqlstore.Query{Resource: things}, func(r *sqlstore.Record) error {
+		stored = append(stored, r.Key)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(stored)
+	equal(t, "what is stored", stored, want)
+}

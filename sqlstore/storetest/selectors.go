@@ -1,0 +1,123 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Keys are what validation lets through; values are not, since rows may stem
+// from anywhere and selectors are what a client sends.
+var (
+	someKeys   = []string{"a", "b", "app.kubernetes.io/name", "metadata.name", ".spec.x", "a.b", "c_d", "e-f"}
+	someValues = []string{
+		"", "a", "b", "aa", "A", `"`, `\`, `\"`, `"a":"b"`, `a","b":"`, `,`, `:`, `{}`, `'`, `''`, `' OR 1=1 --`, `%`, `_`, `a%`, `$1`, `?`, `;`,
+		"é", "e\u0301", "日本語", "😀", "<b>&", "\u2028", "\u00a0", "\t", "\n", "\x00", "\x7f", "\xff", "\ufffd", "null", "true", "1", "01",
+		strings.Repeat("x", 300),
+	}
+)
+
+// testSelectors reads with the terms of random selectors. A term may let pass
+// what the selector does not match, but must never keep back what it does.
+func testSelectors(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	random := rand.New(rand.NewPCG(9, 10))
+	randomSet := func() map[string]string {
+		set := map[string]string{}
+		for _, key := range someKeys {
+			if random.IntN(2) == 0 {
+				set[key] = someValues[random.IntN(len(someValues))]
+			}
+		}
+		return set
+	}
+	stored := map[string]sqlstore.Sets{}
+	for i := range 150 {
+		w := put(fmt.Sprintf("%03d", i), `{}`, nil)
+		sets := sqlstore.Sets{Labels: randomSet(), Fields: randomSet()}
+		w.Labels, w.Fields = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields)
+		must(t, s, w)
+		stored[w.Key] = sets
+	}
+
+	kept := 0
+	for range 400 {
+		byLabel, byField := randomLabelSelector(t, random), randomFieldSelector(random)
+		passed := map[string]bool{}
+		q := sqlstore.Query{Resource: things, Terms: append(sqlstore.LabelTerms(byLabel), sqlstore.FieldTerms(byField)...)}
+		_, err := s.List(t.Context(), q, func(r *sqlstore.Record) error {
+			passed[r.Key] = true
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("labels %q, fields %q: %v", byLabel, byField, err)
+		}
+		for key, sets := range stored {
+			if byLabel.Matches(labels.Set(sets.Labels)) && byField.Matches(fields.Set(sets.Fields)) && !passed[key] {
+				t.Errorf("labels %q, fields %q keep back %v", byLabel, byField, sets)
+			}
+		}
+		kept += len(stored) - len(passed)
+	}
+	if kept == 0 {
+		t.Error("no term ever kept anything back")
+	}
+	t.Logf("on average %d of %d rows were kept back", kept/400, len(stored))
+
+	// A selector may be longer than any database takes as a condition.
+	var long []string
+	for i := range 3000 {
+		long = append(long, fmt.Sprintf("!k%d", i), fmt.Sprintf("k%d notin (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z)", i))
+	}
+	selector, err := labels.Parse(strings.Join(long, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Count(t.Context(), sqlstore.Query{Resource: things, Terms: sqlstore.LabelTerms(selector)}); err != nil || n != int64(len(stored)) {
+		t.Errorf("a selector of %d requirements finds %d objects, %v", len(long), n, err)
+	}
+}
+
+func randomLabelSelector(t *testing.T, random *rand.Rand) labels.Selector {
+	selector := labels.NewSelector()
+	if random.IntN(3) == 0 {
+		return labels.SelectorFromValidatedSet(labels.Set{someKeys[random.IntN(len(someKeys))]: someValues[random.IntN(len(someValues))]})
+	}
+	for range random.IntN(3) {
+		operator := []selection.Operator{selection.Exists, selection.DoesNotExist, selection.In, selection.NotIn, selection.Equals, selection.NotEquals}[random.IntN(6)]
+		var values []string
+		switch operator {
+		case selection.In, selection.NotIn:
+			values = []string{"a", "b", "", "aa"}[:1+random.IntN(4)]
+		case selection.Equals, selection.NotEquals:
+			values = []string{[]string{"a", "", "b", "1"}[random.IntN(4)]}
+		}
+		key := []string{"a", "b", "app.kubernetes.io/name", "c_d"}[random.IntN(4)]
+		r, err := labels.NewRequirement(key, operator, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		selector = selector.Add(*r)
+	}
+	return selector
+}
+
+func randomFieldSelector(random *rand.Rand) fields.Selector {
+	var all []fields.Selector
+	for range random.IntN(3) {
+		key, value := someKeys[random.IntN(len(someKeys))], someValues[random.IntN(len(someValues))]
+		if random.IntN(2) == 0 {
+			all = append(all, fields.OneTermEqualSelector(key, value))
+		} else {
+			all = append(all, fields.OneTermNotEqualSelector(key, value))
+		}
+	}
+	return fields.AndSelectors(all...)
+}

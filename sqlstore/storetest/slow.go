@@ -1,0 +1,58 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testSlowSubscriber makes more changes than wait for one subscriber: who does
+// not read is ended, others are not disturbed, and the slow one can begin
+// again where it was.
+func testSlowSubscriber(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	s := Start(t, engine, sqlstore.Options{})
+	from := revision(t, s).Current
+	slow := s.Subscribe(things, "")
+	defer slow.Close()
+	elsewhere := s.Subscribe(things, "elsewhere/")
+	defer elsewhere.Close()
+	reading := StartFollow(t, s, from)
+
+	const groups, size = 20, 500
+	for g := range groups {
+		group := make([]dialect.Write, size)
+		for i := range group {
+			group[i] = dialect.Write{Operation: dialect.Create, Group: things.Group, Resource: things.Name, Key: fmt.Sprintf("%d/%d", g, i), Labels: "{}", Fields: "{}", Value: []byte("{}")}
+		}
+		if _, err := engine.Commit(t.Context(), group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Finish(t, s, &History{})
+
+	changes := reading.Changes()
+	if len(changes) != groups*size+1 {
+		t.Errorf("the one that reads got %d changes, want %d", len(changes), groups*size+1)
+	}
+	if taken, err := slow.Take(); !errors.Is(err, sqlstore.ErrSlow) {
+		t.Errorf("the one that does not read got %d changes and %v", len(taken), err)
+	}
+	if _, current := slow.Progress(); current {
+		t.Error("a subscription that was ended claims to have received all")
+	}
+	if taken, err := elsewhere.Take(); len(taken) != 0 || err != nil {
+		t.Errorf("one that nothing concerned got %d changes and %v", len(taken), err)
+	}
+	if at, current := elsewhere.Progress(); !current || at < changes[len(changes)-1].Record.Revision {
+		t.Errorf("one that nothing concerned is at %d, %t", at, current)
+	}
+	again, err := Follow(t.Context(), s, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "the slow one's second try", showAll(again), showAll(changes))
+}

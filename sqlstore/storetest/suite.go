@@ -1,0 +1,36 @@
+package storetest
+
+import "testing"
+
+// Run runs the suite on logs that open makes, each test on one of its own.
+func Run(t *testing.T, open Opener) {
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, open Opener)
+	}{
+		{"Order", testOrder},
+		{"GroupOfOneCommit", testGroupOfOneCommit},
+		{"GroupOfWaitingWrites", testGroupOfWaitingWrites},
+		{"GroupCreatesWhatItReplaces", testGroupCreatesWhatItReplaces},
+		{"GroupWithAPoisonedWrite", testGroupWithAPoisonedWrite},
+		{"Snapshots", testSnapshots},
+		{"OldRevisions", testOldRevisions},
+		{"EmptyLog", testEmptyLog},
+		{"ReplayBoundary", testReplayBoundary},
+		{"CatchUp", testCatchUp},
+		{"CatchUpBehindCompaction", testCatchUpBehindCompaction},
+		{"SlowSubscriber", testSlowSubscriber},
+		{"AmbiguousCommits", testAmbiguousCommits},
+		{"Expiry", testExpiry},
+		{"Retention", testRetention},
+		{"Compaction", testCompaction},
+		{"Restart", testRestart},
+		{"Close", testClose},
+		{"Selectors", testSelectors},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, open)
+		})
+	}
+}
