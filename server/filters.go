@@ -12,7 +12,9 @@ import (
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/sqlstore"
@@ -37,8 +39,8 @@ type chain struct {
 	serializer     runtime.NegotiatedSerializer
 	authentication *access.Authentication
 	authorizer     authorizer.Authorizer
-	// draining ends long-running requests when it is closed.
-	draining <-chan struct{}
+	// serving ends when long-running requests shall.
+	serving context.Context
 }
 
 // wrap puts the filters around the handlers. A request goes through them in
@@ -53,7 +55,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
 		apifilters.WithCacheControl,
-		func(h http.Handler) http.Handler { return untilDraining(h, c.draining) },
+		func(h http.Handler) http.Handler { return whileServing(h, c.serving) },
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, nil, nil, longRunning, c.serializer, o.RequestTimeout)
 		},
@@ -69,7 +71,10 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 				c.authentication.Audiences, c.authentication.RequestHeader)
 		},
 		func(h http.Handler) http.Handler {
-			return impersonation.WithConstrainedImpersonation(h, c.authorizer, c.serializer)
+			if utilfeature.DefaultFeatureGate.Enabled(features.ConstrainedImpersonation) {
+				return impersonation.WithConstrainedImpersonation(h, c.authorizer, c.serializer)
+			}
+			return impersonation.WithImpersonation(h, c.authorizer, c.serializer)
 		},
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithMaxInFlightLimit(h, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
@@ -85,9 +90,9 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 	return handler
 }
 
-// untilDraining ends long-running requests when draining is closed. Clients of
-// watches connect again, to another server or to the next start of this one.
-func untilDraining(next http.Handler, draining <-chan struct{}) http.Handler {
+// whileServing ends long-running requests when serving ends. Clients of watches
+// connect again, to another server or to the next start of this one.
+func whileServing(next http.Handler, serving context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !longRunning(r, info) {
@@ -96,15 +101,7 @@ func untilDraining(next http.Handler, draining <-chan struct{}) http.Handler {
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		served := make(chan struct{})
-		defer close(served)
-		go func() {
-			select {
-			case <-draining:
-				cancel()
-			case <-served:
-			}
-		}()
+		defer context.AfterFunc(serving, cancel)()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

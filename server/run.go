@@ -37,10 +37,16 @@ const (
 //
 //	serving ─► stopping: not ready ─► draining: watches end, requests finish
 //	        ─► drained: in-process work ends
-type phase struct{ stopping, draining, drained chan struct{} }
+type phase struct {
+	stopping, drained chan struct{}
+	serving           context.Context // until draining
+	drain             context.CancelFunc
+}
 
 func newPhase() phase {
-	return phase{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	p := phase{stopping: make(chan struct{}), drained: make(chan struct{})}
+	p.serving, p.drain = context.WithCancel(context.Background())
+	return p
 }
 
 // Listen takes the port. It is done before anything else is started, so that a
@@ -90,7 +96,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	case err = <-failed:
 	}
 	close(s.phase.stopping)
-	close(s.phase.draining)
+	s.phase.drain()
 	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
 	defer cancel()
 	if late := server.Shutdown(grace); late != nil {

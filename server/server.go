@@ -26,6 +26,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -301,6 +302,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 		RootCA: rootCA, ServiceAccountKey: b.pki.ServiceAccountSigner(),
 	}
 	serviceaccount.RegisterMetrics()
+	metrics.Register()
 	return nil
 }
 
@@ -332,7 +334,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: legacyscheme.Codecs, authentication: b.access, authorizer: b.authorization.Authorizer, draining: b.phase.draining}
+	c := &chain{options: b.options, serializer: legacyscheme.Codecs, authentication: b.access, authorizer: b.authorization.Authorizer, serving: b.phase.serving}
 	b.handler = c.wrap(b.routes(built, documents, openID))
 	b.loopback.SetHandler(b.handler)
 	return nil
