@@ -129,7 +129,6 @@ func normalize(value any, field string) any {
 		delete(v, "managedFields") // which are long, and compared elsewhere
 		if items, ok := v["items"].([]any); ok {
 			v["items"] = namesOf(items)
-			return v
 		}
 		for name, inner := range v {
 			v[name] = normalize(inner, name)
