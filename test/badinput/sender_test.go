@@ -119,7 +119,7 @@ func cmpOr(value, otherwise string) string {
 // volatile are fields whose values no two runs share.
 var volatile = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "time": true, "deletionTimestamp": true, "lastTransitionTime": true,
-	"lastUpdateTime": true, "clusterIP": true, "token": true, "expirationTimestamp": true,
+	"lastUpdateTime": true, "clusterIP": true, "clusterIPs": true, "token": true, "expirationTimestamp": true,
 }
 
 // normalize replaces what differs from run to run.
@@ -168,6 +168,7 @@ var variable = []struct {
 	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-N"},
 	{regexp.MustCompile(`(resourceVersion\\?":\\?")\d+`), "${1}N"},
+	{regexp.MustCompile(`Key: /(registry|core)/`), "Key: /…/"}, // where a store keeps it is its own affair
 	{regexp.MustCompile(`current: \d+`), "current: N"},
 	{regexp.MustCompile(`too old resource version: (\d+) \(\d+\)`), "too old resource version: $1 (N)"},
 	{regexp.MustCompile(`ResourceVersion in record \(\d+\)`), "ResourceVersion in record (N)"},

@@ -52,22 +52,28 @@ func TestKillLosesNothing(t *testing.T) {
 		if err := load.stop(); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%d changes were acknowledged", book.Changes())
-		if err := book.CheckStored(ctx, client, ledger.ConfigMaps); err != nil {
-			t.Error(err)
-		}
-		last, err := book.NewWriter(client, "finish").Last(ctx, ledger.ConfigMaps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen, err := watch.Wait(ctx, last)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := book.CheckEvents(ledger.ConfigMaps, seen); err != nil {
-			t.Error(err)
-		}
+		checkAll(t, ctx, book, client, watch)
 	})
+}
+
+// checkAll compares what is stored and what the watch has seen with what was acknowledged.
+func checkAll(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynamic.Interface, watch *ledger.Log) {
+	t.Helper()
+	t.Logf("%d changes were acknowledged", book.Changes())
+	if err := book.CheckStored(ctx, client, ledger.ConfigMaps); err != nil {
+		t.Error(err)
+	}
+	last, err := book.NewWriter(client, "finish").Last(ctx, ledger.ConfigMaps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := watch.Wait(ctx, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := book.CheckEvents(ledger.ConfigMaps, seen); err != nil {
+		t.Error(err)
+	}
 }
 
 // newClient returns a client without a limit of its own.

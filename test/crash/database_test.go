@@ -1,0 +1,47 @@
+package crash
+
+import (
+	"context"
+	"testing"
+
+	"github.com/sqube/sqube/test/crash/ledger"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestDatabaseCrashLosesNothing kills Postgres, three times, while clients write and the server runs on. Requests meanwhile
+// are told to try again; afterwards each acknowledged write is there, and a watch sees each change exactly once.
+func TestDatabaseCrashLosesNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	postgres := harness.NewPostgresServer(t)
+	server := sqube.Start(t, sqube.Options{Datastore: postgres.Database(t)})
+	client := newClient(t, server)
+	if err := ledger.Prepare(ctx, client); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := ledger.Follow(ctx, client, ledger.ConfigMaps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := ledger.New()
+	load := startLoad(ctx, book, client)
+	for range 3 {
+		if err := load.more(loadBefore); err != nil {
+			t.Fatal(err)
+		}
+		if err := postgres.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := postgres.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := load.more(loadBefore); err != nil {
+		t.Fatal(err)
+	}
+	if err := load.stop(); err != nil {
+		t.Fatal(err)
+	}
+	checkAll(t, ctx, book, client, watch)
+}
