@@ -43,7 +43,7 @@ func TestKillLosesNothing(t *testing.T) {
 		book := ledger.New()
 		load := startLoad(ctx, book, client)
 		for range kills {
-			if err := load.more(loadBefore+rand.IntN(loadBefore)); err != nil {
+			if err := load.more(loadBefore + rand.IntN(loadBefore)); err != nil {
 				t.Fatal(err)
 			}
 			server.Kill(t)
@@ -95,7 +95,7 @@ type load struct {
 	enough  chan struct{}
 	failed  context.Context // ends at the first error of a writer, whose cause it has
 	fail    context.CancelCauseFunc
-	stepped chan struct{}   // has room for one signal that there was progress
+	stepped chan struct{} // has room for one signal that there was progress
 }
 
 func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interface) *load {
