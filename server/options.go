@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/resources"
 )
 
@@ -70,27 +72,46 @@ func NewOptions() *Options {
 	}
 }
 
-// AddFlags adds all flags but those on the database and on logging.
-func (o *Options) AddFlags(fs *pflag.FlagSet) {
+// Sections of the flags.
+const (
+	StateFlags     = "State"
+	ServingFlags   = "Serving"
+	ClusterFlags   = "Cluster"
+	LimitFlags     = "Limits"
+	AccessFlags    = "Authentication and authorization"
+	AdmissionFlags = "Admission"
+)
+
+// AddFlags adds all flags but those on the database and on logging, in
+// sections.
+func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
+	fs := sections.FlagSet(StateFlags)
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder of everything that the server keeps: its keys under pki, admin.kubeconfig, and the SQLite database if --datastore does not name another.")
+
+	fs = sections.FlagSet(ServingFlags)
 	fs.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.")
 	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on.")
 	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address or an address of this machine.")
 	fs.StringVar(&o.TLSCertFile, "tls-cert-file", "", "File with the serving certificate, and its chain, in PEM. If unset, one is made under --data-dir.")
 	fs.StringVar(&o.TLSKeyFile, "tls-private-key-file", "", "File with the key of --tls-cert-file in PEM.")
+	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
+
+	fs = sections.FlagSet(ClusterFlags)
 	fs.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR of the cluster IPs of Services; for dual-stack two, one of each family, with a comma between.")
 	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort. Both ends belong to the range.")
 	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
-	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
+
+	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server was told to stop.")
-	o.Access.AddFlags(fs)
-	o.Admission.AddFlags(fs)
+
+	o.Access.AddFlags(sections.FlagSet(AccessFlags))
+	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
 }
 
 // secondsValue is a flag in seconds for a field that is a duration.
@@ -143,7 +164,38 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
 		}
 	}
-	return errors.Join(append(errs, o.Admission.Validate())...)
+	if len(errs) == 0 {
+		errs = append(errs, o.checkServiceRange())
+	}
+	for flag, path := range map[string]string{"tls-cert-file": o.TLSCertFile, "tls-private-key-file": o.TLSKeyFile} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.ReadFile(path); err != nil {
+			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", flag, err))
+		}
+	}
+	return errors.Join(append(errs, o.Access.Validate(), o.Admission.Validate())...)
+}
+
+// minServiceAddresses is how many cluster IPs there have to be at least, as
+// with kube-apiserver.
+const minServiceAddresses = 8
+
+// checkServiceRange checks the first range, of which the kubernetes Service has
+// an address. Its endpoint is the server's own address, of the same IP family.
+func (o *Options) checkServiceRange() error {
+	if netutils.RangeSize(&o.serviceRange) < minServiceAddresses {
+		return fmt.Errorf("--service-cluster-ip-range %s must hold at least %d addresses", &o.serviceRange, minServiceAddresses)
+	}
+	address := o.AdvertiseAddress
+	if address == nil {
+		address = bootstrap.AdvertiseAddress(o.BindAddress)
+	}
+	if address != nil && netutils.IsIPv6(address) != netutils.IsIPv6CIDR(&o.serviceRange) {
+		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the IP family of %s, at which the cluster reaches this server (see --advertise-address)", address)
+	}
+	return nil
 }
 
 // URL is how clients on this machine reach the server.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,6 +45,21 @@ func (o *logOptions) start() error {
 	}
 	slog.SetDefault(slog.New(handler))
 	return redirectKlog(handler, o.verbosity)
+}
+
+// errLogged stands for an error that has been told.
+var errLogged = errors.New("see the log")
+
+// inForm returns err, unless the log is one for machines: then it goes there,
+// so that there is nothing else on standard error.
+func (o *logOptions) inForm(err error) error {
+	if err == nil || o.format != "json" {
+		return err
+	}
+	for _, line := range lines(err) {
+		slog.Error(line)
+	}
+	return errLogged
 }
 
 // redirectKlog makes klog write lines without a head, each severity to a

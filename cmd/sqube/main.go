@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,13 +12,21 @@ import (
 )
 
 func main() {
-	if err := root().Execute(); err != nil {
-		// One line an error, however many were found.
-		for _, line := range strings.Split(strings.TrimSpace(err.Error()), "\n") {
+	err := root().Execute()
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, errLogged) {
+		for _, line := range lines(err) {
 			fmt.Fprintln(os.Stderr, "sqube:", line)
 		}
-		os.Exit(1)
 	}
+	os.Exit(1)
+}
+
+// lines takes an error apart that joins several, each of which is one line.
+func lines(err error) []string {
+	return strings.Split(strings.TrimSpace(err.Error()), "\n")
 }
 
 func root() *cobra.Command {
@@ -27,9 +36,20 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
-	})
+	cmd.SetFlagErrorFunc(flagErrors)
 	cmd.AddCommand(serveCommand(), migrateCommand(), kubeconfigCommand(), versionCommand())
 	return cmd
+}
+
+// flagErrors says of each error in err where to read how the flags are to be.
+// Upstream's errors leave out the dashes of the flag they begin with.
+func flagErrors(cmd *cobra.Command, err error) error {
+	var errs []error
+	for _, line := range lines(err) {
+		if word, _, _ := strings.Cut(line, " "); cmd.Flags().Lookup(word) != nil {
+			line = "--" + line
+		}
+		errs = append(errs, fmt.Errorf("%s (see %s --help)", line, cmd.CommandPath()))
+	}
+	return errors.Join(errs...)
 }

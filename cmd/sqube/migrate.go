@@ -13,6 +13,8 @@ func migrateCommand() *cobra.Command {
 		Use:   "migrate",
 		Short: "Bring a database's schema up to date, or show where it stands",
 		Long:  "Bring a database's schema up to date, or show where it stands. serve does the former at each start.",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			return d.complete(dataDir)
 		},
@@ -49,12 +51,12 @@ func migrateCommand() *cobra.Command {
 			}
 			note := "up to date"
 			switch {
+			case status.Current > status.Newest:
+				note = "the database is newer than this binary: use a newer sqube"
 			case status.Interrupted:
 				note = "the last step was interrupted: run sqube migrate up"
 			case status.Current < status.Newest:
 				note = "run sqube migrate up, or serve"
-			case status.Current > status.Newest:
-				note = "the database is newer than this binary: use a newer sqube"
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d of %d: %s\n", &d, status.Current, status.Newest, note)
 			return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,9 +11,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -40,34 +41,40 @@ another, the database. Later starts use them again.
 SIGTERM or SIGINT ends the server when running requests are done; a second one
 ends it at once.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.log.start(); err != nil {
+				return flagErrors(cmd, err)
+			}
+			defer klog.Flush()
+			if err := o.complete(); err != nil {
+				return o.log.inForm(flagErrors(cmd, err))
+			}
+			return o.log.inForm(o.run(cmd.Context()))
+		},
 	}
-	o.addFlags(cmd.Flags())
+	useSections(cmd, o.flags())
 	return cmd
 }
 
-func (o *serveOptions) addFlags(fs *pflag.FlagSet) {
-	o.server.AddFlags(fs)
-	o.datastore.addFlag(fs)
+func (o *serveOptions) flags() *cliflag.NamedFlagSets {
+	sections := &cliflag.NamedFlagSets{}
+	o.server.AddFlags(sections)
+	o.datastore.addFlag(sections.FlagSet(server.StateFlags))
+	o.log.addFlags(sections.FlagSet("Log"))
 	runtime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
-	utilfeature.DefaultMutableFeatureGate.AddFlag(fs)
-	o.log.addFlags(fs)
-	fs.SortFlags = false
+	utilfeature.DefaultMutableFeatureGate.AddFlag(sections.FlagSet("Features"))
+	return sections
+}
+
+// complete checks the flags, all of them before anything is made.
+func (o *serveOptions) complete() error {
+	err := errors.Join(o.server.Complete(), o.datastore.complete(o.server.DataDir))
+	o.server.SharedDatastore = o.datastore.shared()
+	return err
 }
 
 // run serves until a signal comes.
 func (o *serveOptions) run(ctx context.Context) error {
-	if err := o.log.start(); err != nil {
-		return err
-	}
-	defer klog.Flush()
-	if err := o.server.Complete(); err != nil {
-		return err
-	}
-	if err := o.datastore.complete(o.server.DataDir); err != nil {
-		return err
-	}
-	o.server.SharedDatastore = o.datastore.shared()
 	listener, err := server.Listen(o.server)
 	if err != nil {
 		return err
@@ -105,6 +112,9 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) {
 		return // told to stop before
 	}
 	slog.Info("ready", "address", o.server.URL())
+	if err := notify("READY=1"); err != nil {
+		slog.Warn("telling systemd that the server is ready", "error", err)
+	}
 	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), &o.datastore, absolute(s.AdminKubeconfig()))
 }
 

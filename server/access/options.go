@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -121,12 +122,10 @@ func (o *Options) completeClientCA(own string) error {
 }
 
 // Validate returns everything that is wrong with the flags, and with the files they name as far as it can be told
-// without reading them, as one error.
+// without reading them, as one error. It may be called before Complete, so that nothing is made for a server that will
+// not start, and again after it.
 func (o *Options) Validate() error {
-	errs := slices.Concat(o.Authentication.Validate(), o.Authorization.Validate())
-	if d := o.Authentication.ServiceAccounts.MaxExpiration; d != 0 && (d < minTokenExpiration || d > maxTokenExpiration) {
-		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds, not %s", d))
-	}
+	var errs []error
 	for _, f := range o.files() {
 		if f.path == "" {
 			continue
@@ -135,7 +134,32 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", f.flag, err))
 		}
 	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // upstream's checks would stumble over the same files
+	}
+	for _, mode := range o.Authorization.Modes {
+		if !modes.IsValidAuthorizationMode(mode) {
+			errs = append(errs, fmt.Errorf("--authorization-mode %q must be one of %s", mode, strings.Join(modes.AuthorizationModeChoices, ", ")))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	errs = slices.Concat(o.validateAuthentication(), o.Authorization.Validate())
+	if d := o.Authentication.ServiceAccounts.MaxExpiration; d != 0 && (d < minTokenExpiration || d > maxTokenExpiration) {
+		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds, not %s", d))
+	}
 	return errors.Join(errs...)
+}
+
+// validateAuthentication asks upstream, which wants a file with keys of service accounts that Complete fills in.
+func (o *Options) validateAuthentication() []error {
+	authentication, accounts := *o.Authentication, *o.Authentication.ServiceAccounts
+	if len(accounts.KeyFiles) == 0 {
+		accounts.KeyFiles = []string{o.SigningKeyFile}
+	}
+	authentication.ServiceAccounts = &accounts
+	return authentication.Validate()
 }
 
 type fileFlag struct{ flag, path string }
@@ -154,7 +178,9 @@ func (o *Options) files() []fileFlag {
 		{"token-auth-file", o.Authentication.TokenFile.TokenFile},
 	}
 	for _, path := range o.Authentication.ServiceAccounts.KeyFiles {
-		files = append(files, fileFlag{"service-account-key-file", path})
+		if path != o.SigningKeyFile { // which Complete adds
+			files = append(files, fileFlag{"service-account-key-file", path})
+		}
 	}
 	return files
 }

@@ -5,6 +5,7 @@ package admission
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -24,7 +25,18 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags to fs under kube-apiserver's names. Flags of single plugins (such as
 // --default-not-ready-toleration-seconds) set variables of the process, not of these Options.
-func (o *Options) AddFlags(fs *pflag.FlagSet) { o.kube.AddFlags(fs) }
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.kube.AddFlags(fs)
+	on := o.Names()
+	off := sets.New(o.kube.GenericAdmission.RecommendedPluginOrder...).Delete(on...)
+	for name, usage := range map[string]string{
+		"enable-admission-plugins":  "Admission plugins to switch on beside those that are on by default, in any order. Off by default are " + strings.Join(sets.List(off), ", ") + ".",
+		"disable-admission-plugins": "Admission plugins to switch off, in any order. On by default are " + strings.Join(on, ", ") + ".",
+		"admission-control":         "All admission plugins that are to run. Deprecated: use the two flags above.",
+	} {
+		fs.Lookup(name).Usage = usage
+	}
+}
 
 // Validate returns everything that is wrong with the flags as one error, in kube-apiserver's words: a plugin that is not
 // known, one that is both enabled and disabled.
