@@ -63,7 +63,7 @@ func NewAuthentication(ctx context.Context, o *Options, c Cluster) (*Authenticat
 		return nil, fmt.Errorf("setting up authentication: %w", err)
 	}
 	return &Authentication{
-		Authenticator: union.New(loopback.Authenticator, info.Authenticator),
+		Authenticator: union.New(loopback.Authenticator, newCertificates(info.Authenticator, proxyHeaders(info.RequestHeaderConfig))),
 		Audiences:     info.APIAudiences,
 		ClientCA:      serving.ClientCA,
 		UserCA:        o.Authentication.ClientCert.CAContentProvider,
@@ -71,4 +71,12 @@ func NewAuthentication(ctx context.Context, o *Options, c Cluster) (*Authenticat
 		SecurityV2:    v2.SecurityDefinitions,
 		SecurityV3:    v3.SecuritySchemes,
 	}, nil
+}
+
+// proxyHeaders returns the headers by which a front proxy names a user.
+func proxyHeaders(c *authenticatorfactory.RequestHeaderConfig) func() []string {
+	if c == nil {
+		return func() []string { return nil }
+	}
+	return c.UsernameHeaders.Value
 }

@@ -1,0 +1,67 @@
+package access
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"time"
+
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+)
+
+const (
+	// rememberFor is for how long a client certificate is not verified again, as
+	// long as upstream remembers a token that it has verified.
+	rememberFor = 10 * time.Second
+	// rememberCertificates is how many certificates are remembered.
+	rememberCertificates = 4096
+)
+
+// certificates remembers who a client certificate belongs to. Verifying its
+// signature for every request is a good part of what a small request costs.
+//
+// Only requests that show nothing but a certificate are remembered and
+// recognized: a token, or the headers of a front proxy, could make another
+// user of the same certificate.
+type certificates struct {
+	next    authenticator.Request
+	headers func() []string // those by which a front proxy names a user
+	known   *utilcache.LRUExpireCache
+}
+
+func newCertificates(next authenticator.Request, headers func() []string) *certificates {
+	return &certificates{next, headers, utilcache.NewLRUExpireCache(rememberCertificates)}
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if !c.onlyCertificate(r) {
+		return c.next.AuthenticateRequest(r)
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	key := sha256.Sum256(leaf.Raw)
+	if known, ok := c.known.Get(key); ok {
+		response := *known.(*authenticator.Response)
+		return &response, true, nil
+	}
+	response, ok, err := c.next.AuthenticateRequest(r)
+	if err == nil && ok {
+		if left := time.Until(leaf.NotAfter); left > 0 {
+			kept := *response
+			c.known.Add(key, &kept, min(left, rememberFor))
+		}
+	}
+	return response, ok, err
+}
+
+func (c *certificates) onlyCertificate(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.Header.Get("Authorization") != "" || r.Header.Get("Sec-WebSocket-Protocol") != "" {
+		return false
+	}
+	for _, name := range c.headers() {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	return true
+}
