@@ -9,6 +9,7 @@
 package migrations
 
 import (
+	"context"
 	"database/sql"
 	"embed"
 	"errors"
@@ -72,14 +73,41 @@ func Up(db *sql.DB, engine Engine) (before Status, err error) {
 	return before, nil
 }
 
-// Read returns where db stands without changing its schema. It closes a db on
-// Postgres, as Up does.
-func Read(db *sql.DB, engine Engine) (Status, error) {
-	_, status, release, err := open(db, engine)
-	if err == nil {
-		release()
+// Read returns where db stands, and changes nothing in it.
+func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err error) {
+	steps, err := iofs.New(files, string(engine))
+	if err != nil {
+		return status, err
 	}
-	return status, err
+	if status.Newest, err = newest(steps); err != nil {
+		return status, err
+	}
+	var known int
+	if err := db.QueryRowContext(ctx, hasVersion[engine]).Scan(&known); err != nil || known == 0 {
+		return status, versionError(err)
+	}
+	var version int
+	err = db.QueryRowContext(ctx, "SELECT version, dirty FROM schema_migrations").Scan(&version, &status.Interrupted)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return status, nil
+	case version != database.NilVersion:
+		status.Current = uint(version)
+	}
+	return status, versionError(err)
+}
+
+// hasVersion counts golang-migrate's table, which its drivers would make.
+var hasVersion = map[Engine]string{
+	SQLite:   "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'",
+	Postgres: "SELECT count(to_regclass('schema_migrations'))",
+}
+
+func versionError(err error) error {
+	if err != nil {
+		return fmt.Errorf("reading the schema version: %w", err)
+	}
+	return nil
 }
 
 // open returns what takes db from step to step, and where it stands. The
@@ -94,7 +122,7 @@ func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, release
 	}
 	driver, release, err := connect(db, engine)
 	if err != nil {
-		return nil, status, nil, fmt.Errorf("reading the schema version: %w", err)
+		return nil, status, nil, versionError(err)
 	}
 	defer func() {
 		if err != nil {
@@ -103,7 +131,7 @@ func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, release
 	}()
 	version, dirty, err := driver.Version()
 	if err != nil {
-		return nil, status, nil, fmt.Errorf("reading the schema version: %w", err)
+		return nil, status, nil, versionError(err)
 	}
 	if version != database.NilVersion {
 		status.Current = uint(version)

@@ -72,7 +72,7 @@ func (d *datastore) open(ctx context.Context) (engine dialect.Engine, err error)
 		engine, err = sqlite.Open(ctx, d.path)
 	}
 	if err != nil {
-		return nil, explain(d, err)
+		return nil, onOneLine(err)
 	}
 	return engine, nil
 }
@@ -84,17 +84,14 @@ func (d *datastore) status(ctx context.Context) (status migrations.Status, err e
 	} else {
 		status, err = sqlite.Status(ctx, d.path)
 	}
-	if err != nil {
-		return status, explain(d, err)
-	}
-	return status, nil
+	return status, onOneLine(err)
 }
 
-// explain makes one line of an error and says what to do about it.
-func explain(d *datastore, err error) error {
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	if errors.Is(err, dialect.ErrUnavailable) && d.dsn != "" {
-		return fmt.Errorf("%s: is Postgres running at %s, and may this user connect? %s", dialect.ErrUnavailable, d, text)
+// onOneLine makes one line of an error of a driver, which may have several for
+// one cause.
+func onOneLine(err error) error {
+	if err == nil {
+		return nil
 	}
-	return errors.New(text)
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }

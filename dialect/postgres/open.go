@@ -19,7 +19,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -49,7 +48,7 @@ const maxConns = 16
 func Open(ctx context.Context, dsn string) (*Engine, error) {
 	e, err := open(ctx, dsn)
 	if err != nil {
-		return nil, fmt.Errorf("opening the Postgres database: %w", err)
+		return nil, fmt.Errorf("opening the Postgres database: %w", withHint(err))
 	}
 	return e, nil
 }
@@ -80,7 +79,8 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	}
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
-	return migrations.Read(db, migrations.Postgres)
+	status, err := migrations.Read(ctx, db, migrations.Postgres)
+	return status, withHint(err)
 }
 
 func parse(dsn string) (*pgxpool.Config, error) {
@@ -104,7 +104,7 @@ func parse(dsn string) (*pgxpool.Config, error) {
 
 func (e *Engine) migrate(ctx context.Context) error {
 	if err := e.pool.Ping(ctx); err != nil {
-		return failure("connect", err)
+		return err
 	}
 	db := stdlib.OpenDB(*e.pool.Config().ConnConfig)
 	defer db.Close()
@@ -131,24 +131,4 @@ func (e *Engine) Close() error {
 	e.listener.close()
 	e.pool.Close()
 	return nil
-}
-
-// failure tells apart what may pass and what will not. A context that ended
-// is the caller's own doing and stays as it is.
-func failure(op string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	class := dialect.ErrUnavailable
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) {
-		switch code := answer.Code; {
-		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
-			class = dialect.ErrCorrupt
-		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):
-			// A value or a statement of ours is wrong, or too large.
-			class = nil
-		}
-	}
-	return &dialect.Error{Op: op, Engine: "postgres", Err: errors.Join(class, err)}
 }

@@ -11,6 +11,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -48,6 +49,9 @@ const maxPrepared = 200
 // made it.
 func Open(ctx context.Context, path string) (*Engine, error) {
 	e, err := open(ctx, path)
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: make the folder, and what is in it, writable for the user that runs sqube", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the database %s: %w", path, err)
 	}
@@ -84,7 +88,7 @@ func open(ctx context.Context, path string) (_ *Engine, err error) {
 		return nil, err
 	}
 	e.writer.SetMaxOpenConns(1)
-	if err := e.checkHeader(ctx); err != nil {
+	if err := checkHeader(ctx, e.writer); err != nil {
 		return nil, err
 	}
 	if _, err := migrations.Up(e.writer, migrations.SQLite); err != nil {
@@ -105,7 +109,11 @@ func open(ctx context.Context, path string) (_ *Engine, err error) {
 // Status returns where the schema of the file at path stands, without
 // changing it. It fails when there is no such file.
 func Status(ctx context.Context, path string) (migrations.Status, error) {
-	if _, err := os.Stat(path); err != nil {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
 		return migrations.Status{}, err
 	}
 	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)"))
@@ -113,14 +121,17 @@ func Status(ctx context.Context, path string) (migrations.Status, error) {
 		return migrations.Status{}, err
 	}
 	defer db.Close()
-	return migrations.Read(db, migrations.SQLite)
+	if err := checkHeader(ctx, db); err != nil {
+		return migrations.Status{}, err
+	}
+	return migrations.Read(ctx, db, migrations.SQLite)
 }
 
 // checkHeader makes a file that is no database, or not readable, known before
 // anything is written to it.
-func (e *Engine) checkHeader(ctx context.Context) error {
+func checkHeader(ctx context.Context, db *sql.DB) error {
 	var n int
-	err := e.writer.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&n)
+	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&n)
 	if err != nil && strings.Contains(err.Error(), "not a database") {
 		return errors.New("this file is not an SQLite database: move it away or give another path")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -73,5 +74,5 @@ func failure(op string, err error) error {
 			class = nil // a value or a statement of ours is wrong, or too large
 		}
 	}
-	return &dialect.Error{Op: op, Engine: "sqlite", Err: errors.Join(class, err)}
+	return &dialect.Error{Op: op, Engine: "sqlite", Err: fmt.Errorf("%w: %w", class, err)}
 }

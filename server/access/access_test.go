@@ -325,7 +325,7 @@ func TestWrongFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ flag, want string }{
-		{"--authorization-mode=Wrong", `authorization-mode "Wrong" is not a valid mode`},
+		{"--authorization-mode=Wrong", `--authorization-mode "Wrong" must be one of`},
 		{"--authorization-mode=RBAC,RBAC", "has mode specified more than once"},
 		{"--authorization-mode=ABAC", "ABAC's authorization policy file not passed"},
 		{"--token-auth-file=/missing/file", "--token-auth-file must name a readable file: open /missing/file"},

@@ -1,0 +1,52 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// failure tells apart what may pass and what will not. A context that ended
+// is the caller's own doing and stays as it is.
+func failure(op string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		switch code := answer.Code; {
+		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
+			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrCorrupt, err)}
+		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "42"): // a value or a statement of ours is wrong
+			return &dialect.Error{Op: op, Engine: "postgres", Err: err}
+		}
+	}
+	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrUnavailable, err)}
+}
+
+// withHint adds to an error of opening a database what to do about it.
+func withHint(err error) error {
+	var answer *pgconn.PgError
+	var unreachable *pgconn.ConnectError
+	switch {
+	case errors.As(err, &answer):
+		switch answer.Code {
+		case "28P01", "28000": // wrong password, user may not connect
+			return fmt.Errorf("%w: check the user and the password in the DSN, or in PGPASSWORD or PGPASSFILE, and the server's pg_hba.conf", err)
+		case "3D000": // no such database
+			return fmt.Errorf("%w: create it first, or name another in the DSN", err)
+		case "42501": // privileges are missing
+			return fmt.Errorf("%w: make this user the owner of the database", err)
+		case "53300": // too many connections
+			return fmt.Errorf("%w: raise max_connections of the server, or lower pool_max_conns in the DSN", err)
+		}
+	case errors.As(err, &unreachable):
+		return fmt.Errorf("%w: is Postgres running there, and does the DSN name the right host and port?", err)
+	}
+	return err
+}
