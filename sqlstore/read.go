@@ -152,7 +152,7 @@ func (s *Store) list(ctx context.Context, q Query, yield func(*Record) error) (a
 
 // Count returns how many records q has, counting no further than its Limit.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
-	b := s.statement().add("SELECT count(*) FROM (").list(q, "id").add(") AS listed")
+	b := s.statement().count(q)
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) })
 	return n, err
 }
@@ -191,14 +191,45 @@ func (b *statement) list(q Query, columns string) *statement {
 	}
 	b.add("SELECT " + columns)
 	if q.Revision == 0 {
-		b.add(" FROM log").where(q).add(" AND replaced_by IS NULL")
+		b.add(" FROM log").live(q)
 	} else {
-		b.add(" FROM (SELECT " + row + " FROM log").where(q)
-		b.add(" AND replaced_by IS NULL AND id <= " + b.arg(q.Revision))
-		b.add(" UNION ALL SELECT " + row + " FROM log").where(q)
-		b.add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
-		b.add(") AS snapshot")
+		b.add(" FROM (SELECT * FROM (SELECT " + row + " FROM log").live(q).page(q)
+		b.add(") AS live UNION ALL SELECT * FROM (SELECT " + row + " FROM log").replaced(q).page(q)
+		b.add(") AS replaced) AS snapshot")
 	}
+	return b.page(q)
+}
+
+// count adds the statement that counts the records of q.
+func (b *statement) count(q Query) *statement {
+	b.add("SELECT count(*) FROM (SELECT id FROM log").live(q)
+	if q.Revision != 0 {
+		b.add(" UNION ALL SELECT id FROM log").replaced(q)
+	}
+	if q.Limit > 0 {
+		b.add(" LIMIT " + b.arg(q.Limit))
+	}
+	return b.add(") AS counted")
+}
+
+// live adds which rows of q are live.
+func (b *statement) live(q Query) *statement {
+	b.where(q).add(" AND replaced_by IS NULL")
+	if q.Revision != 0 {
+		b.add(" AND id <= " + b.arg(q.Revision))
+	}
+	return b
+}
+
+// replaced adds which rows of q have been replaced since its revision.
+func (b *statement) replaced(q Query) *statement {
+	return b.where(q).add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
+}
+
+// page adds the order of keys and where it ends. Each half of a union needs
+// its own: through a union Postgres does not see that an index has the order,
+// and would sort the collection for every page.
+func (b *statement) page(q Query) *statement {
 	b.add(" ORDER BY key")
 	if q.Limit > 0 {
 		b.add(" LIMIT " + b.arg(q.Limit))
@@ -233,10 +264,13 @@ func (b *statement) where(q Query) *statement {
 // "/": the next byte is "0".
 func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
 
-// One read of the log ends after so many rows, or so many bytes of values.
+// One read of the log ends after so many rows, or so many bytes of values. It
+// spans no more than so many revisions, so that it is short whatever plan the
+// database makes, also where nearly all of them are of other resources.
 const (
 	maxChanges     = 500
 	maxChangeBytes = 16 << 20
+	maxSpan        = 5000
 )
 
 var errEnough = errors.New("enough has been read")
@@ -245,6 +279,7 @@ var errEnough = errors.New("enough has been read")
 // first, of one resource or (nil) of all, and the revision up to which those
 // are all: to, or one before it where there is too much to be read at once.
 func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource) (changes []*Change, read int64, err error) {
+	to = min(to, from+maxSpan)
 	b := s.statement().add(`SELECT l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value, p.id, p.labels, p.fields, p.value
 FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 	b.add(" WHERE l.id > " + b.arg(from) + " AND l.id <= " + b.arg(to))

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -76,8 +77,13 @@ type Store struct {
 	hub    *hub
 
 	queue chan *pending
-	stop  context.CancelFunc
-	ctx   context.Context
+	// committing is set while the committer commits and hands out, heard is the
+	// newest revision that a notification told of; see foreign.
+	committing atomic.Bool
+	heard      atomic.Int64
+
+	stop context.CancelFunc
+	ctx  context.Context
 	// closing is held shared by those who are about to queue a write.
 	closing sync.RWMutex
 	closed  bool

@@ -23,8 +23,8 @@ func (s *Store) tail(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case newest := <-notifications:
-			if newest != 0 && newest <= s.hub.at() {
-				continue // our own commit
+			if !s.foreign(newest) {
+				continue
 			}
 		case <-poll:
 			// A poll costs one row, the counter's, while nothing is new.
@@ -47,6 +47,17 @@ func (s *Store) tail(ctx context.Context) {
 			s.pause(ctx, min(s.opts.PollInterval, time.Second))
 		}
 	}
+}
+
+// foreign says whether to read the log because of the notification of revision
+// newest. Mostly that is our own commit, whose rows the committer is about to
+// hand out itself; should there be others, it then asks for them.
+func (s *Store) foreign(newest int64) bool {
+	if newest == 0 {
+		return true
+	}
+	s.heard.Store(newest)
+	return !s.committing.Load() && newest > s.hub.at()
 }
 
 // catchUp reads the log up to its end.

@@ -111,7 +111,13 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 // larger the groups become.
 func (s *Store) commit() {
 	for first := range s.queue {
-		s.commitGroup(s.gather(first))
+		group := s.gather(first)
+		s.committing.Store(true)
+		s.commitGroup(group)
+		s.committing.Store(false)
+		if s.heard.Load() > s.hub.at() {
+			s.hub.nudge()
+		}
 	}
 }
 

@@ -1,0 +1,176 @@
+package sqlstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/storetest"
+)
+
+// The plans of reads decide whether they cost what they return or what the
+// table holds. These tests ask the engines for them.
+
+// recorder keeps the last statement on the log that was run under a context
+// that carries it.
+type recorder struct {
+	dialect.Engine
+	text string
+	args []any
+}
+
+type recorderKey struct{}
+
+// Query implements dialect.Engine.
+func (r *recorder) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	if ctx.Value(recorderKey{}) != nil && strings.Contains(statement, " log ") {
+		r.text, r.args = statement, args
+	}
+	return r.Engine.Query(ctx, statement, args, row)
+}
+
+// plan returns how the engine runs the statement of read.
+func (r *recorder) plan(t *testing.T, read func(context.Context) error) string {
+	t.Helper()
+	if err := read(context.WithValue(t.Context(), recorderKey{}, true)); err != nil {
+		t.Fatal(err)
+	}
+	explain, columns := "EXPLAIN QUERY PLAN ", 4
+	if r.Name() == "postgres" {
+		explain, columns = "EXPLAIN (COSTS OFF) ", 1
+	}
+	var lines []string
+	err := r.Engine.Query(t.Context(), explain+r.text, r.args, func(row dialect.Row) error {
+		var numbers [3]int
+		var line string
+		dest := []any{&numbers[0], &numbers[1], &numbers[2], &line}
+		err := row.Scan(dest[4-columns:]...)
+		lines = append(lines, line)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+var pods = sqlstore.Resource{Name: "pods"}
+
+// fill puts objects with some versions each into the log.
+func fill(t *testing.T, engine dialect.Engine, objects, versions int) {
+	t.Helper()
+	ids := make([]int64, objects)
+	for v := range versions {
+		for from := 0; from < objects; from += 1000 {
+			var group []dialect.Write
+			for i := from; i < min(from+1000, objects); i++ {
+				w := dialect.Write{
+					Operation: dialect.Create, Resource: "pods", Key: fmt.Sprintf("ns-%02d/pod-%05d", i%20, i), Replaces: ids[i],
+					Labels: fmt.Sprintf(`{"n":"%d"}`, i%50), Fields: "{}", Value: fmt.Appendf(nil, `{"n":%d,"version":%d}`, i, v),
+				}
+				if i%10 == 0 {
+					w.Resource = "services"
+				}
+				if v > 0 {
+					w.Operation = dialect.Update
+				}
+				group = append(group, w)
+			}
+			committed, err := engine.Commit(t.Context(), group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range group {
+				ids[from+i] = committed.Revision(i)
+			}
+		}
+	}
+}
+
+// reads are the reads that a server makes all the time, on a log that stands
+// at revision at.
+func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
+	ignore := func(*sqlstore.Record) error { return nil }
+	list := func(q sqlstore.Query) func(context.Context) error {
+		q.Resource = pods
+		return func(ctx context.Context) error { _, err := s.List(ctx, q, ignore); return err }
+	}
+	return map[string]func(context.Context) error{
+		"get":                        func(ctx context.Context) error { _, _, err := s.Get(ctx, pods, "ns-01/pod-00001"); return err },
+		"list":                       list(sqlstore.Query{}),
+		"first page":                 list(sqlstore.Query{Limit: 500}),
+		"page":                       list(sqlstore.Query{After: "ns-01/pod-00001", Limit: 500}),
+		"namespace":                  list(sqlstore.Query{Prefix: "ns-01/"}),
+		"page at revision":           list(sqlstore.Query{Revision: at - 100, After: "ns-01/pod-00001", Limit: 500}),
+		"namespace page at revision": list(sqlstore.Query{Revision: at - 100, Prefix: "ns-01/", Limit: 100}),
+		"replay": func(ctx context.Context) error {
+			return s.Replay(ctx, pods, "", at-100, at, func(*sqlstore.Change) error { return nil })
+		},
+	}
+}
+
+func TestPlansSQLite(t *testing.T) {
+	engine := &recorder{Engine: storetest.OpenEngine(t, storetest.SQLite(t))}
+	s := storetest.Start(t, engine, sqlstore.Options{})
+	fill(t, engine, 1000, 3)
+	live := "SEARCH log USING INDEX log_live (api_group=? AND resource=?"
+	at := "SEARCH log USING INDEX log_replaced (replaced_by>?)"
+	want := map[string][]string{
+		"get":                        {"SEARCH l USING INDEX log_live (api_group=? AND resource=? AND key=?)"},
+		"list":                       {live + ")"},
+		"first page":                 {live + ")"},
+		"page":                       {live + " AND key>?)"},
+		"namespace":                  {live + " AND key>? AND key<?)"},
+		"page at revision":           {"CO-ROUTINE live\n" + live + " AND key>?)\n", at},
+		"namespace page at revision": {"CO-ROUTINE live\n" + live + " AND key>? AND key<?)\n", at},
+		"replay":                     {"SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "SEARCH p USING INTEGER PRIMARY KEY (rowid=?)"},
+	}
+	for name, read := range reads(s, 3001) {
+		plan := engine.plan(t, read)
+		for _, line := range want[name] {
+			if !strings.Contains(plan, line) {
+				t.Errorf("the plan of %s lacks %q:\n%s", name, line, plan)
+			}
+		}
+		// A page at a revision may sort itself and what has changed since, but
+		// never the collection.
+		body, _, _ := strings.Cut(plan, "SCAN live")
+		if strings.Contains(plan, "SCAN log") || strings.Contains(body, "TEMP B-TREE") {
+			t.Errorf("the plan of %s goes over the table or sorts:\n%s", name, plan)
+		}
+	}
+}
+
+func TestPlansPostgres(t *testing.T) {
+	engine := &recorder{Engine: storetest.OpenEngine(t, storetest.Postgres(t))}
+	s := storetest.Start(t, engine, sqlstore.Options{})
+	fill(t, engine, 10000, 4)
+	// Autovacuum would do so within a minute.
+	if err := engine.Engine.Query(t.Context(), "ANALYZE log", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"get":                        {"Index Scan using log_live on log l"},
+		"list":                       {"on log_live"},
+		"first page":                 {"Limit", "Index Scan using log_live on log"},
+		"page":                       {"Limit", "Index Scan using log_live on log"},
+		"namespace":                  {"log_live"},
+		"page at revision":           {"Merge Append", "Index Scan using log_live on log", "using log_replaced on log"},
+		"namespace page at revision": {"Merge Append", "log_live", "using log_replaced on log"},
+		"replay":                     {"Index Scan using log_pkey on log l", "Index Scan using log_pkey on log p"},
+	}
+	for name, read := range reads(s, 40001) {
+		plan := engine.plan(t, read)
+		for _, line := range want[name] {
+			if !strings.Contains(plan, line) {
+				t.Errorf("the plan of %s lacks %q:\n%s", name, line, plan)
+			}
+		}
+		if strings.Contains(plan, "Seq Scan on log") {
+			t.Errorf("the plan of %s goes over the table:\n%s", name, plan)
+		}
+	}
+}
