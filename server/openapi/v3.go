@@ -4,6 +4,7 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -39,10 +40,11 @@ func (s *Service) documents() (map[string]document, error) {
 	}
 	for path, d := range s.builtin.v3 {
 		docs[path] = document{etag: d.ETag, build: func(f form) ([][]byte, error) {
-			if f == asProto {
-				return [][]byte{d.Proto.In(data)}, nil
+			text := [][]byte{d.JSON.In(data)}
+			if f != asProto {
+				return text, nil
 			}
-			return [][]byte{d.JSON.In(data)}, nil
+			return get(s.rendered, fmt.Sprint("v3 ", f, path), func() ([][]byte, error) { return asV3Proto(text) })
 		}}
 	}
 	return docs, nil
@@ -131,6 +133,24 @@ func renderV3(path string, definitions []definition, f form) ([][]byte, error) {
 		}
 	}
 	return compressed(text)
+}
+
+// asV3Proto turns a compressed document into protobuf. It is not embedded in that form too: none of Kubernetes' own clients
+// asks for it.
+func asV3Proto(document [][]byte) ([][]byte, error) {
+	expanded, err := archive.Expand(document)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(expanded)
+	if err != nil {
+		return nil, fmt.Errorf("expand OpenAPI: %w", err)
+	}
+	message, err := handler3.ToV3ProtoBinary(text)
+	if err != nil {
+		return nil, fmt.Errorf("render OpenAPI v3 as protobuf: %w", err)
+	}
+	return compressed(message)
 }
 
 func compressed(text []byte) ([][]byte, error) {

@@ -26,9 +26,8 @@ type Document struct {
 	Path   string `json:"path"`
 	Owners Owners `json:"owners,omitempty"`
 	// ETag is the SHA-512 of the JSON form, as kube-openapi computes it.
-	ETag  string `json:"etag"`
-	JSON  Span   `json:"json"`
-	Proto Span   `json:"proto"`
+	ETag string `json:"etag"`
+	JSON Span   `json:"json"`
 }
 
 // Swagger is the OpenAPI v2 document, in pieces.

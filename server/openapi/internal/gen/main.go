@@ -1,8 +1,8 @@
 // Command gen writes the OpenAPI documents of the built-in APIs in the form the server embeds.
 //
 // It takes the documents that k8s.io/kubernetes ships under api/openapi-spec, puts back what upstream's snapshot leaves
-// out (the release, and enums, which a kube-apiserver publishes by default), renders each as JSON and as protobuf,
-// compresses every piece, and writes them to one archive with an index.
+// out (the release, and enums, which a kube-apiserver publishes by default), renders each as JSON, and
+// that of v2 as protobuf too, compresses every piece, and writes them to one archive with an index.
 //
 //	go run ./internal/gen -out builtin
 package main

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
-	"k8s.io/kube-openapi/pkg/handler3"
 )
 
 const v3Suffix = "_openapi.json"
@@ -46,15 +45,8 @@ func version3(w *archive.Writer, dir, release string, enums enums) ([]archive.Do
 		if err != nil {
 			return nil, err
 		}
-		proto, err := handler3.ToV3ProtoBinary(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s as protobuf: %w", file, err)
-		}
 		d := archive.Document{Path: path, Owners: owners("/"+path, paths), ETag: fmt.Sprintf("%X", sha512.Sum512(text))}
 		if d.JSON, err = w.Add(text); err != nil {
-			return nil, err
-		}
-		if d.Proto, err = w.Add(proto); err != nil {
 			return nil, err
 		}
 		docs = append(docs, d)
