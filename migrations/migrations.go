@@ -104,10 +104,14 @@ var hasVersion = map[Engine]string{
 }
 
 func versionError(err error) error {
-	if err != nil {
-		return fmt.Errorf("reading the schema version: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// golang-migrate's own error does not unwrap.
+	if wrapped := new(database.Error); errors.As(err, &wrapped) {
+		err = wrapped.OrigErr
+	}
+	return fmt.Errorf("reading the schema version: %w", err)
 }
 
 // open returns what takes db from step to step, and where it stands. The

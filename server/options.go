@@ -43,6 +43,7 @@ type Options struct {
 	MaxMutatingInFlight  int
 	RequestTimeout       time.Duration
 	MinRequestTimeout    time.Duration
+	ShutdownDelay        time.Duration // from not being ready to draining
 	ShutdownGracePeriod  time.Duration
 	MaxRequestBodyBytes  int64
 	SharedDatastore      bool // other servers use the same database
@@ -108,7 +109,8 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
-	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server was told to stop.")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server goes on serving, with /readyz failing, once it was told to stop. Load balancers see in that time that it will be gone.")
+	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones.")
 
 	o.Access.AddFlags(sections.FlagSet(AccessFlags))
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
@@ -193,7 +195,7 @@ func (o *Options) checkServiceRange() error {
 		address = bootstrap.AdvertiseAddress(o.BindAddress)
 	}
 	if address != nil && netutils.IsIPv6(address) != netutils.IsIPv6CIDR(&o.serviceRange) {
-		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the IP family of %s, at which the cluster reaches this server (see --advertise-address)", address)
+		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the IP family of the server's own address, %s; --advertise-address sets another", address)
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ const (
 
 // phase tells how far a server has come on its way out.
 //
-//	serving ─► stopping: not ready ─► draining: watches end, requests finish
+//	serving ─► stopping: not ready, for --shutdown-delay-duration
+//	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
 	stopping, drained chan struct{}
@@ -64,8 +65,8 @@ func Listen(o *Options) (net.Listener, error) {
 	return listener, err
 }
 
-// Run serves on listener until ctx ends, then drains: it takes no new requests,
-// ends watches, lets running requests finish, and returns when all is at rest.
+// Run serves on listener until ctx ends. Then it is no longer ready, and after
+// the shutdown delay it drains: it takes no new requests, ends watches, lets running requests finish, and returns when all is at rest.
 // It is called once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	// In-process work has to outlive the requests that are being finished.

@@ -46,7 +46,7 @@ func withHint(err error) error {
 			return fmt.Errorf("%w: raise max_connections of the server, or lower pool_max_conns in the DSN", err)
 		}
 	case errors.As(err, &unreachable):
-		return fmt.Errorf("%w: is Postgres running there, and does the DSN name the right host and port?", err)
+		return fmt.Errorf("%w: is Postgres running there, and does the DSN name the right host, port and sslmode?", err)
 	}
 	return err
 }
