@@ -71,7 +71,8 @@ func failure(op string, err error) error {
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			class = dialect.ErrCorrupt
 		case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-			class = nil // a value or a statement of ours is wrong, or too large
+			// A value or a statement of ours is wrong, or too large.
+			return &dialect.Error{Op: op, Engine: "sqlite", Err: err}
 		}
 	}
 	return &dialect.Error{Op: op, Engine: "sqlite", Err: fmt.Errorf("%w: %w", class, err)}
