@@ -15,14 +15,13 @@ type program struct {
 	name   string
 	module string // directory of its go.mod, from the repository's root
 	pkg    string
-	static bool // built as the release is, without cgo
+	cgo    string // CGO_ENABLED as in its releases: kine's have SQLite in C
 }
 
 var (
-	squbeProgram     = program{name: "sqube", module: ".", pkg: "./cmd/sqube", static: true}
-	apiserverProgram = program{name: "kube-apiserver", module: ".", pkg: "k8s.io/kubernetes/cmd/kube-apiserver"}
-	etcdProgram      = program{name: "etcd", module: "test/bench/peers", pkg: "go.etcd.io/etcd/server/v3"}
-	kineProgram      = program{name: "kine", module: "test/bench/peers", pkg: "github.com/k3s-io/kine"}
+	apiserverProgram = program{"kube-apiserver", ".", "k8s.io/kubernetes/cmd/kube-apiserver", "0"}
+	etcdProgram      = program{"etcd", "test/bench/peers", "go.etcd.io/etcd/server/v3", "0"}
+	kineProgram      = program{"kine", "test/bench/peers", "github.com/k3s-io/kine", "1"}
 )
 
 // binaries builds programs into a directory, each at most once per run.
@@ -57,13 +56,21 @@ func (b *binaries) build(ctx context.Context, p program) (string, error) {
 	progress("building %s", p.name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", path, p.pkg)
 	cmd.Dir = filepath.Join(b.root, p.module)
-	cmd.Env = os.Environ()
-	if p.static {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
-	}
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", p.name, err, out)
 	}
 	b.built[p.name] = path
 	return path, nil
+}
+
+// sqube makes bin/sqube as its users do and returns its path.
+func (b *binaries) sqube(ctx context.Context) (string, error) {
+	progress("building sqube")
+	cmd := exec.CommandContext(ctx, "make", "build")
+	cmd.Dir = b.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	return filepath.Join(b.root, "bin", "sqube"), nil
 }

@@ -21,8 +21,8 @@ type options struct {
 	kubeconfig string // a server that runs already
 	pids       list   // its processes
 	name       string // how the table calls it
-	binary     string // sqube's binary; "" builds it
-	binDir     string // where binaries are built
+	binary     string // sqube's binary; "" builds bin/sqube
+	binDir     string // where the peers' binaries are built
 	postgres   string // DSN of a server for the databases; "" starts one
 	quick      bool
 	sizes      sizes
@@ -68,8 +68,8 @@ func parse(args []string) (options, []string, error) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "also measure the running server that this file names; it gets a namespace \"bench\" with all that is created in it")
 	fs.Var(&o.pids, "pid", "processes of the server of --kubeconfig, its datastore included; by default the one that listens on its port")
 	fs.StringVar(&o.name, "name", "given", "how to call the server of --kubeconfig")
-	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default it is built")
-	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the binaries that are built; by default one that is removed at the end")
+	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default bin/sqube, which is built")
+	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the peers' binaries; by default one that is removed at the end")
 	fs.StringVar(&o.postgres, "postgres", os.Getenv("SQUBE_TEST_POSTGRES"), "DSN of a Postgres server to make databases on; by default one is started")
 	fs.BoolVar(&o.quick, "quick", false, "small sizes: a check that everything works, whose figures say little")
 	fs.IntVar(&o.sizes.Pods, "pods", o.sizes.Pods, "pods to create and to list")

@@ -23,7 +23,7 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	}
 	binary := o.binary
 	if binary == "" {
-		binary, err = b.build(ctx, squbeProgram)
+		binary, err = b.sqube(ctx)
 	} else {
 		binary, err = filepath.Abs(binary)
 	}
