@@ -48,8 +48,15 @@ type Status struct {
 var ErrNewer = errors.New("the database has a newer schema than this binary knows: use a sqube at least as new as the one that last served it")
 
 // Up takes db to the newest step and returns where it stood before. A db on
-// Postgres is closed by it, so it has to be one of its own. Up returns ErrNewer, and does nothing, when db is ahead of this binary.
+// Postgres is closed by it, so it has to be one of its own. Up returns
+// ErrNewer, and does nothing, when db is ahead of this binary. Of several
+// processes that come at once one takes the steps and the others wait for it.
 func Up(db *sql.DB, engine Engine) (before Status, err error) {
+	unlock, err := lock(db, engine)
+	if err != nil {
+		return before, fmt.Errorf("waiting for others that change the schema: %w", err)
+	}
+	defer unlock()
 	m, before, release, err := open(db, engine)
 	if err != nil {
 		return before, err
@@ -71,6 +78,33 @@ func Up(db *sql.DB, engine Engine) (before Status, err error) {
 		return before, fmt.Errorf("schema step after %d: %w", before.Current, err)
 	}
 	return before, nil
+}
+
+// lockKey names the lock of Up among the advisory locks of a database.
+const lockKey int64 = 0x7371756265 // "sqube"
+
+// lock keeps other processes out of Up until unlock is called. golang-migrate
+// has a lock of its own, but only around the steps: who looks at the version
+// while another is at a step sees one that was interrupted. On SQLite there
+// are no others, the engine has locked the file.
+func lock(db *sql.DB, engine Engine) (unlock func(), err error) {
+	if engine != Postgres {
+		return func() {}, nil
+	}
+	ctx := context.Background()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", lockKey); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return func() {
+		// Should this fail, then because the connection is lost, and the lock is
+		// with it.
+		_, _ = conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", lockKey)
+		_ = conn.Close()
+	}, nil
 }
 
 // Read returns where db stands, and changes nothing in it.
