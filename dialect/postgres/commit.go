@@ -64,7 +64,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	})
 	batch.Queue(notify)
 	if err := e.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return dialect.Committed{}, failure("commit", err)
+		return dialect.Committed{}, failure(ctx, "commit", err)
 	}
 	return committed, nil
 }
@@ -92,13 +92,13 @@ func toColumns(group []dialect.Write) []any {
 // only when it has to change: its row lock would hold up every commit.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
 	if _, err := e.pool.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
-		return 0, failure("compact", err)
+		return 0, failure(ctx, "compact", err)
 	}
 	tag, err := e.pool.Exec(ctx, `
 DELETE FROM log WHERE id IN (
   SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= $1 ORDER BY replaced_by LIMIT $2)`, upTo, limit)
 	if err != nil {
-		return 0, failure("compact", err)
+		return 0, failure(ctx, "compact", err)
 	}
 	return int(tag.RowsAffected()), nil
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// failure tells apart what may pass and what will not. A context that ended
-// is the caller's own doing and stays as it is.
-func failure(op string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+// failure tells apart what may pass and what will not. That ctx ended is the
+// caller's own doing and stays as it is; that a connection could not be made in
+// time is not.
+func failure(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
 	var answer *pgconn.PgError
@@ -22,7 +23,8 @@ func failure(op string, err error) error {
 		switch code := answer.Code; {
 		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
 			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrCorrupt, err)}
-		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "42"): // a value or a statement of ours is wrong
+		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):
+			// A value or a statement of ours is wrong, or too large.
 			return &dialect.Error{Op: op, Engine: "postgres", Err: err}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	rows, err := e.pool.Query(ctx, statement, args...)
 	if err != nil {
-		return failure("query", err)
+		return failure(ctx, "query", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -19,7 +19,7 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return failure("query", err)
+		return failure(ctx, "query", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	}
 	<-sub.Ready()
 	if changes, err := sub.Take(); err != nil || len(changes) != 1 || changes[0].Record.Key != "unanswered" {
-		t.Errorf("the watch brought %v, %v", showAll(changes), err)
+		t.Errorf("the watch brought %v, %v", ShowChanges(changes), err)
 	}
 
 	follower := StartFollow(t, s, from)
@@ -44,19 +44,19 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	load := Load{Writers: 16, Writes: 40, Keys: 30, Tolerate: func(err error) bool { return errors.Is(err, dialect.ErrUnavailable) }}
 	load.Run(t, s, h)
 	for failed = 0; ; failed++ {
-		if _, err := s.Write(t.Context(), put(lastKey, `{"last":true}`, nil)); err == nil || errors.Is(err, sqlstore.ErrConflict) {
+		if _, err := s.Write(t.Context(), Last()); err == nil || errors.Is(err, sqlstore.ErrConflict) {
 			break // a conflict says that the one before it was committed
 		}
 	}
 
 	last := revision(t, s).Current
-	seen := showAll(follower.Changes())
+	seen := ShowChanges(follower.Changes())
 	replayed, err := Follow(t.Context(), s, from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the watch, against the log", seen, showAll(replayed))
-	subset(t, "what was acknowledged", h.Changes(from, last), seen)
+	Equal(t, "the watch, against the log", seen, ShowChanges(replayed))
+	Subset(t, "what was acknowledged", h.Changes(from, last), seen)
 	if len(seen) <= len(h.Revisions(from, last))+2 {
 		t.Error("no commit took effect without an answer")
 	}

@@ -88,7 +88,7 @@ func testRetention(t *testing.T, open Opener) {
 	}
 	Eventually(t, "the log is compacted", func() bool { return revision(t, s).Compacted >= last })
 	state, at := mustList(t, s, 0)
-	equal(t, "the state after the compaction", state, h.State(last))
+	Equal(t, "the state after the compaction", state, h.State(last))
 	Eventually(t, "replaced rows are gone", func() bool {
 		return number(t, engine, "SELECT count(*) FROM log") == int64(len(state))
 	})
@@ -104,7 +104,7 @@ func testRetention(t *testing.T, open Opener) {
 	}
 	follower := StartFollow(t, s, at.Compacted)
 	Finish(t, s, h)
-	equal(t, "a watch from the compacted revision", showAll(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Current))
+	Equal(t, "a watch from the compacted revision", ShowChanges(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Current))
 	Sound(t, engine)
 }
 
@@ -134,7 +134,7 @@ func testCompaction(t *testing.T, open Opener) {
 		switch {
 		case err == nil:
 			right++
-			equal(t, fmt.Sprintf("the state at %d", at), state, h.State(at))
+			Equal(t, fmt.Sprintf("the state at %d", at), state, h.State(at))
 		case errors.Is(err, sqlstore.ErrCompacted):
 			late++
 		default:
@@ -161,6 +161,6 @@ func testCompaction(t *testing.T, open Opener) {
 		t.Errorf("compacted up to %d, want %d", at.Compacted, last)
 	}
 	state, _ := mustList(t, s, 0)
-	equal(t, "the state", state, h.State(last))
+	Equal(t, "the state", state, h.State(last))
 	Sound(t, engine)
 }

@@ -81,10 +81,13 @@ func StartFollow(t testing.TB, s *sqlstore.Store, from int64) *Followed {
 // Changes waits until the last change has come and returns all.
 func (f *Followed) Changes() []*sqlstore.Change { return <-f.changes }
 
-// Finish writes the change that ends all Follows, also into h.
+// Last returns the write that ends all Follows.
+func Last() *sqlstore.Write { return put(lastKey, `{"last":true}`, nil) }
+
+// Finish writes Last, also into h.
 func Finish(t testing.TB, s *sqlstore.Store, h *History) {
 	t.Helper()
-	w := put(lastKey, `{"last":true}`, nil)
+	w := Last()
 	h.Add(t, w, must(t, s, w).Revision)
 }
 

@@ -54,7 +54,7 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 		t.Errorf("landed %v, want %v", committed.Landed, want)
 	}
 	state, at := mustList(t, s, 0)
-	equal(t, "the state", state, []string{
+	Equal(t, "the state", state, []string{
 		show("kept", kept.Revision, kept.Value),
 		show("new", committed.Revision(7), []byte(`{"v":3}`)),
 		show("newer", committed.Revision(9), []byte(`{"v":3}`)),

@@ -124,7 +124,8 @@ func showChange(operation dialect.Operation, r, previous *sqlstore.Record) strin
 	return text
 }
 
-func showAll(changes []*sqlstore.Change) []string {
+// ShowChanges returns changes as texts that can be compared.
+func ShowChanges(changes []*sqlstore.Change) []string {
 	var texts []string
 	for _, c := range changes {
 		texts = append(texts, showChange(c.Operation, &c.Record, c.Previous))
@@ -191,8 +192,8 @@ func (l Load) one(ctx context.Context, s *sqlstore.Store, t testing.TB, h *Histo
 	return err
 }
 
-// equal compares two lists of texts and tells the first difference.
-func equal(t testing.TB, what string, got, want []string) {
+// Equal compares two lists of texts and tells the first difference.
+func Equal(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
 		switch {
@@ -209,8 +210,8 @@ func equal(t testing.TB, what string, got, want []string) {
 	}
 }
 
-// subset checks that every entry of some is in all.
-func subset(t testing.TB, what string, some, all []string) {
+// Subset checks that every entry of some is in all.
+func Subset(t testing.TB, what string, some, all []string) {
 	t.Helper()
 	sorted := slices.Clone(all)
 	sort.Strings(sorted)

@@ -38,10 +38,10 @@ func testOrder(t *testing.T, open Opener) {
 	readers.Wait()
 
 	all := h.Changes(from, revision(t, s).Current)
-	equal(t, "the subscription", showAll(follower.Changes()), all)
-	equal(t, "the polls of the log", polled, all)
+	Equal(t, "the subscription", ShowChanges(follower.Changes()), all)
+	Equal(t, "the polls of the log", polled, all)
 	for _, seen := range snapshots {
-		equal(t, fmt.Sprintf("the state at %d", seen.revision), seen.state, h.State(seen.revision))
+		Equal(t, fmt.Sprintf("the state at %d", seen.revision), seen.state, h.State(seen.revision))
 	}
 	if len(snapshots) < 5 {
 		t.Errorf("the state was polled only %d times", len(snapshots))

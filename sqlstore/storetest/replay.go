@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -52,7 +53,7 @@ func testReplayBoundary(t *testing.T, open Opener) {
 	Finish(t, s, h)
 	last := revision(t, s).Current
 	for _, f := range followers {
-		equal(t, fmt.Sprintf("the watch from %d", f.from), showAll(f.Changes()), h.Changes(f.from, last))
+		Equal(t, fmt.Sprintf("the watch from %d", f.from), ShowChanges(f.Changes()), h.Changes(f.from, last))
 	}
 	if len(followers) < 3 {
 		t.Errorf("only %d watches", len(followers))
@@ -101,7 +102,7 @@ func testCatchUp(t *testing.T, open Opener) {
 		r = commitUnseen(t, engine, h, r, 10)
 	}
 	Finish(t, s, h)
-	equal(t, "the subscription", showAll(follower.Changes()), h.Changes(from, revision(t, s).Current))
+	Equal(t, "the subscription", ShowChanges(follower.Changes()), h.Changes(from, revision(t, s).Current))
 }
 
 // asleep is an engine whose reads wait while a test holds its lock.
@@ -122,7 +123,7 @@ func (e *asleep) Query(ctx context.Context, statement string, args []any, row fu
 // silent gap would leave watchers with a wrong state for ever.
 func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 	engine := &asleep{Engine: OpenEngine(t, open(t))}
-	s := Start(t, engine, sqlstore.Options{PollInterval: 50 * time.Millisecond})
+	s := Start(t, engine, sqlstore.Options{PollInterval: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	h := &History{}
 	r := must(t, s, put("changed", `{}`, nil))
 	sub := s.Subscribe(things, "")
@@ -145,7 +146,7 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 		}
 		var taken []*sqlstore.Change
 		if taken, err = sub.Take(); len(taken) > 0 {
-			t.Fatalf("across the gap came %v", showAll(taken))
+			t.Fatalf("across the gap came %v", ShowChanges(taken))
 		}
 	}
 	if !errors.Is(err, sqlstore.ErrSlow) {
@@ -157,6 +158,6 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 	follower := StartFollow(t, s, last.Revision)
 	Finish(t, s, h)
 	if changes := follower.Changes(); len(changes) != 2 {
-		t.Errorf("a new watch brought %v", showAll(changes))
+		t.Errorf("a new watch brought %v", ShowChanges(changes))
 	}
 }

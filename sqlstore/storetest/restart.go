@@ -25,11 +25,11 @@ func testRestart(t *testing.T, open Opener) {
 			t.Errorf("after a restart the log stands at %d, want %d", at.Current, last)
 		}
 		state, _ := mustList(t, s, 0)
-		equal(t, "the state after a restart", state, h.State(at.Current))
+		Equal(t, "the state after a restart", state, h.State(at.Current))
 		if round == 3 {
 			follower := StartFollow(t, s, from)
 			Finish(t, s, h)
-			equal(t, "a watch across restarts", showAll(follower.Changes()), h.Changes(from, revision(t, s).Current))
+			Equal(t, "a watch across restarts", ShowChanges(follower.Changes()), h.Changes(from, revision(t, s).Current))
 		} else {
 			Load{Writers: 8, Writes: 20, Keys: 20}.Run(t, s, h)
 		}
@@ -100,7 +100,7 @@ func testClose(t *testing.T, open Opener) {
 	if !errors.Is(err, sqlstore.ErrClosed) {
 		t.Errorf("the subscription ended with %v", err)
 	}
-	equal(t, "what the subscription brought", brought, want)
+	Equal(t, "what the subscription brought", brought, want)
 	late := s.Subscribe(things, "")
 	defer late.Close()
 	if _, err := late.Take(); !errors.Is(err, sqlstore.ErrClosed) {
@@ -116,5 +116,5 @@ func testClose(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	slices.Sort(stored)
-	equal(t, "what is stored", stored, want)
+	Equal(t, "what is stored", stored, want)
 }

@@ -54,5 +54,5 @@ func testSlowSubscriber(t *testing.T, open Opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the slow one's second try", showAll(again), showAll(changes))
+	Equal(t, "the slow one's second try", ShowChanges(again), ShowChanges(changes))
 }

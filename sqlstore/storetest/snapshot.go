@@ -59,7 +59,7 @@ func testSnapshots(t *testing.T, open Opener) {
 	reader.Wait()
 
 	for _, w := range walks {
-		equal(t, fmt.Sprintf("the pages of %q at %d", w.prefix, w.revision), w.state, under(w.prefix, h.State(w.revision)))
+		Equal(t, fmt.Sprintf("the pages of %q at %d", w.prefix, w.revision), w.state, under(w.prefix, h.State(w.revision)))
 	}
 	if len(walks) < 3 {
 		t.Errorf("only %d walks", len(walks))
@@ -89,7 +89,7 @@ func testOldRevisions(t *testing.T, open Opener) {
 		at := first + random.Int64N(last-first+1)
 		state := h.State(at)
 		got, _ := mustList(t, s, at)
-		equal(t, fmt.Sprintf("the state at %d", at), got, state)
+		Equal(t, fmt.Sprintf("the state at %d", at), got, state)
 
 		key := fmt.Sprintf("ns%d/%03d", random.IntN(4), random.IntN(35))
 		limit := 1 + random.IntN(10)
@@ -114,7 +114,7 @@ func testOldRevisions(t *testing.T, open Opener) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, fmt.Sprintf("%+v", part.query), got, want)
+			Equal(t, fmt.Sprintf("%+v", part.query), got, want)
 			if n, err := s.Count(t.Context(), part.query); err != nil || n != int64(len(want)) {
 				t.Errorf("%+v has %d records, %v; want %d", part.query, n, err, len(want))
 			}

@@ -1,0 +1,232 @@
+package sqlstore_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// replicas opens n logs on one Postgres database, as so many servers do.
+func replicas(t *testing.T, dsn string, n int, opts sqlstore.Options) []*sqlstore.Store {
+	t.Helper()
+	stores := make([]*sqlstore.Store, n)
+	for i := range stores {
+		engine, err := postgres.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores[i] = storetest.Start(t, engine, opts)
+	}
+	return stores
+}
+
+// terminate ends the sessions on the database of dsn that match a condition,
+// and returns how many those were.
+func terminate(t *testing.T, dsn, condition string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer conn.Close(context.Background())
+	err = conn.QueryRow(t.Context(), `SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+condition+`) AS ended`).Scan(&n)
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
+
+// meanwhile calls disturb again and again until the returned function is
+// called, and at least once.
+func meanwhile(disturb func()) (end func()) {
+	ended := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			disturb()
+			select {
+			case <-ended:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		running.Wait()
+	}
+}
+
+// writeEverywhere loads all stores at once.
+func writeEverywhere(t *testing.T, stores []*sqlstore.Store, load storetest.Load, h *storetest.History) {
+	var writers sync.WaitGroup
+	for _, s := range stores {
+		writers.Go(func() { load.Run(t, s, h) })
+	}
+	writers.Wait()
+}
+
+func TestReplicasSeeEachOther(t *testing.T) {
+	const deaf = "query LIKE 'LISTEN%'"
+	for _, test := range []struct {
+		name    string
+		poll    time.Duration
+		disturb func(dsn string)
+	}{
+		{"by notifications", time.Hour, func(string) {}},
+		{"by polls", 50 * time.Millisecond, func(dsn string) { terminate(t, dsn, deaf) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := harness.Postgres(t)
+			stores := replicas(t, dsn, 3, sqlstore.Options{PollInterval: test.poll, Log: slog.New(slog.DiscardHandler)})
+			at, err := stores[0].Revision(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var followers []*storetest.Followed
+			for _, s := range stores {
+				followers = append(followers, storetest.StartFollow(t, s, at.Current))
+			}
+			end := meanwhile(func() { test.disturb(dsn) })
+			h := &storetest.History{}
+			writeEverywhere(t, stores, storetest.Load{Writers: 8, Writes: 30, Keys: 20}, h)
+			storetest.Finish(t, stores[0], h)
+			for _, f := range followers {
+				storetest.Equal(t, "what a replica saw", storetest.ShowChanges(f.Changes()), h.Changes(at.Current, 1<<62))
+			}
+			end()
+		})
+	}
+}
+
+// TestNotificationsWakeAReplica has a replica hear of a change long before its
+// poll would.
+func TestNotificationsWakeAReplica(t *testing.T) {
+	t.Parallel()
+	stores := replicas(t, harness.Postgres(t), 2, sqlstore.Options{PollInterval: time.Hour})
+	at, err := stores[0].Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower := storetest.StartFollow(t, stores[1], at.Current)
+	storetest.Finish(t, stores[0], &storetest.History{})
+	if changes := follower.Changes(); len(changes) != 1 {
+		t.Errorf("the other replica saw %v", storetest.ShowChanges(changes))
+	}
+}
+
+// unavailable lets pass the errors that a client gets while the database is
+// away, and counts them.
+func unavailable(count *atomic.Int64) func(error) bool {
+	return func(err error) bool {
+		count.Add(1)
+		return errors.Is(err, dialect.ErrUnavailable)
+	}
+}
+
+// checkSurvived compares the log with what was acknowledged: all of that is in
+// it, and a watch that ran through it all saw exactly what is in it.
+func checkSurvived(t *testing.T, s *sqlstore.Store, follower *storetest.Followed, from int64, h *storetest.History) {
+	t.Helper()
+	storetest.Eventually(t, "the store writes again", func() bool {
+		_, err := s.Write(t.Context(), storetest.Last())
+		return err == nil || errors.Is(err, sqlstore.ErrConflict)
+	})
+	seen := storetest.ShowChanges(follower.Changes())
+	replayed, err := storetest.Follow(t.Context(), s, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Equal(t, "the watch, against the log", seen, storetest.ShowChanges(replayed))
+	storetest.Subset(t, "the log", h.Changes(from, 1<<62), seen)
+}
+
+func TestKilledConnections(t *testing.T) {
+	t.Parallel()
+	dsn := harness.Postgres(t)
+	engine, err := postgres.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := storetest.Start(t, engine, sqlstore.Options{PollInterval: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	at, err := s.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower := storetest.StartFollow(t, s, at.Current)
+	h := &storetest.History{}
+	killed := 0
+	end := meanwhile(func() { killed += terminate(t, dsn, "true") })
+	var failed atomic.Int64
+	storetest.Load{Writers: 16, Writes: 150, Keys: 50, Tolerate: unavailable(&failed)}.Run(t, s, h)
+	end()
+	checkSurvived(t, s, follower, at.Current, h)
+	storetest.Sound(t, engine)
+	if failed.Load() == 0 {
+		t.Error("no request met a killed connection")
+	}
+	t.Logf("%d connections were killed, %d requests failed", killed, failed.Load())
+}
+
+func TestServerThatStopsAndCrashes(t *testing.T) {
+	t.Parallel()
+	server := harness.NewPostgresServer(t)
+	engine, err := postgres.Open(t.Context(), server.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := storetest.Start(t, engine, sqlstore.Options{PollInterval: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	at, err := s.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower := storetest.StartFollow(t, s, at.Current)
+	h := &storetest.History{}
+	var failed atomic.Int64
+	ended := make(chan struct{})
+	var writers sync.WaitGroup
+	writers.Go(func() {
+		for {
+			storetest.Load{Writers: 8, Writes: 50, Keys: 50, Tolerate: unavailable(&failed)}.Run(t, s, h)
+			select {
+			case <-ended:
+				return
+			default:
+			}
+		}
+	})
+	for _, down := range []func() error{server.Stop, server.Kill} {
+		before := failed.Load()
+		if err := down(); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Eventually(t, "requests fail", func() bool { return failed.Load() > before })
+		if _, _, err := s.Get(t.Context(), sqlstore.Resource{Name: "pods"}, "a"); !errors.Is(err, dialect.ErrUnavailable) {
+			t.Errorf("a read while the server is down: %v", err)
+		}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		writes := len(h.Revisions(0, 1<<62))
+		storetest.Eventually(t, "writes succeed again", func() bool { return len(h.Revisions(0, 1<<62)) > writes+50 })
+	}
+	close(ended)
+	writers.Wait()
+	checkSurvived(t, s, follower, at.Current, h)
+	storetest.Sound(t, engine)
+}
