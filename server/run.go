@@ -66,8 +66,8 @@ func Listen(o *Options) (net.Listener, error) {
 }
 
 // Run serves on listener until ctx ends. Then it is no longer ready, and after
-// the shutdown delay it drains: it takes no new requests, ends watches, lets running requests finish, and returns when all is at rest.
-// It is called once.
+// the shutdown delay it drains: it takes no new requests, ends watches, lets
+// running requests finish, and returns when all is at rest. It is called once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	// In-process work has to outlive the requests that are being finished.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
@@ -97,6 +97,12 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	case err = <-failed:
 	}
 	close(s.phase.stopping)
+	if err == nil {
+		select {
+		case <-time.After(s.options.ShutdownDelay):
+		case err = <-failed:
+		}
+	}
 	s.phase.drain()
 	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
 	defer cancel()
