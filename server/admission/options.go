@@ -4,6 +4,8 @@ package admission
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -38,9 +40,17 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// Validate returns everything that is wrong with the flags as one error, in kube-apiserver's words: a plugin that is not
-// known, one that is both enabled and disabled.
-func (o *Options) Validate() error { return errors.Join(o.kube.Validate()...) }
+// Validate returns everything that is wrong with the flags as one error, mostly in kube-apiserver's words: a plugin that
+// is not known, one that is both enabled and disabled, a file that can't be read.
+func (o *Options) Validate() error {
+	errs := o.kube.Validate()
+	if path := o.kube.GenericAdmission.ConfigFile; path != "" {
+		if _, err := os.ReadFile(path); err != nil {
+			errs = append(errs, fmt.Errorf("--admission-control-config-file must name a readable file: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Names returns the plugins that are on, in the order in which they run.
 func (o *Options) Names() []string {

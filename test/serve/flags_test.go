@@ -1,0 +1,106 @@
+package serve
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWrongFlags expects of every wrong flag one line that names it, and nothing left behind.
+func TestWrongFlags(t *testing.T) {
+	const missing = "/missing/file"
+	help := "(see sqube serve --help)"
+	for _, c := range []struct {
+		flags string
+		want  string // "…" stands for anything
+	}{
+		{"--no-such-flag", "unknown flag: --no-such-flag " + help},
+		{"extra", `unknown command "extra"`},
+		{"--log-format=xml", `--log-format "xml" must be text or json ` + help},
+		{"-v=much", `invalid argument "much" for "-v, --v" flag`},
+		{"--secure-port=0", "--secure-port 0 must be between 1 and 65535 " + help},
+		{"--secure-port=65536", "--secure-port 65536 must be between 1 and 65535 " + help},
+		{"--secure-port=https", `invalid argument "https" for "--secure-port" flag`},
+		{"--bind-address=256.0.0.1", `invalid argument "256.0.0.1" for "--bind-address" flag`},
+		{"--bind-address=192.0.2.77", "--bind-address 192.0.2.77 is no address of this machine"},
+		{"--tls-private-key-file=/dev/null --tls-cert-file=" + missing, "--tls-cert-file must name a readable file: open " + missing},
+		{"--tls-private-key-file=/dev/null", "--tls-cert-file and --tls-private-key-file must be given together " + help},
+		{"--authorization-mode=Rbac", `--authorization-mode "Rbac" must be one of AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node ` + help},
+		{"--authorization-mode=ABAC", "--authorization-mode ABAC's authorization policy file not passed " + help},
+		{"--enable-admission-plugins=Nothing", `--enable-admission-plugins plugin "Nothing" is unknown ` + help},
+		{"--disable-admission-plugins=Nothing", `--disable-admission-plugins plugin "Nothing" is unknown ` + help},
+		{"--runtime-config=batch/v7=true", "--runtime-config: …batch/v7"},
+		{"--runtime-config=nothing/v1=true", "--runtime-config: unknown api groups nothing/v1 " + help},
+		{"--runtime-config=api/all=perhaps", "--runtime-config: invalid value api/all=perhaps " + help},
+		{"--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate " + help},
+		{"--feature-gates=AllAlpha=perhaps", `"--feature-gates" flag: invalid value of AllAlpha=perhaps`},
+		{"--service-cluster-ip-range=everything", `--service-cluster-ip-range "everything" must be a CIDR such as 10.96.0.0/16`},
+		{"--service-cluster-ip-range=10.0.0.0/30", "--service-cluster-ip-range 10.0.0.0/30 must hold at least 8 addresses " + help},
+		{"--service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16", "must not have two ranges of one IP family " + help},
+		{"--service-cluster-ip-range=fd00::/108 --advertise-address=192.0.2.77", "must begin with a range of the IP family of the server's own address, 192.0.2.77; --advertise-address sets another " + help},
+		{"--service-node-port-range=many", `invalid argument "many" for "--service-node-port-range" flag`},
+		{"--event-ttl=-1s", "--event-ttl must be"},
+		{"--request-timeout=0", "--request-timeout must be more than 0 " + help},
+		{"--cors-allowed-origins=(", `--cors-allowed-origins "(" must be a regular expression`},
+		{"--datastore=sqube.db", "--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE " + help},
+		{"--datastore=sqlite://", "--datastore must be sqlite://PATH or postgres://"},
+		{"--admission-control-config-file=" + missing, "--admission-control-config-file must name a readable file: open " + missing},
+		{"--authentication-config=" + missing, "--authentication-config must name a readable file: open " + missing},
+		{"--authentication-token-webhook-config-file=" + missing, "--authentication-token-webhook-config-file must name a readable file: open " + missing},
+		{"--authorization-config=" + missing, "--authorization-config must name a readable file: open " + missing},
+		{"--authorization-policy-file=" + missing, "--authorization-policy-file must name a readable file: open " + missing},
+		{"--authorization-webhook-config-file=" + missing, "--authorization-webhook-config-file must name a readable file: open " + missing},
+		{"--client-ca-file=" + missing, "--client-ca-file must name a readable file: open " + missing},
+		{"--oidc-ca-file=" + missing, "--oidc-ca-file must name a readable file: open " + missing},
+		{"--requestheader-client-ca-file=" + missing, "--requestheader-client-ca-file must name a readable file: open " + missing},
+		{"--service-account-key-file=" + missing, "--service-account-key-file must name a readable file: open " + missing},
+		{"--service-account-signing-key-file=" + missing, "--service-account-signing-key-file must name a readable file: open " + missing},
+		{"--token-auth-file=/", "--token-auth-file must name a readable file: / is a directory"},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
+			dataDir := filepath.Join(t.TempDir(), "data")
+			args := append([]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)}, strings.Fields(c.flags)...)
+			first, second, _ := strings.Cut(c.want, "…")
+			_, stderr, code := run(t, args)
+			if err := errors.Join(oneLine(stderr, first), oneLine(stderr, second)); code != 1 || err != nil {
+				t.Errorf("ended with code %d and wrote\n%s%v", code, stderr, err)
+			}
+			if _, err := os.Stat(dataDir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("left a data directory behind: %v", err)
+			}
+		})
+	}
+}
+
+// TestWrongFiles names files that can be read and hold something else. What has been made by then, and is left behind,
+// serves the next start.
+func TestWrongFiles(t *testing.T) {
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("garbage\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ flags, want string }{
+		{"--tls-cert-file=GARBAGE --tls-private-key-file=GARBAGE", garbage},
+		{"--authentication-config=GARBAGE", `setting up authentication: failed to load authentication configuration from file "` + garbage},
+		{"--authorization-config=GARBAGE", "failed to load AuthorizationConfiguration from file"},
+		{"--authorization-policy-file=GARBAGE --authorization-mode=ABAC", garbage},
+		{"--authorization-webhook-config-file=GARBAGE --authorization-mode=Webhook", garbage},
+		{"--client-ca-file=GARBAGE", "--client-ca-file must name a readable file with certificates in PEM"},
+		{"--requestheader-client-ca-file=GARBAGE", garbage},
+		{"--service-account-key-file=GARBAGE", "--service-account-key-file must hold keys in PEM"},
+		{"--service-account-signing-key-file=GARBAGE", "--service-account-signing-key-file must hold a private key in PEM"},
+		{"--token-auth-file=GARBAGE", "token file '" + garbage + "' must have at least 3 columns (token, user name, user uid), found 1"},
+		{"--admission-control-config-file=GARBAGE", "reading --admission-control-config-file"},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
+			dataDir := filepath.Join(t.TempDir(), "data")
+			serve := []string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)}
+			refuses(t, c.want, append(serve, strings.Fields(strings.ReplaceAll(c.flags, "GARBAGE", garbage))...))
+		})
+	}
+}

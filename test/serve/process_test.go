@@ -1,0 +1,228 @@
+package serve
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// patience bounds every wait on a machine that is busy with other tests.
+const patience = time.Minute
+
+// process is a run of sqube, with what it writes kept apart.
+type process struct {
+	cmd    *exec.Cmd
+	dir    string
+	keeper *harness.Keeper
+	exited chan struct{}
+}
+
+// option changes how sqube is started.
+type option func(*exec.Cmd)
+
+// env adds environment variables, as "NAME=value".
+func env(variables ...string) option {
+	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, variables...) }
+}
+
+// asNobody runs sqube as an ordinary user where the tests run as root.
+func asNobody(cmd *exec.Cmd) {
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+}
+
+// start starts sqube with the arguments. It is killed at the end of the test if it still runs.
+func start(t *testing.T, args []string, options ...option) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(sqube.Binary(t), args...), dir: t.TempDir(), exited: make(chan struct{})}
+	p.cmd.Env = os.Environ()
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	for _, o := range options {
+		o(p.cmd)
+	}
+	for name, target := range map[string]func(*os.File){
+		"stdout": func(f *os.File) { p.cmd.Stdout = f },
+		"stderr": func(f *os.File) { p.cmd.Stderr = f },
+	} {
+		f, err := os.Create(filepath.Join(p.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close() // the child has its own descriptor
+		target(f)
+	}
+	var err error
+	if p.keeper, err = harness.NewKeeper(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.cmd.Start(), p.keeper.Watch(p.cmd.Process.Pid)); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.cmd.Wait() // how it ended is in ProcessState
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		<-p.exited
+		if err := errors.Join(p.keeper.Forget(), p.keeper.Dismiss()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("%s\nwrote to standard output:\n%s\nand to standard error:\n%s", strings.Join(p.cmd.Args[1:], " "), p.read(t, "stdout"), p.read(t, "stderr"))
+		}
+	})
+	return p
+}
+
+// run runs sqube to its end and returns what it wrote and its exit code.
+func run(t *testing.T, args []string, options ...option) (stdout, stderr string, code int) {
+	t.Helper()
+	p := start(t, args, options...)
+	code = p.wait(t)
+	return p.read(t, "stdout"), p.read(t, "stderr"), code
+}
+
+// wait waits until the process has ended and returns its exit code, -1 if a signal ended it.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		t.Fatalf("sqube %s still runs after %s", strings.Join(p.cmd.Args[1:], " "), patience)
+		return 0
+	}
+}
+
+// read returns what the process has written to "stdout" or "stderr".
+func (p *process) read(t *testing.T, stream string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// signal sends a signal.
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// insecure asks without looking at certificates, as a health check does.
+var insecure = &http.Client{
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
+	Timeout:   10 * time.Second,
+}
+
+// server is a process that serves.
+type server struct {
+	*process
+	url, dataDir string
+}
+
+// serve starts a server and waits until it is ready.
+func serve(t *testing.T, args []string, options ...option) *server {
+	t.Helper()
+	s := &server{dataDir: filepath.Join(t.TempDir(), "data")}
+	port := freePort(t)
+	s.url = "https://" + net.JoinHostPort("127.0.0.1", port)
+	s.process = start(t, append([]string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}, args...), options...)
+	s.waitReady(t)
+	return s
+}
+
+func (s *server) waitReady(t *testing.T) {
+	t.Helper()
+	eventually(t, "the server is ready", func() error {
+		select {
+		case <-s.exited:
+			t.Fatalf("sqube ended with code %d", s.cmd.ProcessState.ExitCode())
+		default:
+		}
+		response, err := insecure.Get(s.url + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
+}
+
+// kubeconfig is the path of the administrator's kubeconfig.
+func (s *server) kubeconfig() string { return filepath.Join(s.dataDir, "admin.kubeconfig") }
+
+// eventually tries until there is no error. What is tried is outside this process, so there is nothing to wait on.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s: %v", patience, what, err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	port, err := harness.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(port)
+}
+
+// refuses runs sqube and expects that it writes one line, with the wanted text, to standard error, and ends with code 1.
+func refuses(t *testing.T, want string, args []string, options ...option) {
+	t.Helper()
+	stdout, stderr, code := run(t, args, options...)
+	if err := oneLine(stderr, want); code != 1 || stdout != "" || err != nil {
+		t.Errorf("sqube %s\nended with code %d and wrote\n%s%s%v", strings.Join(args, " "), code, stdout, stderr, err)
+	}
+}
+
+func oneLine(text, want string) error {
+	line, found := strings.CutSuffix(text, "\n")
+	switch {
+	case !found || strings.Contains(line, "\n"):
+		return errors.New("want one line")
+	case !strings.HasPrefix(line, "sqube: "):
+		return errors.New(`want a line that begins with "sqube: "`)
+	case !strings.Contains(line, want):
+		return fmt.Errorf("want %q in it", want)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package serve
+
+import (
+	"database/sql"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "modernc.org/sqlite"             // the driver "sqlite"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// serveArgs are the arguments of a server on a data directory, at a port that is free.
+func serveArgs(t *testing.T, dataDir string, more ...string) []string {
+	t.Helper()
+	return append([]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)}, more...)
+}
+
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	dataDir := filepath.Join(t.TempDir(), "data")
+	refuses(t, "port "+port+" of 127.0.0.1 is in use: stop what listens there, or choose another with --secure-port",
+		[]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", port})
+	if _, err := os.Stat(dataDir); err == nil {
+		t.Error("left a data directory behind")
+	}
+}
+
+// TestDataDirNotWritable starts sqube as a user who may not write there.
+func TestDataDirNotWritable(t *testing.T) {
+	t.Parallel()
+	// Not under t.TempDir, which other users can't even enter.
+	dir, err := os.MkdirTemp("", "sqube-serve-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	locked := filepath.Join(dir, "locked")
+	if err := os.Mkdir(locked, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, dataDir := range []string{locked, filepath.Join(locked, "data")} {
+		refuses(t, "permission denied: make the folder, and what is in it, writable for the user that runs sqube", serveArgs(t, dataDir), asNobody)
+		refuses(t, "make the data directory and what is in it readable and writable for the user that runs sqube",
+			serveArgs(t, dataDir, "--datastore", harness.Postgres(t)), asNobody)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "not a directory", serveArgs(t, file))
+}
+
+func TestSQLiteFile(t *testing.T) {
+	t.Parallel()
+	t.Run("is no database", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "notes.txt")
+		text := strings.Repeat("This is not a database. ", 100)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, "this file is not an SQLite database: move it away or give another path", serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+path))
+		refuses(t, "this file is not an SQLite database", []string{"migrate", "status", "--datastore", "sqlite://" + path})
+		if now, err := os.ReadFile(path); err != nil || string(now) != text {
+			t.Errorf("the file was changed: %v", err)
+		}
+	})
+	t.Run("is a directory", func(t *testing.T) {
+		dir := t.TempDir()
+		refuses(t, dir+": is a directory", serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+dir))
+	})
+	t.Run("is in use", func(t *testing.T) {
+		first := serve(t, nil)
+		want := "the database is in use by another sqube (it holds " + first.dataDir + "/sqube.db.lock): stop that one first, or give this one another --datastore"
+		refuses(t, want, serveArgs(t, first.dataDir))
+		refuses(t, want, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+first.dataDir+"/sqube.db"))
+		refuses(t, want, []string{"migrate", "up", "--data-dir", first.dataDir})
+		first.waitReady(t) // the first one goes on
+	})
+}
+
+// TestNewerSchema makes the binary one that is older than the database.
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		if stdout, stderr, code := run(t, []string{"migrate", "up", "--datastore", engine.Datastore}); code != 0 {
+			t.Fatal(stdout, stderr)
+		}
+		db := open(t, engine)
+		if _, err := db.Exec("UPDATE schema_migrations SET version = version + 1000"); err != nil {
+			t.Fatal(err)
+		}
+		want := "the database has a newer schema than this binary knows: use a sqube at least as new as the one that last served it (schema 10"
+		refuses(t, want, serveArgs(t, t.TempDir(), "--datastore", engine.Datastore))
+		refuses(t, want, []string{"migrate", "up", "--datastore", engine.Datastore})
+		stdout, _, code := run(t, []string{"migrate", "status", "--datastore", engine.Datastore})
+		if code != 0 || !strings.Contains(stdout, ": the database is newer than this binary: use a newer sqube") {
+			t.Errorf("migrate status: code %d, %s", code, stdout)
+		}
+	})
+}
+
+// open opens the database of an engine from outside, for as long as the test.
+func open(t *testing.T, engine harness.Engine) *sql.DB {
+	t.Helper()
+	driver, dsn := "pgx", engine.Datastore
+	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
+		driver, dsn = "sqlite", "file:"+path
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
