@@ -31,7 +31,7 @@ ARGS ?=
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## serve https://127.0.0.1:6443 from ./data and leave ./data/admin.kubeconfig
 	exec bin/sqube serve --data-dir data --bind-address 127.0.0.1 --secure-port 6443 $(ARGS)
@@ -47,12 +47,17 @@ kubectl: ## build bin/kubectl, the real one, as the tests use it
 
 ##@ Check
 
-# Each test binary that holds the API server takes seconds to link. The client-side tests link none: they run bin/sqube,
-# one package at a time since they measure waits and load the machine themselves.
-test: gcc build kubectl ## run every test, on SQLite and on Postgres
-	@mkdir -p bin && go build -o bin/withpostgres ./test/harness/withpostgres
-	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m $(RACE)
-	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF -e "$$(go list $(RACE))" | grep -v '/sqube/test')
+test: race unit e2e ## run every test, on SQLite and on Postgres
+
+# One package at a time, since upstream's suite gives the store a few seconds for a hundred writes.
+race: gcc bin/withpostgres ## the part of the tests that runs under the race detector: the store and its watches
+	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m -p 1 $(RACE)
+
+unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
+	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
+
+# These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits.
+e2e: build kubectl bin/withpostgres ## the part of the tests that looks at sqube from outside
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres go test -timeout 30m -p 1 ./test/...
 
 lint: ## check formatting, go vet, staticcheck and the import rules
@@ -82,4 +87,7 @@ clean: ## remove bin; ./data stays
 gcc:
 	@test/tools/need gcc gcc libc6-dev
 
-.PHONY: help run build kubectl test lint bench generate verify clean gcc
+bin/withpostgres: FORCE
+	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
+
+.PHONY: help run build kubectl test race unit e2e lint bench generate verify clean gcc FORCE
