@@ -4,9 +4,15 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqube/sqube/dialect"
 )
+
+// planAnew has the other statements of the transaction planned for the table as
+// it is. The plan that Postgres would keep of a statement while the table was
+// small goes over all of it, and stays until somebody analyzes the table.
+const planAnew = `set_config('plan_cache_mode', 'force_custom_plan', true)`
 
 // The statements of a commit, sent as one batch: one round trip, one implicit
 // transaction. Write i of n gets the id counter-n+i.
@@ -14,12 +20,14 @@ import (
 // The counter's row lock is taken first, so commits queue up there and never
 // wait for each other in another order.
 const (
-	bump = `UPDATE counter SET revision = revision + $1 RETURNING revision`
+	bump = `UPDATE counter SET revision = revision + $1 RETURNING revision, ` + planAnew
 
-	// Of several writes that replace the same row the first one closes it.
+	// Of several writes that replace the same row the first one closes it. That
+	// the row is live is said in a way that keeps Postgres off the index of live
+	// rows: until it has statistics it takes those for few.
 	closeRows = `
 UPDATE log SET replaced_by = (SELECT revision FROM counter) - $1 + array_position($2::bigint[], id)
-WHERE id = ANY($2::bigint[]) AND replaced_by IS NULL`
+WHERE id = ANY($2::bigint[]) AND coalesce(replaced_by, 0) = 0`
 
 	// A write lands if it replaces nothing, or if the row that it replaces was
 	// closed by it and no other. DO NOTHING covers a key that exists already,
@@ -48,7 +56,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	n := int64(len(group))
 	batch := &pgx.Batch{}
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
-	batch.Queue(bump, n).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last) })
+	batch.Queue(bump, n).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, nil) })
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
@@ -88,19 +96,30 @@ func toColumns(group []dialect.Write) []any {
 		writtenAt, expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
 }
 
+// compactRows removes a batch. The batch is an array, so that its rows are found
+// by the primary key whatever the planner thinks of the table; and it leaves
+// out what another process is just removing.
+const compactRows = `
+DELETE FROM log WHERE id = ANY (ARRAY(
+  SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= $1 ORDER BY replaced_by LIMIT $2 FOR UPDATE SKIP LOCKED))`
+
 // Compact implements dialect.Engine. The counter is touched on its own and
 // only when it has to change: its row lock would hold up every commit.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
 	if _, err := e.pool.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
-	tag, err := e.pool.Exec(ctx, `
-DELETE FROM log WHERE id IN (
-  SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= $1 ORDER BY replaced_by LIMIT $2)`, upTo, limit)
-	if err != nil {
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT " + planAnew)
+	var removed int64
+	batch.Queue(compactRows, upTo, limit).Exec(func(tag pgconn.CommandTag) error {
+		removed = tag.RowsAffected()
+		return nil
+	})
+	if err := e.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
-	return int(tag.RowsAffected()), nil
+	return int(removed), nil
 }
 
 // Shrink implements dialect.Engine: autovacuum sees to it.

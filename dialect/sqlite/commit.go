@@ -16,6 +16,8 @@ type writeStatements struct {
 	bump, close_, insert, compacted, compact *sql.Stmt
 }
 
+const compactRows = "DELETE FROM log WHERE id IN (SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?)"
+
 func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	for _, p := range []struct {
 		stmt **sql.Stmt
@@ -25,7 +27,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&w.close_, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
 		{&w.insert, "INSERT INTO log (id, replaces, replaced_by, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = max(compacted, ?)"},
-		{&w.compact, "DELETE FROM log WHERE id IN (SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?)"},
+		{&w.compact, compactRows},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
 		if err != nil {

@@ -1,0 +1,152 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// open opens the database of dsn and closes it with t.
+func open(t *testing.T, dsn string) *postgres.Engine {
+	t.Helper()
+	e, err := postgres.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// fill puts objects into the log and updates each so many times. It returns
+// the last revision.
+func fill(t *testing.T, e *postgres.Engine, objects, updates int) (last int64) {
+	t.Helper()
+	ids := make([]int64, objects)
+	for v := range updates + 1 {
+		for from := 0; from < objects; from += 1000 {
+			var group []dialect.Write
+			for i := from; i < min(from+1000, objects); i++ {
+				w := dialect.Write{Operation: dialect.Create, Resource: "pods", Key: fmt.Sprintf("pod-%05d", i), Replaces: ids[i], Labels: "{}", Fields: "{}", Value: []byte(`{}`)}
+				if v > 0 {
+					w.Operation = dialect.Update
+				}
+				group = append(group, w)
+			}
+			committed, err := e.Commit(t.Context(), group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range group {
+				ids[from+i] = committed.Revision(i)
+			}
+			last = committed.Last
+		}
+	}
+	return last
+}
+
+func number(t *testing.T, e *postgres.Engine, statement string) (n int64) {
+	t.Helper()
+	if err := e.Query(t.Context(), statement, nil, func(row dialect.Row) error { return row.Scan(&n) }); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return n
+}
+
+// TestReplicasCompactTogether has several processes forget the same rows at
+// once, as they do: every row goes once, and none stands in another's way.
+func TestReplicasCompactTogether(t *testing.T) {
+	dsn := harness.Postgres(t)
+	engines := []*postgres.Engine{open(t, dsn), open(t, dsn), open(t, dsn)}
+	const objects, updates = 1000, 6
+	last := fill(t, engines[0], objects, updates)
+	var removed atomic.Int64
+	var replicas sync.WaitGroup
+	for _, e := range engines {
+		replicas.Go(func() {
+			const limit = 100
+			for n := limit; n == limit; {
+				var err error
+				if n, err = e.Compact(t.Context(), last, limit); err != nil {
+					t.Error(err)
+					return
+				}
+				removed.Add(int64(n))
+			}
+		})
+	}
+	replicas.Wait()
+	if removed.Load() != objects*updates {
+		t.Errorf("removed %d rows, want %d", removed.Load(), objects*updates)
+	}
+	if rows := number(t, engines[0], "SELECT count(*) FROM log"); rows != objects {
+		t.Errorf("%d rows are left, want %d", rows, objects)
+	}
+	if compacted := number(t, engines[0], "SELECT compacted FROM counter"); compacted != last {
+		t.Errorf("the log is compacted up to %d, want %d", compacted, last)
+	}
+}
+
+// TestPlansOfWrites asks how Postgres runs the statements that change the log:
+// by its indexes, on a table that has grown since anybody looked at it as on
+// one whose statistics are known.
+func TestPlansOfWrites(t *testing.T) {
+	dsn := harness.Postgres(t)
+	e := open(t, dsn)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	execute := func(statement string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	execute("SET plan_cache_mode = force_custom_plan") // as the engine does in its transactions
+	execute("PREPARE close_rows AS " + postgres.CloseRows)
+	execute("PREPARE insert_rows AS " + postgres.InsertRows)
+	execute("PREPARE compact_rows(bigint, bigint) AS " + postgres.CompactRows)
+	ids := "ARRAY[7" + strings.Repeat(", 7", 63) + "]"
+	texts := strings.Repeat("ARRAY['a'], ", 7)
+	statements := map[string]string{
+		"close":   "EXECUTE close_rows(64, " + ids + ")",
+		"insert":  "EXECUTE insert_rows(64, " + ids + ", " + texts + "ARRAY[1], ARRAY[1], " + strings.Repeat("ARRAY['a'], ", 4) + "ARRAY['a'])",
+		"compact": "EXECUTE compact_rows(5000, 500)",
+	}
+	check := func(when string) {
+		t.Helper()
+		for name, statement := range statements {
+			rows, err := conn.Query(t.Context(), "EXPLAIN (COSTS OFF) "+statement)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := strings.Join(lines, "\n")
+			if strings.Contains(plan, "Seq Scan on log") || !strings.Contains(plan, "log_pkey") || strings.Contains(plan, "Sort") || strings.Contains(plan, "log_live on log") {
+				t.Errorf("%s runs on %s as\n%s", name, when, plan)
+			}
+		}
+	}
+	fill(t, e, 5000, 3)
+	check("a table that has grown")
+	execute("ANALYZE log")
+	check("a table whose statistics are known")
+}

@@ -1,0 +1,141 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+)
+
+// TestFileShrinks writes and deletes 40 MB and has the file be small again, in
+// steps none of which holds up writers for long.
+func TestFileShrinks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const objects, size = 10000, 4000
+	kept := commit(t, e, []dialect.Write{create("kept", []byte(`{"kept":true}`))})
+	value := fmt.Appendf(nil, `{"filler":"%s"}`, bytes.Repeat([]byte("x"), size))
+	var last int64
+	for from := 0; from < objects; from += 500 {
+		creations, deletions := make([]dialect.Write, 500), make([]dialect.Write, 500)
+		for i := range creations {
+			creations[i] = create(fmt.Sprintf("big-%05d", from+i), value)
+		}
+		committed := commit(t, e, creations)
+		for i, w := range creations {
+			deletions[i] = dialect.Write{Operation: dialect.Delete, Resource: w.Resource, Key: w.Key, Replaces: committed.Revision(i), Labels: "{}", Fields: "{}"}
+		}
+		last = commit(t, e, deletions).Last
+	}
+	before := fileSize(t, path)
+	if before < objects*size {
+		t.Fatalf("the file has %d bytes before", before)
+	}
+
+	var removed, slowest = 0, time.Duration(0)
+	timed := func(step func()) {
+		began := time.Now()
+		step()
+		slowest = max(slowest, time.Since(began))
+	}
+	for n := 500; n == 500; removed += n {
+		timed(func() {
+			var err error
+			if n, err = e.Compact(t.Context(), last, 500); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	for more := true; more; {
+		timed(func() {
+			var err error
+			if more, err = e.Shrink(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("removed %d rows; the slowest step took %s", removed, slowest)
+	if removed != 2*objects {
+		t.Errorf("removed %d rows, want %d", removed, 2*objects)
+	}
+	if got := text(t, e, "SELECT id || value FROM log"); got != fmt.Sprint(kept.Last)+`{"kept":true}` {
+		t.Errorf("what is left is %s", got)
+	}
+	if free := text(t, e, "PRAGMA freelist_count"); len(free) > 3 {
+		t.Errorf("%s pages are free", free)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := fileSize(t, path); after > before/10 {
+		t.Errorf("the file has %d bytes, before it had %d", after, before)
+	}
+}
+
+// TestWriteAheadLogStaysSmall writes much more than it may keep.
+func TestWriteAheadLogStaysSmall(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	value := fmt.Appendf(nil, `{"filler":"%s"}`, bytes.Repeat([]byte("x"), 20000))
+	for i := range 40 {
+		group := make([]dialect.Write, 50)
+		for j := range group {
+			group[j] = create(fmt.Sprintf("%d-%d", i, j), value)
+		}
+		commit(t, e, group)
+		text(t, e, "SELECT count(*) FROM log")
+	}
+	if size := fileSize(t, path+"-wal"); size > 20<<20 {
+		t.Errorf("after 40 MB of writes the write-ahead log has %d bytes", size)
+	}
+}
+
+func commit(t *testing.T, e *sqlite.Engine, group []dialect.Write) dialect.Committed {
+	t.Helper()
+	committed, err := e.Commit(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, landed := range committed.Landed {
+		if !landed {
+			t.Fatalf("%s conflicts", group[i].Key)
+		}
+	}
+	return committed
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// TestPlanOfCompaction holds the engine's own statements to the indexes that
+// are there for them.
+func TestPlanOfCompaction(t *testing.T) {
+	e := open(t, filepath.Join(t.TempDir(), "sqube.db"))
+	var plan []string
+	err := e.Query(t.Context(), "EXPLAIN QUERY PLAN "+sqlite.CompactRows, []any{1, 1}, func(row dialect.Row) error {
+		var numbers [3]int
+		var line string
+		err := row.Scan(&numbers[0], &numbers[1], &numbers[2], &line)
+		plan = append(plan, line)
+		return err
+	})
+	got := strings.Join(plan, "\n")
+	if err != nil || !strings.Contains(got, "INDEX log_replaced (replaced_by>? AND replaced_by<?)") || strings.Contains(got, "SCAN log") || strings.Contains(got, "TEMP B-TREE") {
+		t.Errorf("compaction runs as (%v)\n%s", err, got)
+	}
+}
