@@ -91,8 +91,19 @@ type levelWriter struct {
 	level  slog.Level
 }
 
+// ordinary are parts of warnings and errors of the libraries that tell of
+// nothing but a server that starts or stops: in-process clients that are told
+// to end, and the server's address put into, and taken from, its own Service.
+var ordinary = []string{"context canceled", `Resetting endpoints for master service "kubernetes"`}
+
 // Write implements io.Writer.
 func (w *levelWriter) Write(line []byte) (int, error) {
-	w.logger.Log(context.Background(), w.level, strings.TrimSpace(string(line)))
+	text, level := strings.TrimSpace(string(line)), w.level
+	for _, part := range ordinary {
+		if strings.Contains(text, part) {
+			level = slog.LevelDebug
+		}
+	}
+	w.logger.Log(context.Background(), level, text)
 	return len(line), nil
 }
