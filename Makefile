@@ -31,7 +31,7 @@ ARGS ?=
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## serve https://127.0.0.1:6443 from ./data and leave ./data/admin.kubeconfig
 	exec bin/sqube serve --data-dir data --bind-address 127.0.0.1 --secure-port 6443 $(ARGS)
