@@ -9,6 +9,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 )
 
 // The plans of reads decide whether they cost what they return or what the
@@ -113,7 +114,7 @@ func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
 }
 
 func TestPlansSQLite(t *testing.T) {
-	engine := &recorder{Engine: storetest.OpenEngine(t, storetest.SQLite(t))}
+	engine := &recorder{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
 	s := storetest.Start(t, engine, sqlstore.Options{})
 	fill(t, engine, 1000, 3)
 	live := "SEARCH log USING INDEX log_live (api_group=? AND resource=?"
@@ -145,7 +146,7 @@ func TestPlansSQLite(t *testing.T) {
 }
 
 func TestPlansPostgres(t *testing.T) {
-	engine := &recorder{Engine: storetest.OpenEngine(t, storetest.Postgres(t))}
+	engine := &recorder{Engine: storetest.OpenEngine(t, engines.Postgres(t))}
 	s := storetest.Start(t, engine, sqlstore.Options{})
 	fill(t, engine, 10000, 4)
 	// Autovacuum would do so within a minute.

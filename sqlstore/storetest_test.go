@@ -4,8 +4,9 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 )
 
-func TestStoreSQLite(t *testing.T) { storetest.Run(t, storetest.SQLite) }
+func TestStoreSQLite(t *testing.T) { storetest.Run(t, engines.SQLite) }
 
-func TestStorePostgres(t *testing.T) { storetest.Run(t, storetest.Postgres) }
+func TestStorePostgres(t *testing.T) { storetest.Run(t, engines.Postgres) }

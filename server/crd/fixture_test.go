@@ -40,6 +40,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 )
 
 // server is as much of an API server as custom resources need: no access control, no other groups.
@@ -53,7 +54,7 @@ type server struct {
 
 func start(t *testing.T) *server {
 	t.Helper()
-	store := storetest.Open(t, storetest.SQLite, sqlstore.Options{})
+	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	storage := apistorage.Decorator(store, apistorage.Cache{})
 	transport := loopback.New()
 	authorizer := authorizerfactory.NewAlwaysAllowAuthorizer()

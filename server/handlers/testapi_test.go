@@ -43,6 +43,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 )
 
 // errNoStore is what the storages of these tests answer, which is all that a test of routing and discovery needs.
@@ -181,7 +182,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 
 // newStore opens an empty database.
 func newStore(t testing.TB) generic.StorageDecorator {
-	return apistorage.Decorator(storetest.Open(t, storetest.SQLite, sqlstore.Options{}), apistorage.Cache{})
+	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), apistorage.Cache{})
 }
 
 // withRequestContext puts into the context what the server's filters do.

@@ -11,6 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 )
 
 const testRange = "30000-30099"
@@ -47,8 +48,8 @@ func initialize(t *testing.T, s *rangeStore) {
 	}
 }
 
-func TestRangeStoreSQLite(t *testing.T)   { testRangeStore(t, storetest.SQLite) }
-func TestRangeStorePostgres(t *testing.T) { testRangeStore(t, storetest.Postgres) }
+func TestRangeStoreSQLite(t *testing.T)   { testRangeStore(t, engines.SQLite) }
+func TestRangeStorePostgres(t *testing.T) { testRangeStore(t, engines.Postgres) }
 
 func testRangeStore(t *testing.T, engine storetest.Opener) {
 	t.Run("nothing is allocated before the set is known", func(t *testing.T) {

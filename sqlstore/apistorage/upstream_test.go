@@ -35,6 +35,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 )
 
 // upstream is k8s.io/apiserver's suite for a storage.Interface, by the names
@@ -199,9 +200,9 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 // There is none.
 var notApplicable = map[string]string{}
 
-func TestUpstreamStorageSQLite(t *testing.T) { runUpstream(t, storetest.SQLite) }
+func TestUpstreamStorageSQLite(t *testing.T) { runUpstream(t, engines.SQLite) }
 
-func TestUpstreamStoragePostgres(t *testing.T) { runUpstream(t, storetest.Postgres) }
+func TestUpstreamStoragePostgres(t *testing.T) { runUpstream(t, engines.Postgres) }
 
 // setsGates are the functions that change feature gates of the process.
 var setsGates = sets.New("RunTestWatchWithUnsafeDelete", "RunWatchSemantics", "RunWatchSemanticInitialEventsExtended")

@@ -1,0 +1,37 @@
+// Package engines opens logs for tests, on each database engine. It stands
+// here so that no package of sqube but the command knows the engines.
+package engines
+
+import (
+	"context"
+	"net/url"
+	"path/filepath"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// SQLite opens a file in a folder of t.
+var SQLite storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	return func(ctx context.Context) (dialect.Engine, error) { return sqlite.Open(ctx, path) }
+}
+
+// connections is how many a log may hold. Tests run many logs on one server.
+const connections = "4"
+
+// Postgres opens a database of t on the test server.
+var Postgres storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
+	dsn, err := url.Parse(harness.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters := dsn.Query()
+	parameters.Set("pool_max_conns", connections)
+	dsn.RawQuery = parameters.Encode()
+	return func(ctx context.Context) (dialect.Engine, error) { return postgres.Open(ctx, dsn.String()) }
+}
