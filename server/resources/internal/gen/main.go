@@ -1,14 +1,13 @@
 // Command gen writes the definitions of the built-in kinds in the form the server embeds for server-side apply.
 //
-// It takes them from the OpenAPI v3 documents that k8s.io/kubernetes ships under api/openapi-spec and leaves out what
-// only people and validators read, which is nine tenths of the text.
+// It takes them from the OpenAPI v3 documents that k8s.io/kubernetes ships under api/openapi-spec.
 //
 //	go run ./internal/gen -out definitions.json.gz
 package main
 
 import (
 	"bytes"
-	"compress/gzip"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -16,10 +15,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/schemaconv"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sqube/sqube/server/resources/internal/definitions"
 )
 
 const module = "k8s.io/kubernetes"
@@ -34,67 +38,70 @@ func main() {
 }
 
 func run(out string) error {
+	schemas, err := upstream()
+	if err != nil {
+		return err
+	}
+	d, err := define(schemas)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := d.Write(&text); err != nil {
+		return err
+	}
+	return os.WriteFile(out, text.Bytes(), 0o644)
+}
+
+// upstream reads the schemas of all documents.
+func upstream() (map[string]*spec.Schema, error) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		return fmt.Errorf("find module %s with go list: %w", module, err)
+		return nil, fmt.Errorf("find module %s with go list: %w", module, err)
 	}
 	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "api/openapi-spec/v3/*_openapi.json"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("module %s has no OpenAPI documents: run go mod download (%w)", module, err)
+	if err != nil {
+		return nil, err
 	}
-	definitions := map[string]*spec.Schema{}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("module %s is not in the module cache: run go mod download", module)
+	}
+	schemas := map[string]*spec.Schema{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var document spec3.OpenAPI
+		document := spec3.OpenAPI{Components: &spec3.Components{}}
 		if err := json.Unmarshal(text, &document); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if document.Components == nil {
-			continue
-		}
-		for name, definition := range document.Components.Schemas {
-			shrink(definition)
-			definitions[name] = definition
+		for name, schema := range document.Components.Schemas {
+			schemas[name] = schema
 		}
 	}
-	text, err := json.Marshal(definitions)
-	if err != nil {
-		return err
-	}
-	var packed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	if _, err := z.Write(text); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(out, packed.Bytes(), 0o644)
+	return schemas, nil
 }
 
-// shrink takes from a schema, in place, what says nothing about how its values are merged.
-func shrink(s *spec.Schema) {
-	if s == nil {
-		return
+// define makes definitions of schemas.
+func define(schemas map[string]*spec.Schema) (*definitions.Definitions, error) {
+	converted, err := schemaconv.ToSchemaFromOpenAPI(schemas, false)
+	if err != nil {
+		return nil, err
 	}
-	s.Description, s.Required, s.Enum = "", nil, nil
-	for name, property := range s.Properties {
-		shrink(&property)
-		s.Properties[name] = property
+	d := &definitions.Definitions{Types: definitions.FromSchema(converted.Types)}
+	for name, schema := range schemas {
+		var kinds []metav1.GroupVersionKind
+		if err := schema.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil {
+			return nil, fmt.Errorf("kinds of %s: %w", name, err)
+		}
+		if len(kinds) != 1 {
+			continue // no kind, or DeleteOptions and WatchEvent, which every group version has and none stores
+		}
+		d.Kinds = append(d.Kinds, definitions.Kind{Group: kinds[0].Group, Version: kinds[0].Version, Kind: kinds[0].Kind, Type: name})
 	}
-	for i := range s.AllOf {
-		shrink(&s.AllOf[i])
-	}
-	if s.Items != nil {
-		shrink(s.Items.Schema)
-	}
-	if s.AdditionalProperties != nil {
-		shrink(s.AdditionalProperties.Schema)
-	}
+	slices.SortFunc(d.Kinds, func(a, b definitions.Kind) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+	})
+	return d, nil
 }

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"compress/gzip"
-	"encoding/json"
+	"bytes"
 	"maps"
 	"os"
 	"slices"
@@ -12,53 +11,61 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	compiled "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"github.com/sqube/sqube/server/resources/internal/definitions"
 )
 
-// TestDefinitions holds the embedded definitions to those that kube-apiserver has compiled in: server-side apply has to
-// understand every kind in the same way.
+// TestDefinitions holds the embedded definitions to the schemas that kube-apiserver has compiled in: server-side apply has
+// to understand every kind in the same way.
 func TestDefinitions(t *testing.T) {
 	file, err := os.Open("../../definitions.json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	unpacked, err := gzip.NewReader(file)
+	embedded, err := definitions.Read(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var embedded map[string]*spec.Schema
-	if err := json.NewDecoder(unpacked).Decode(&embedded); err != nil {
+	documents, err := upstream()
+	if err != nil {
 		t.Fatal(err)
 	}
 	config := genericapiserver.DefaultOpenAPIV3Config(compiled.GetOpenAPIDefinitions, openapi.NewDefinitionNamer(legacyscheme.Scheme))
-	upstream, err := builder3.BuildOpenAPIDefinitionsForResources(config, slices.Collect(maps.Keys(embedded))...)
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(config, slices.Collect(maps.Keys(documents))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, schema := range upstream {
-		shrink(schema)
-		want, got := generic(t, schema), generic(t, embedded[name])
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-compiled +embedded; run go generate ./server/resources):\n%s", name, diff)
+	made, err := define(schemas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := made.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	want, err := definitions.Read(&text) // with defaults of the types that JSON has
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := definitions.FromSchema(embedded.Schema())
+	if diff := cmp.Diff(byName(want.Types), byName(got)); diff != "" {
+		t.Errorf("types (-compiled +embedded; run go generate ./server/resources):\n%s", diff)
+	}
+	known := byName(got)
+	for _, kind := range embedded.Kinds {
+		if _, ok := known[kind.Type]; !ok {
+			t.Errorf("%v has no type", kind)
 		}
 	}
 }
 
-// generic returns a schema as JSON has it, without the kinds it is for: upstream takes those from a scheme that
-// GenericAPIServer fills.
-func generic(t *testing.T, schema *spec.Schema) map[string]any {
-	t.Helper()
-	text, err := json.Marshal(schema)
-	if err != nil {
-		t.Fatal(err)
+func byName(types []definitions.Type) map[string]definitions.Atom {
+	m := map[string]definitions.Atom{}
+	for _, t := range types {
+		m[t.Name] = t.Atom
 	}
-	var object map[string]any
-	if err := json.Unmarshal(text, &object); err != nil {
-		t.Fatal(err)
-	}
-	delete(object, "x-kubernetes-group-version-kind")
-	return object
+	return m
 }
