@@ -226,3 +226,12 @@ func oneLine(text, want string) error {
 	}
 	return nil
 }
+
+// terminate ends the server with SIGTERM, which it has to do without an error.
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	if code := p.wait(t); code != 0 {
+		t.Errorf("ended with code %d after SIGTERM", code)
+	}
+}

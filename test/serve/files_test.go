@@ -1,0 +1,73 @@
+package serve
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestFiles looks at what a first start leaves in the data directory, and what a second one makes of it.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	s.terminate(t)
+	first := files(t, s.dataDir)
+	want := []string{
+		"admin.kubeconfig", "pki/admin.crt", "pki/admin.key", "pki/apiserver-kubelet-client.crt", "pki/apiserver-kubelet-client.key",
+		"pki/apiserver.crt", "pki/apiserver.key", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
+		"pki/front-proxy-client.crt", "pki/front-proxy-client.key", "pki/sa.key", "sqube.db", "sqube.db.lock",
+	}
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Errorf("the data directory holds\n%q, want\n%q", got, want)
+	}
+
+	port := s.url[len("https://127.0.0.1:"):]
+	again := &server{process: start(t, []string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}), url: s.url, dataDir: s.dataDir}
+	again.waitReady(t)
+	again.terminate(t)
+	second := files(t, s.dataDir)
+	for name, text := range first {
+		if name != "sqube.db" && second[name] != text {
+			t.Errorf("%s is another after a second start", name)
+		}
+	}
+}
+
+// files returns the contents of all files under dir, and fails the test where others than their owner may see any.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		want := fs.FileMode(0o600)
+		if entry.IsDir() {
+			want = 0o700
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has the mode %o, want %o", path, info.Mode().Perm(), want)
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		found[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -1,0 +1,152 @@
+package serve
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestPostgresRefuses starts sqube on databases that it can't use. The password is in none of what it says.
+func TestPostgresRefuses(t *testing.T) {
+	t.Parallel()
+	postgres := harness.NewPostgresServer(t)
+	dsn := postgres.DSN()
+	const secret = "Open-Sesame"
+	for name, c := range map[string]struct {
+		change func(*url.URL)
+		want   string
+	}{
+		"wrong password": {
+			func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), secret) },
+			"check the user and the password in the DSN, or in PGPASSWORD or PGPASSFILE",
+		},
+		"wrong password in the query": {
+			func(u *url.URL) { u.User, u.RawQuery = url.User(u.User.Username()), u.RawQuery+"&password="+secret },
+			"check the user and the password in the DSN",
+		},
+		"no such user": {
+			func(u *url.URL) { u.User = url.UserPassword("nobody", secret) },
+			"check the user and the password in the DSN",
+		},
+		"no such database": {
+			func(u *url.URL) { u.Path = "/nothing" },
+			`database "nothing" does not exist (SQLSTATE 3D000): create it first, or name another in the DSN`,
+		},
+		"no TLS": {
+			func(u *url.URL) { u.RawQuery = "sslmode=require" },
+			"does the DSN name the right host, port and sslmode?",
+		},
+		"wrong port": {
+			func(u *url.URL) { u.Host = "127.0.0.1:" + freePort(t) },
+			"connection refused: is Postgres running there, and does the DSN name the right host, port and sslmode?",
+		},
+		"not a DSN": {
+			func(u *url.URL) { u.RawQuery = "sslmode=" + secret },
+			"the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u, err := url.Parse(dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.change(u)
+			password, _ := u.User.Password()
+			refusesOnPostgres(t, u.String(), c.want, secret, password)
+		})
+	}
+	t.Run("wrong escape", func(t *testing.T) {
+		refusesOnPostgres(t, "postgres://sqube:"+secret+"%zz@127.0.0.1/sqube", "the DSN is not one that Postgres' libpq would take", secret)
+	})
+	t.Run("another engine", func(t *testing.T) {
+		refusesOnPostgres(t, "mysql://sqube:"+secret+"@127.0.0.1/sqube", "--datastore must be sqlite://PATH or postgres://", secret)
+	})
+	t.Run("may not make tables", func(t *testing.T) {
+		database := postgres.Database(t)
+		execute(t, database, "CREATE ROLE guest LOGIN PASSWORD '"+secret+"'", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+		u, err := url.Parse(database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword("guest", secret)
+		refusesOnPostgres(t, u.String(), "permission denied", secret)
+	})
+	t.Run("is down", func(t *testing.T) {
+		if err := postgres.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		refusesOnPostgres(t, dsn, "is Postgres running there", dsn)
+	})
+}
+
+// refusesOnPostgres expects that serve and migrate fail, and that neither of them tells a secret.
+func refusesOnPostgres(t *testing.T, dsn, want string, secrets ...string) {
+	t.Helper()
+	for _, args := range [][]string{serveArgs(t, filepath.Join(t.TempDir(), "data"), "-v=10"), {"migrate", "up"}} {
+		_, stderr, code := run(t, append(args, "--datastore", dsn))
+		lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n")
+		if err := oneLine(lines[len(lines)-1]+"\n", want); code != 1 || err != nil {
+			t.Errorf("%s: code %d, %v:\n%s", args[0], code, err, stderr)
+		}
+		for _, secret := range secrets {
+			if secret != "" && strings.Contains(stderr, secret) {
+				t.Errorf("%s tells %q:\n%s", args[0], secret, stderr)
+			}
+		}
+	}
+}
+
+// TestPostgresPasswordElsewhere gives the password by the ways that keep it out of the list of processes.
+func TestPostgresPasswordElsewhere(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(harness.PostgresVariable) != "" {
+		t.Log("this is also a test of how the lent server lets its user in")
+	}
+	dsn := harness.Postgres(t)
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := u.User.Password()
+	u.User = url.User(u.User.Username())
+	file := filepath.Join(t.TempDir(), "pgpass")
+	if err := os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, variable := range []string{"PGPASSWORD=" + password, "PGPASSFILE=" + file} {
+		s := serve(t, []string{"--datastore", u.String(), "-v=10"}, env(variable))
+		s.terminate(t)
+		for _, stream := range []string{"stdout", "stderr"} {
+			if strings.Contains(s.read(t, stream), password) {
+				t.Errorf("with %s, the password is on %s", variable, stream)
+			}
+		}
+	}
+	// Given in the DSN, it is not repeated either.
+	s := serve(t, []string{"--datastore", dsn, "-v=10"})
+	s.terminate(t)
+	if text := s.read(t, "stdout") + s.read(t, "stderr"); strings.Contains(text, password) || !strings.Contains(text, "postgres://"+u.Host+u.Path) {
+		t.Error("want the database named without its password")
+	}
+}
+
+// execute runs statements as the user of the DSN.
+func execute(t *testing.T, dsn string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, statement := range statements {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
