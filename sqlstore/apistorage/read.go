@@ -114,10 +114,13 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
 		return true, nil
 	}
-	if opts.Recursive {
-		err = w.collection(ctx, start)
-	} else {
+	switch {
+	case !opts.Recursive:
 		err = w.single(ctx, row)
+	case opts.Predicate.Limit > 0:
+		err = w.collection(ctx, start)
+	default:
+		err = w.pages(ctx, start, func() error { return nil })
 	}
 	if err != nil {
 		return err
@@ -164,6 +167,24 @@ func (w *walk) collection(ctx context.Context, start string) error {
 		return err
 	}
 	return w.finish(ctx)
+}
+
+// pages reads all records under query.Prefix from the key start on, page by
+// page at the revision of the first, and calls filled behind each: neither the
+// time that it takes to decode them all nor a client that is slow to receive
+// them keeps a snapshot of the database open.
+func (w *walk) pages(ctx context.Context, start string, filled func() error) error {
+	w.pageSize = rawPage
+	for w.more = true; w.more; w.taken = 0 {
+		if err := w.fill(ctx, start); err != nil {
+			return err
+		}
+		if err := filled(); err != nil {
+			return err
+		}
+		start = ""
+	}
+	return nil
 }
 
 // limit is how many records a page has at the most, 0 for all.

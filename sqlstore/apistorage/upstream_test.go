@@ -272,7 +272,10 @@ func newFixture(t *testing.T, open storetest.Opener) *fixture {
 	if strings.HasSuffix(t.Name(), "WithTTL") {
 		expiry = 200 * time.Millisecond
 	}
-	store := storetest.Open(t, open, sqlstore.Options{ExpiryInterval: expiry})
+	return newFixtureOn(t, storetest.Open(t, open, sqlstore.Options{ExpiryInterval: expiry}))
+}
+
+func newFixtureOn(t *testing.T, store *sqlstore.Store) *fixture {
 	transformer := storagetesting.NewPrefixTransformer([]byte("test!"), false)
 	s, err := apistorage.New(store, apistorage.Config{
 		GroupResource: schema.GroupResource{Resource: "pods"},

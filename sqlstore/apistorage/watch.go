@@ -31,9 +31,6 @@ const (
 	// bookmarkRetry is the pause before a bookmark that was due is tried again.
 	bookmarkRetry = 10 * time.Millisecond
 
-	// initialPage is how many objects of the initial state are read at a time.
-	initialPage = 500
-
 	resultBuffer = 100
 )
 
@@ -69,7 +66,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	}
 	from, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(from), result: make(chan watch.Event, resultBuffer)}
 	w.ctx, w.cancel = context.WithCancel(ctx)
@@ -138,7 +135,8 @@ func (w *watcher) initialState() error {
 	opts := w.opts
 	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
 	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource, Prefix: w.row}, full: w.full, pageSize: initialPage}
+	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource, Prefix: w.row}, full: w.full}
+	var found []runtime.Object
 	l.take = func(r *sqlstore.Record) (bool, error) {
 		obj := w.NewObject()
 		if err := w.view(w.ctx, r, w.prefix+r.Key, obj); err != nil {
@@ -149,22 +147,26 @@ func (w *watcher) initialState() error {
 				return false, nil
 			}
 		}
-		return true, w.send(watch.Event{Type: watch.Added, Object: obj})
+		found = append(found, obj)
+		return true, nil
 	}
-	if !w.opts.Recursive {
-		err := l.single(w.ctx, w.row)
-		w.from = l.query.Revision
-		return err
-	}
-	// Page by page, all at the revision of the first: a client that reads
-	// slowly does not keep a snapshot of the database open.
-	for l.more = true; l.more; l.taken = 0 {
-		if err := l.fill(w.ctx, ""); err != nil {
-			return err
+	send := func() error {
+		for _, obj := range found {
+			if err := w.send(watch.Event{Type: watch.Added, Object: obj}); err != nil {
+				return err
+			}
 		}
+		found = found[:0]
+		return nil
+	}
+	var err error
+	if w.opts.Recursive {
+		err = l.pages(w.ctx, "", send)
+	} else if err = l.single(w.ctx, w.row); err == nil {
+		err = send()
 	}
 	w.from = l.query.Revision
-	return nil
+	return err
 }
 
 // follow sends the changes behind w.from until the watch ends.
