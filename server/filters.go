@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/sqlstore"
@@ -39,6 +41,8 @@ type chain struct {
 	serializer     runtime.NegotiatedSerializer
 	authentication *access.Authentication
 	authorizer     authorizer.Authorizer
+	// fairness decides which of many requests run at once.
+	fairness utilflowcontrol.Interface
 	// serving ends when long-running requests shall.
 	serving context.Context
 }
@@ -76,9 +80,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			}
 			return impersonation.WithImpersonation(h, c.authorizer, c.serializer)
 		},
-		func(h http.Handler) http.Handler {
-			return serverfilters.WithMaxInFlightLimit(h, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
-		},
+		c.limit,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, c.authorizer, c.serializer)
 		},
@@ -88,6 +90,20 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		handler = filters[i](handler)
 	}
 	return handler
+}
+
+// limit makes requests wait, or come again, while too many run: by priority and
+// fairness (KEP-1040), or by their number alone where that is switched off.
+func (c *chain) limit(next http.Handler) http.Handler {
+	o := c.options
+	if c.fairness == nil {
+		return serverfilters.WithMaxInFlightLimit(next, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
+	}
+	// How many objects a list will read is not known here, so each counts as one
+	// of unknown size.
+	counts := flowcontrolrequest.NewStorageObjectCountTracker()
+	work := flowcontrolrequest.NewWorkEstimator(counts.Get, c.fairness.GetInterestedWatchCount, flowcontrolrequest.DefaultWorkEstimatorConfig(), c.fairness.GetMaxSeats)
+	return serverfilters.WithPriorityAndFairness(next, longRunning, c.fairness, work, o.RequestTimeout/4)
 }
 
 // whileServing ends long-running requests when serving ends. Clients of watches

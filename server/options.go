@@ -41,6 +41,7 @@ type Options struct {
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
 	MaxMutatingInFlight  int
+	PriorityAndFairness  bool
 	RequestTimeout       time.Duration
 	MinRequestTimeout    time.Duration
 	ShutdownDelay        time.Duration // from not being ready to draining
@@ -58,12 +59,13 @@ func NewOptions() *Options {
 		DataDir:               "./data",
 		BindAddress:           net.IPv4zero,
 		SecurePort:            6443,
-		ServiceClusterIPRange: "10.96.0.0/16",
+		ServiceClusterIPRange: "10.0.0.0/24",
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		RuntimeConfig:         cliflag.ConfigurationMap{},
 		EventTTL:              time.Hour,
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
+		PriorityAndFairness:   true,
 		RequestTimeout:        time.Minute,
 		MinRequestTimeout:     30 * time.Minute,
 		ShutdownGracePeriod:   30 * time.Second,
@@ -106,6 +108,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
+	fs.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", o.PriorityAndFairness, "Share what the server can do at once, which is the sum of both limits, among users and kinds of requests as FlowSchemas say. If false, both limits hold by themselves.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
@@ -144,7 +147,7 @@ func (o *Options) Complete() error {
 		_, cidr, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
 		switch {
 		case err != nil || i > 1:
-			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must be a CIDR such as 10.96.0.0/16, or one of each IP family with a comma between", o.ServiceClusterIPRange))
+			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must be a CIDR such as 10.0.0.0/24, or one of each IP family with a comma between", o.ServiceClusterIPRange))
 		case i == 0:
 			o.serviceRange = *cidr
 		case netutils.IsIPv6CIDR(cidr) == netutils.IsIPv6CIDR(&o.serviceRange):

@@ -28,7 +28,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	documents.Register(router)
 	s.health(paths)
 	paths.Handle("/metrics", legacyregistry.Handler())
-	paths.Handle("/version", http.HandlerFunc(version))
+	paths.Handle("/version", onlyGet(version))
 	for path, handler := range openID {
 		paths.Handle(path, handler)
 	}
@@ -55,6 +55,18 @@ func (p *paths) Handle(path string, handler http.Handler) {
 }
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
+
+// onlyGet refuses other methods in the words of kube-apiserver's router.
+func onlyGet(handler http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		handler(w, r)
+	})
+}
 
 func version(w http.ResponseWriter, _ *http.Request) {
 	responsewriters.WriteRawJSON(http.StatusOK, *compatibility.DefaultBuildEffectiveVersion().Info(), w)

@@ -144,6 +144,9 @@ func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(s
 	})
 	running.Go(func() { s.admission.Run(ctx) })
 	running.Go(func() { s.crd.Run(ctx) })
+	if s.fairness != nil {
+		running.Go(func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
+	}
 	running.Go(func() { s.apiServices.Run(ctx) })
 	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx)) })
 	running.Go(func() {

@@ -20,6 +20,8 @@ import (
 	"net/http"
 	"os"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -29,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -70,6 +73,7 @@ type Server struct {
 	crd         *crd.Server
 	apiServices *apiservices.Registrar
 	bootstrap   *bootstrap.Bootstrap
+	fairness    utilflowcontrol.Interface // nil where it is switched off
 	controllers controllers.Config
 
 	handler http.Handler
@@ -267,6 +271,9 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	if address == nil {
 		address = bootstrap.AdvertiseAddress(o.BindAddress)
 	}
+	if o.PriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 && b.versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
+		b.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
+	}
 	headers := b.access.RequestHeader
 	b.bootstrap, err = bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id,
@@ -302,6 +309,8 @@ func (b *builder) buildBackground(context.Context) (err error) {
 		RootCA: rootCA, ServiceAccountKey: b.pki.ServiceAccountSigner(),
 	}
 	serviceaccount.RegisterMetrics()
+	// A JSON patch may copy no more than a request may hold (as upstream).
+	jsonpatch.AccumulatedCopySizeLimit = b.options.MaxRequestBodyBytes
 	metrics.Register()
 	return nil
 }
@@ -334,7 +343,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: legacyscheme.Codecs, authentication: b.access, authorizer: b.authorization.Authorizer, serving: b.phase.serving}
+	c := &chain{options: b.options, serializer: legacyscheme.Codecs, authentication: b.access, authorizer: b.authorization.Authorizer, fairness: b.fairness, serving: b.phase.serving}
 	b.handler = c.wrap(b.routes(built, documents, openID))
 	b.loopback.SetHandler(b.handler)
 	return nil

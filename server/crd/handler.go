@@ -2,16 +2,21 @@ package crd
 
 import (
 	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
 // Handler serves custom resources, and the discovery of custom groups and versions, under /apis. A request for what no
@@ -47,7 +52,25 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 			return
 		}
 	}
+	if writesProtobuf(r) {
+		accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML}
+		if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
+			accepted = append(accepted, runtime.ContentTypeCBOR)
+		}
+		responsewriters.ErrorNegotiated(negotiation.NewUnsupportedMediaTypeError(accepted), apiserver.Codecs, schema.GroupVersion{}, w, r)
+		return
+	}
 	s.resources.ServeHTTP(w, r)
+}
+
+// writesProtobuf says whether the request brings an object as protobuf, which
+// custom resources do not have. Upstream's handler would panic over it.
+func writesProtobuf(r *http.Request) bool {
+	if r.Method != http.MethodPost && r.Method != http.MethodPut {
+		return false
+	}
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && mediaType == runtime.ContentTypeProtobuf
 }
 
 // serveGroup answers with the served versions of a group.

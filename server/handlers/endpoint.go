@@ -151,9 +151,9 @@ func (b *routeBuilder) item(c Config) methods {
 	if handler := get(b.storage, b.scope); handler != nil {
 		item[http.MethodGet] = b.route(reported, scopeResource, handler, b.produced(request.MethodGet, b.mediaTypes))
 	}
-	add(http.MethodPut, request.MethodPut, update(b.storage, b.scope, c.Admission))
-	add(http.MethodPatch, request.MethodPatch, patch(b.storage, b.scope, c.Admission, patches))
-	add(http.MethodDelete, request.MethodDelete, remove(b.storage, b.scope, c.Admission))
+	add(http.MethodPut, request.MethodPut, blame(update(b.storage, b.scope, c.Admission), b.scope))
+	add(http.MethodPatch, request.MethodPatch, blame(patch(b.storage, b.scope, c.Admission, patches), b.scope))
+	add(http.MethodDelete, request.MethodDelete, blame(remove(b.storage, b.scope, c.Admission), b.scope))
 	if route, ok := item[http.MethodPatch]; ok {
 		route.consumes = patches
 		item[http.MethodPatch] = route
@@ -163,7 +163,7 @@ func (b *routeBuilder) item(c Config) methods {
 
 // create returns the route of a POST, if the storage creates.
 func (b *routeBuilder) create(c Config) (route, bool) {
-	handler := create(b.storage, b.scope, c.Admission)
+	handler := blame(create(b.storage, b.scope, c.Admission), b.scope)
 	if handler == nil {
 		return route{}, false
 	}

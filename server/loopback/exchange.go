@@ -46,7 +46,8 @@ type exchange struct {
 var _ interface {
 	http.ResponseWriter
 	http.Flusher
-	http.CloseNotifier //nolint:staticcheck // see above
+	//lint:ignore SA1019 see above
+	http.CloseNotifier
 } = &exchange{}
 
 func newExchange(ctx context.Context, cancel context.CancelFunc, req *http.Request) *exchange {

@@ -146,7 +146,8 @@ func TestHandlerEndsWithItsClient(t *testing.T) {
 			ended := make(chan struct{})
 			tr := serving(t, func(w http.ResponseWriter, r *http.Request) {
 				defer close(ended)
-				notified := w.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // what apiserver's filters use
+				//lint:ignore SA1019 apiserver's filters use it
+				notified := w.(http.CloseNotifier).CloseNotify()
 				w.WriteHeader(http.StatusOK)
 				<-r.Context().Done()
 				<-notified

@@ -79,7 +79,7 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	d, ok := docs[path]
 	if !ok {
-		http.NotFound(w, r)
+		w.WriteHeader(http.StatusNotFound) // without a body, as kube-openapi answers
 		return
 	}
 	t, ok := negotiate(r, v3Types)

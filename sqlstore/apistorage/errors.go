@@ -30,6 +30,10 @@ func interpret(err error) error {
 	case errors.Is(err, sqlstore.ErrClosed):
 		return unavailable("the server is shutting down")
 	}
+	var failure *dialect.Error
+	if errors.As(err, &failure) {
+		return apierrors.NewInternalError(err)
+	}
 	return err
 }
 
