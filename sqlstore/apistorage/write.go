@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
@@ -47,9 +48,16 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return s.decode(data, out, revision)
 }
 
+// maxKeyBytes is what an entry of an index holds on every engine. Few resources
+// let names be so long; all others limit them to 253.
+const maxKeyBytes = 2048
+
 // put writes data, which is obj encoded, over previous, or creates it where
 // previous is nil. It returns sqlstore.ErrConflict when that is not possible.
 func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl uint64) (int64, error) {
+	if len(row) > maxKeyBytes {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("metadata.name: may not be more than %d bytes, together with the namespace", maxKeyBytes))
+	}
 	if !storable(row) {
 		return 0, storage.NewInternalError(fmt.Errorf("key %q can't be stored: it is not plain UTF-8", full))
 	}
