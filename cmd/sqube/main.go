@@ -31,10 +31,11 @@ func lines(err error) []string {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:           "sqube",
-		Short:         "A Kubernetes API server whose state is rows in a SQL database",
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:                "sqube",
+		Short:              "A Kubernetes API server whose state is rows in a SQL database",
+		SilenceUsage:       true,
+		SilenceErrors:      true,
+		DisableSuggestions: true, // they take several lines
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
 	cmd.AddCommand(serveCommand(), migrateCommand(), kubeconfigCommand(), versionCommand())

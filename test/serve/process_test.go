@@ -86,7 +86,7 @@ func start(t *testing.T, args []string, options ...option) *process {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("%s\nwrote to standard output:\n%s\nand to standard error:\n%s", strings.Join(p.cmd.Args[1:], " "), p.read(t, "stdout"), p.read(t, "stderr"))
+			t.Logf("sqube %s\nwrote to standard output:\n%s\nand to standard error:\n%s", strings.Join(p.cmd.Args[1:], " "), tail(p.read(t, "stdout")), tail(p.read(t, "stderr")))
 		}
 	})
 	return p
@@ -121,6 +121,9 @@ func (p *process) read(t *testing.T, stream string) string {
 	}
 	return string(text)
 }
+
+// tail is the end of a text that may be long.
+func tail(text string) string { return text[max(0, len(text)-4000):] }
 
 // signal sends a signal.
 func (p *process) signal(t *testing.T, s syscall.Signal) {

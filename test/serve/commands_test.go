@@ -1,0 +1,270 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// succeeds runs sqube, expects no error, and returns what it wrote.
+func succeeds(t *testing.T, args []string, options ...option) string {
+	t.Helper()
+	stdout, stderr, code := run(t, args, options...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("sqube %s ended with code %d and wrote\n%s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	return stdout
+}
+
+// client returns a client of the server by a kubeconfig.
+func client(t *testing.T, kubeconfig string) kubernetes.Interface {
+	t.Helper()
+	text, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestKubeconfig makes kubeconfigs for users and has RBAC decide what they may do.
+func TestKubeconfig(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	user := func(args ...string) kubernetes.Interface {
+		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.dataDir, "--server", s.url}, args...))
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return client(t, path)
+	}
+	get := func(c kubernetes.Interface) error {
+		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	jane := user("--user", "jane", "--group", "developers", "--group", "readers", "--lifetime", "8h")
+	if err := get(jane); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "jane" cannot list`) {
+		t.Errorf("without a binding jane gets %v", err)
+	}
+	admin := client(t, s.kubeconfig())
+	_, err := admin.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the binding counts", func() error { return get(jane) })
+	if err := get(user("--user", "john")); !apierrors.IsForbidden(err) {
+		t.Errorf("john, in no group, gets %v", err)
+	}
+	if err := get(user("--user", "root", "--group", "system:masters")); err != nil {
+		t.Errorf("who is in system:masters gets %v", err)
+	}
+	brief := user("--user", "root", "--group", "system:masters", "--lifetime", "3s")
+	eventually(t, "the certificate expires", func() error {
+		err := get(brief)
+		if err == nil {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+func TestKubeconfigRefuses(t *testing.T) {
+	t.Parallel()
+	refuses(t, "--user must be given", []string{"kubeconfig"})
+	refuses(t, "--lifetime must be more than 0", []string{"kubeconfig", "--user", "jane", "--lifetime", "0s"})
+	empty := filepath.Join(t.TempDir(), "nothing")
+	refuses(t, empty, []string{"kubeconfig", "--user", "jane", "--data-dir", empty})
+	if _, err := os.Stat(empty); err == nil {
+		t.Error("made a data directory")
+	}
+}
+
+// TestMigrate takes an empty database to the newest schema, and asks before and after where it stands.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		status := []string{"migrate", "status", "--datastore", engine.Datastore}
+		if engine.Name == "sqlite" {
+			refuses(t, "no such file or directory", status)
+		} else if got := succeeds(t, status); !strings.Contains(got, " has schema 0 of ") {
+			t.Errorf("empty: %s", got)
+		} else if got := tables(t, engine); got != 0 {
+			t.Errorf("to ask for the status made %d tables", got)
+		}
+		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore})
+		want := regexp.MustCompile(`^(sqlite|postgres)://\S+ has schema (\d+) of (\d+): up to date\n$`)
+		if got := want.FindStringSubmatch(succeeds(t, status)); got == nil || got[2] != got[3] {
+			t.Errorf("after migrate up: %q", got)
+		}
+		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore}) // again, with nothing to do
+
+		if _, err := open(t, engine).Exec("UPDATE schema_migrations SET dirty = true"); err != nil {
+			t.Fatal(err)
+		}
+		if got := succeeds(t, status); !strings.Contains(got, "the last step was interrupted: run sqube migrate up") {
+			t.Errorf("interrupted: %s", got)
+		}
+		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore})
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		if got := succeeds(t, status); !strings.Contains(got, ": up to date") {
+			t.Errorf("while it is served: %s", got)
+		}
+		s.terminate(t)
+	})
+	refuses(t, `unknown command "down" for "sqube migrate"`, []string{"migrate", "down"})
+}
+
+// tables counts the tables of a Postgres database.
+func tables(t *testing.T, engine harness.Engine) (n int) {
+	t.Helper()
+	if err := open(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestRelativePaths names the data directory from where the operator stands.
+func TestRelativePaths(t *testing.T) {
+	t.Parallel()
+	in := func(dir string) option { return func(cmd *exec.Cmd) { cmd.Dir = dir } }
+	dir := t.TempDir()
+	succeeds(t, []string{"migrate", "up", "--data-dir", "some where"}, in(dir))
+	if got := succeeds(t, []string{"migrate", "status", "--data-dir", "some where"}, in(dir)); !strings.HasPrefix(got, "sqlite://some where/sqube.db has schema ") {
+		t.Error(got)
+	}
+	if got := succeeds(t, []string{"migrate", "status", "--datastore", "sqlite://some%20where/sqube.db"}, in(dir)); !strings.Contains(got, ": up to date") {
+		t.Error(got)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	got := succeeds(t, []string{"version"})
+	want := regexp.MustCompile(`^Kubernetes API (v1\.36\.\d+)\nsqube commit [0-9a-f]{40} \((clean|dirty)\), built \S+ with go\S+ for \w+/\w+\n$`)
+	match := want.FindStringSubmatch(got)
+	if match == nil {
+		t.Fatalf("got %s", got)
+	}
+	s := serve(t, nil)
+	response, err := insecure.Get(s.url + "/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var served struct{ Major, Minor, GitVersion string }
+	if err := json.NewDecoder(response.Body).Decode(&served); err != nil {
+		t.Fatal(err)
+	}
+	if served.GitVersion != match[1] || served.Major != "1" || served.Minor != "36" {
+		t.Errorf("/version answers %+v, version %s", served, match[1])
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "completion")
+	text := succeeds(t, []string{"completion", "bash"})
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
+		t.Errorf("bash does not take the script: %v\n%s", err, out)
+	}
+	if got, _, _ := run(t, []string{"__completeNoDesc", "serve", "--data"}); !strings.HasPrefix(got, "--data-dir\n--datastore\n") {
+		t.Errorf("--data completes to %s", got)
+	}
+	for _, shell := range []string{"zsh", "fish", "powershell"} {
+		succeeds(t, []string{"completion", shell})
+	}
+}
+
+// TestHelp holds the help to lines that fit and to the flags that are promised.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	if got := succeeds(t, nil); !strings.Contains(got, "Usage:\n  sqube [command]") {
+		t.Errorf("sqube alone writes\n%s", got)
+	}
+	for _, command := range []string{"serve", "migrate", "kubeconfig", "version"} {
+		got := succeeds(t, []string{command, "--help"})
+		if !strings.Contains(got, "Usage:\n  sqube "+command) {
+			t.Errorf("%s --help writes\n%s", command, got)
+		}
+	}
+	help := succeeds(t, []string{"serve", "--help"})
+	for _, flag := range []string{
+		"--data-dir string (default ./data)", "--datastore string", "--bind-address ip (default 0.0.0.0)", "--secure-port int (default 6443)",
+		"--tls-cert-file string", "--tls-private-key-file string", "--client-ca-file string", "--token-auth-file string",
+		"--authorization-mode strings (default [Node,RBAC])", "--service-cluster-ip-range string (default 10.96.0.0/16)",
+		"--enable-admission-plugins strings", "--disable-admission-plugins strings", "--runtime-config ", "--feature-gates ",
+		"--event-ttl duration (default 1h0m0s)", "--log-format string (default text)", "-v, --v int",
+	} {
+		if !strings.Contains(help, "\n  "+flag) {
+			t.Errorf("no %q in the help", flag)
+		}
+	}
+	for _, line := range strings.Split(help, "\n") {
+		if len(line) > 120 {
+			t.Errorf("a line of %d characters: %s", len(line), line)
+		}
+	}
+	refuses(t, `unknown command "server" for "sqube"`, []string{"server"})
+}
+
+// TestDefaultPort serves on 6443 unless told otherwise. The address is one of the loopback network that no other process
+// uses, since it is made of the process id.
+func TestDefaultPort(t *testing.T) {
+	t.Parallel()
+	address := loopbackAddress()
+	dataDir := filepath.Join(t.TempDir(), "data")
+	s := &server{process: start(t, []string{"serve", "--data-dir", dataDir, "--bind-address", address}), url: "https://" + address + ":6443", dataDir: dataDir}
+	s.waitReady(t)
+	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Errorf("by its own kubeconfig: %v", err)
+	}
+	want := "sqube serves https://" + address + ":6443 from sqlite://" + dataDir + "/sqube.db\n  export KUBECONFIG=" + s.kubeconfig() + "\n  kubectl get namespaces\n"
+	eventually(t, "it says how to use it", func() error {
+		if s.read(t, "stdout") != want {
+			return errNotYet
+		}
+		return nil
+	})
+	kubectl := exec.Command(sqube.KubectlBinary(t), "get", "namespaces", "--no-headers")
+	kubectl.Env = sqube.KubectlEnv(t, s.kubeconfig())
+	if out, err := kubectl.CombinedOutput(); err != nil || strings.Count(string(out), " Active ") != 4 {
+		t.Errorf("kubectl get namespaces: %v\n%s", err, out)
+	}
+}
+
+func loopbackAddress() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d", 1+pid>>16&0x7f, pid>>8&0xff, 1+pid&0x7f)
+}
+
+var errNotYet = errors.New("not yet")
