@@ -71,7 +71,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		return rows.Err()
 	})
 	batch.Queue(notify)
-	if err := e.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return dialect.Committed{}, failure(ctx, "commit", err)
 	}
 	return committed, nil
@@ -106,7 +106,7 @@ DELETE FROM log WHERE id = ANY (ARRAY(
 // Compact implements dialect.Engine. The counter is touched on its own and
 // only when it has to change: its row lock would hold up every commit.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
-	if _, err := e.pool.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
+	if _, err := e.writer.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
 	batch := &pgx.Batch{}
@@ -116,7 +116,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 		removed = tag.RowsAffected()
 		return nil
 	})
-	if err := e.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
 	return int(removed), nil

@@ -28,7 +28,10 @@ import (
 
 // Engine is a dialect.Engine on one Postgres database.
 type Engine struct {
-	pool     *pgxpool.Pool
+	pool *pgxpool.Pool
+	// writer has connections for a commit and a compaction at a time, so that
+	// neither stands in line behind reads.
+	writer   *pgxpool.Pool
 	listener *listener
 }
 
@@ -38,9 +41,13 @@ var _ dialect.Engine = (*Engine)(nil)
 // otherwise with connect_timeout.
 const connectTimeout = 5 * time.Second
 
-// maxConns is how many connections one server keeps at the most, besides the
-// one that listens, unless the DSN says otherwise with pool_max_conns.
-const maxConns = 16
+// maxConns is how many connections one server keeps at the most for reads,
+// unless the DSN says otherwise with pool_max_conns. Beside them it has two for
+// writes and one that listens.
+const (
+	maxConns    = 16
+	writerConns = 2
+)
 
 // Open connects to the database that dsn names ("postgres://…", as libpq and
 // pgx understand it) and brings its schema up to date. Replicas that start at
@@ -64,6 +71,12 @@ func open(ctx context.Context, dsn string) (*Engine, error) {
 	}
 	e := &Engine{pool: pool}
 	if err := e.migrate(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	writing := config.Copy()
+	writing.MaxConns, writing.MinConns, writing.MinIdleConns = writerConns, 0, 0
+	if e.writer, err = pgxpool.NewWithConfig(ctx, writing); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -129,6 +142,7 @@ func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
 	e.listener.close()
+	e.writer.Close()
 	e.pool.Close()
 	return nil
 }

@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// withParameter returns dsn with one more parameter.
+func withParameter(t *testing.T, dsn, name, value string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters := u.Query()
+	parameters.Set(name, value)
+	u.RawQuery = parameters.Encode()
+	return u.String()
+}
+
+// TestWritesDoNotWaitForReads holds all connections for reads and commits.
+func TestWritesDoNotWaitForReads(t *testing.T) {
+	e := open(t, withParameter(t, harness.Postgres(t), "pool_max_conns", "2"))
+	release := make(chan struct{})
+	var reading, readers sync.WaitGroup
+	for i := range 6 {
+		if i < 2 {
+			reading.Add(1)
+		}
+		readers.Go(func() {
+			err := e.Query(t.Context(), "SELECT revision FROM counter", nil, func(dialect.Row) error {
+				if i < 2 {
+					reading.Done()
+				}
+				<-release
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if i == 1 {
+			reading.Wait() // those two have the connections, the others wait for one
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := e.Commit(ctx, []dialect.Write{{Operation: dialect.Create, Resource: "pods", Key: "a", Labels: "{}", Fields: "{}", Value: []byte("{}")}}); err != nil {
+		t.Errorf("a commit beside reads that take long: %v", err)
+	}
+	if _, err := e.Compact(ctx, 1, 100); err != nil {
+		t.Errorf("a compaction beside reads that take long: %v", err)
+	}
+	close(release)
+	readers.Wait()
+}
+
+// TestSecretsAreNotTold opens databases that can't be opened.
+func TestSecretsAreNotTold(t *testing.T) {
+	good, err := url.Parse(harness.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const secret = "hunter2-very-secret"
+	wrong := *good
+	wrong.User = url.UserPassword(good.User.Username(), secret)
+	unreachable := wrong
+	unreachable.Host = "127.0.0.1:1"
+	elsewhere := *good
+	elsewhere.Path = "/there-is-no-such-database"
+	for name, test := range map[string]struct{ dsn, says string }{
+		"not a DSN":      {"postgres://user:" + secret + "@host:port:port/db?x=%zz", "want postgres://"},
+		"wrong password": {wrong.String(), "password"},
+		"nothing there":  {unreachable.String(), "running"},
+		"no database":    {elsewhere.String(), "create it"},
+	} {
+		password, _ := good.User.Password()
+		_, err := postgres.Open(t.Context(), test.dsn)
+		if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), password) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
