@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/openapi"
@@ -56,12 +59,12 @@ func (p *paths) Handle(path string, handler http.Handler) {
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
-// onlyGet refuses other methods in the words of kube-apiserver's router.
+// onlyGet refuses other methods as kube-apiserver's router does.
 func onlyGet(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			w.Header().Set("Allow", http.MethodGet)
-			http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
+			err := apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
+			responsewriters.ErrorNegotiated(err, legacyscheme.Codecs, schema.GroupVersion{}, w, r)
 			return
 		}
 		handler(w, r)

@@ -91,10 +91,17 @@ type levelWriter struct {
 	level  slog.Level
 }
 
-// ordinary are parts of warnings and errors of the libraries that tell of
-// nothing but a server that starts or stops: in-process clients that are told
-// to end, and the server's address put into, and taken from, its own Service.
-var ordinary = []string{"context canceled", `Resetting endpoints for master service "kubernetes"`}
+// ordinary are parts of warnings and errors of the libraries that tell an
+// operator of nothing to be done: in-process clients that are told to end when
+// the server stops; the server's address put into, and taken from, its own
+// Service; what a new cluster does not have yet; a client's mistake, which the
+// client is told.
+var ordinary = []string{
+	"context canceled",
+	`Resetting endpoints for master service "kubernetes"`,
+	"Getting lastest possible tracked_since time",
+	"Couldn't parse request",
+}
 
 // Write implements io.Writer.
 func (w *levelWriter) Write(line []byte) (int, error) {

@@ -3,10 +3,12 @@ package handlers
 import (
 	"bytes"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
@@ -16,7 +18,7 @@ import (
 // return an error that has no reason, which becomes a 500 without one. An error
 // of the server itself has a reason here: InternalError, ServiceUnavailable or
 // Timeout (see package apistorage).
-func blame(handler http.HandlerFunc, scope *handlers.RequestScope) http.HandlerFunc {
+func blame(handler http.HandlerFunc, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil {
 		return nil
 	}
@@ -30,7 +32,7 @@ func blame(handler http.HandlerFunc, scope *handlers.RequestScope) http.HandlerF
 			for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Length"} {
 				w.Header().Del(name)
 			}
-			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(message), scope.Serializer, scope.Kind.GroupVersion(), w, r)
+			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(message), serializer, version, w, r)
 			return
 		}
 		w.WriteHeader(http.StatusInternalServerError)
@@ -38,11 +40,15 @@ func blame(handler http.HandlerFunc, scope *handlers.RequestScope) http.HandlerF
 	}
 }
 
+// badName begins the message about a name, such as that of a namespace in the
+// path, of which no key can be made. It has a reason, but not the right one.
+const badName = "Internal error occurred: invalid resource name "
+
 // withoutReason returns the message of the Status in body if it has no reason.
 func withoutReason(body []byte) (message string, ok bool) {
 	obj, _, err := legacyscheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if status, isStatus := obj.(*metav1.Status); err == nil && isStatus {
-		return status.Message, status.Reason == metav1.StatusReasonUnknown
+		return status.Message, status.Reason == metav1.StatusReasonUnknown || strings.HasPrefix(status.Message, badName)
 	}
 	return "", false
 }

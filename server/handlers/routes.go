@@ -71,11 +71,23 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	if isGroup {
 		group, _, _ := strings.Cut(rest, "/")
 		if _, builtIn := a.groups[group]; !builtIn {
-			a.config.Custom.ServeHTTP(w, r)
+			custom := a.config.Custom.ServeHTTP
+			if writes(r.Method) {
+				custom = blame(custom, a.config.Serializer, schema.GroupVersion{})
+			}
+			custom(w, r)
 			return
 		}
 	}
 	methods(nil).serve(w, r, a.refuse)
+}
+
+func writes(method string) bool {
+	switch method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	}
+	return false
 }
 
 // How a path names an endpoint.
