@@ -69,7 +69,7 @@ func (s *Storage) atLeast(resourceVersion string, at sqlstore.Position) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if wanted > uint64(at.Current) {
-		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Current), 0)
+		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Current), retryAfterSeconds)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (w *walk) page(ctx context.Context) error {
 	switch {
 	case errors.Is(err, errPageFull):
 	case errors.Is(err, sqlstore.ErrFuture):
-		return storage.NewTooLargeResourceVersionError(uint64(w.query.Revision), uint64(at.Current), 0)
+		return storage.NewTooLargeResourceVersionError(uint64(w.query.Revision), uint64(at.Current), retryAfterSeconds)
 	case errors.Is(err, sqlstore.ErrCompacted):
 		return expired(w.opts, w.prefix+w.query.After, w.full)
 	case err != nil:
@@ -350,7 +350,7 @@ func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sq
 	})
 	switch {
 	case errors.Is(err, sqlstore.ErrFuture):
-		err = storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Current), 0)
+		err = storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Current), retryAfterSeconds)
 	case errors.Is(err, sqlstore.ErrCompacted):
 		err = apierrors.NewResourceExpired(listExpired)
 	default:
