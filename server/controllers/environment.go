@@ -43,7 +43,8 @@ func newEnvironment(c Config) (*environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client for metadata: %w", err)
 	}
-	shared := newSharedInformers(c.Informers)
+	started, stop := make(chan struct{}), make(chan struct{})
+	shared := newSharedInformers(c.Informers, started, stop)
 	return &environment{
 		config:    c,
 		shared:    shared,
@@ -51,8 +52,8 @@ func newEnvironment(c Config) (*environment, error) {
 		monitors:  newMonitors(metadataClient, shared, c.InformersStop),
 		resources: &resourceChanges{},
 		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Discovery())),
-		started:   make(chan struct{}),
-		stop:      make(chan struct{}),
+		started:   started,
+		stop:      stop,
 	}, nil
 }
 

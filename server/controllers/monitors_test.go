@@ -6,9 +6,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	listers "k8s.io/client-go/listers/core/v1"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/cache"
 )
@@ -65,8 +67,8 @@ func newTestMonitors(t *testing.T) (*monitors, *metadatafake.FakeMetadataClient)
 			Finalizers:      []string{"example.com/keep"},
 		},
 	})
-	shared := newSharedInformers(informers.NewSharedInformerFactory(kubefake.NewClientset(), 0))
 	stop := make(chan struct{})
+	shared := newSharedInformers(informers.NewSharedInformerFactory(kubefake.NewClientset(), 0), started(), stop)
 	m := newMonitors(client, shared, stop)
 	t.Cleanup(func() { close(stop); m.close() })
 	return m, client
@@ -120,6 +122,48 @@ func TestMonitorsKeepOnlyWhatOwnersNeed(t *testing.T) {
 	}
 }
 
+// started is the channel of informers whose handlers may run.
+func started() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func TestHandlersWaitUntilAllControllersAreBuilt(t *testing.T) {
+	factory := informers.NewSharedInformerFactory(kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "here"}}), 0)
+	informer := factory.Core().V1().Namespaces().Informer()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	factory.StartWithContext(ctx)
+	if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+		t.Fatal("informer did not sync")
+	}
+
+	start := make(chan struct{})
+	shared := newSharedInformers(factory, start, ctx.Done())
+	names := make(chan string, 1)
+	var lister listers.NamespaceLister // set after the handler is added, as upstream's constructors do
+	registration, err := shared.Core().V1().Namespaces().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) {
+			namespace, err := lister.Get(object.(metav1.Object).GetName())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			names <- namespace.Name
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if registration.HasSynced() {
+		t.Error("the handler counts as synced though it got no event")
+	}
+	lister = shared.Core().V1().Namespaces().Lister()
+	close(start)
+	expectName(t, names, "here")
+}
+
 func TestSharedInformersLoseTheHandlersOfARun(t *testing.T) {
 	client := kubefake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -127,7 +171,7 @@ func TestSharedInformersLoseTheHandlersOfARun(t *testing.T) {
 	defer cancel()
 
 	for run := range 2 { // the second run must find the informer as the first did
-		shared := newSharedInformers(factory)
+		shared := newSharedInformers(factory, started(), ctx.Done())
 		informer := shared.Core().V1().Namespaces().Informer()
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
 		if err != nil {

@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 
-	"k8s.io/client-go/informers"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/servicecidrs"
 	"k8s.io/kubernetes/pkg/controller/volume/pvcprotection"
@@ -14,18 +13,10 @@ import (
 const serviceCIDRWorkers = 5
 
 // buildServiceCIDR builds the controller that makes ServiceCIDRs ready, and keeps those that hold addresses in use.
-//
-// It gets informers of its own: upstream adds its handlers before it sets the
-// listers that they use, so informers that run already would make it crash.
-func buildServiceCIDR(ctx context.Context, _ *environment, c clients) (func(context.Context), error) {
-	own := informers.NewSharedInformerFactory(c, 0)
-	networking := own.Networking().V1()
+func buildServiceCIDR(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+	networking := e.shared.Networking().V1()
 	controller := servicecidrs.NewController(ctx, networking.ServiceCIDRs(), networking.IPAddresses(), c)
-	return func(ctx context.Context) {
-		own.StartWithContext(ctx)
-		controller.Run(ctx, serviceCIDRWorkers)
-		own.Shutdown()
-	}, nil
+	return func(ctx context.Context) { controller.Run(ctx, serviceCIDRWorkers) }, nil
 }
 
 // buildClaimProtection builds the controller that lets go of a PersistentVolumeClaim when no Pod uses it.

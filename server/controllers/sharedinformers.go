@@ -22,9 +22,13 @@ import (
 // sharedInformers are the server's shared informers, with a record of the handlers that are put on them. Upstream's
 // controllers leave their handlers behind, since they end with their process; here they end before it.
 //
+// The handlers get no event before started is closed. Upstream's constructors add their handlers first and then set what
+// the handlers use, counting on informers that don't run yet; here they do.
+//
 // The groups below are those that the controllers use; another group's informers would not be recorded.
 type sharedInformers struct {
 	informers.SharedInformerFactory
+	started, stop <-chan struct{}
 
 	mu       sync.Mutex
 	handlers []handler
@@ -35,8 +39,9 @@ type handler struct {
 	registration cache.ResourceEventHandlerRegistration
 }
 
-func newSharedInformers(factory informers.SharedInformerFactory) *sharedInformers {
-	return &sharedInformers{SharedInformerFactory: factory}
+// newSharedInformers returns informers whose handlers get events from started until stop.
+func newSharedInformers(factory informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
+	return &sharedInformers{SharedInformerFactory: factory, started: started, stop: stop}
 }
 
 // InformerFor returns the shared informer for the object's type, recording handlers.
@@ -94,6 +99,48 @@ func (s *sharedInformers) removeHandlers() error {
 	return errors.Join(errs...)
 }
 
+// held returns the handler as it is put on an informer.
+func (s *sharedInformers) held(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	return heldHandler{h, s}
+}
+
+// heldHandler is a handler that waits for its informers' owner to start.
+type heldHandler struct {
+	handler cache.ResourceEventHandler
+	owner   *sharedInformers
+}
+
+// OnAdd hands the event on.
+func (h heldHandler) OnAdd(object any, initial bool) {
+	if h.started() {
+		h.handler.OnAdd(object, initial)
+	}
+}
+
+// OnUpdate hands the event on.
+func (h heldHandler) OnUpdate(before, after any) {
+	if h.started() {
+		h.handler.OnUpdate(before, after)
+	}
+}
+
+// OnDelete hands the event on.
+func (h heldHandler) OnDelete(object any) {
+	if h.started() {
+		h.handler.OnDelete(object)
+	}
+}
+
+// started waits until handlers may run. It returns false if the controllers ended first.
+func (h heldHandler) started() bool {
+	select {
+	case <-h.owner.started:
+		return true
+	case <-h.owner.stop:
+		return false
+	}
+}
+
 type recordingGeneric struct {
 	informers.GenericInformer
 	owner *sharedInformers
@@ -111,17 +158,17 @@ type recordingInformer struct {
 
 // AddEventHandler adds and records the handler.
 func (r recordingInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandler(h))
+	return r.recorded(r.SharedIndexInformer.AddEventHandler(r.owner.held(h)))
 }
 
 // AddEventHandlerWithResyncPeriod adds and records the handler.
 func (r recordingInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithResyncPeriod(h, period))
+	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithResyncPeriod(r.owner.held(h), period))
 }
 
 // AddEventHandlerWithOptions adds and records the handler.
 func (r recordingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithOptions(h, options))
+	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithOptions(r.owner.held(h), options))
 }
 
 func (r recordingInformer) recorded(registration cache.ResourceEventHandlerRegistration, err error) (cache.ResourceEventHandlerRegistration, error) {
