@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/test/harness"
@@ -61,6 +63,40 @@ func TestWritesDoNotWaitForReads(t *testing.T) {
 	}
 	close(release)
 	readers.Wait()
+}
+
+// TestReadsSurviveDeadConnections ends all connections of the pool behind its
+// back: the reads that follow do not fail.
+func TestReadsSurviveDeadConnections(t *testing.T) {
+	dsn := harness.Postgres(t)
+	e := open(t, dsn)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for range 5 {
+		// As many connections as there are readers at once.
+		var readers sync.WaitGroup
+		var together sync.WaitGroup
+		together.Add(8)
+		for range 8 {
+			readers.Go(func() {
+				err := e.Query(t.Context(), "SELECT revision FROM counter", nil, func(dialect.Row) error {
+					together.Done()
+					together.Wait()
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		readers.Wait()
+		if _, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestSecretsAreNotTold opens databases that can't be opened.

@@ -2,24 +2,56 @@ package postgres
 
 import (
 	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqube/sqube/dialect"
 )
 
 // Query implements dialect.Engine. One statement is one snapshot.
+//
+// After a restart or a failover of the server the pool is full of connections
+// that nobody has noticed to be dead. A read that meets one, and has seen no
+// row yet, goes on to the next.
 func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	rows, err := e.pool.Query(ctx, statement, args...)
-	if err != nil {
-		return failure(ctx, "query", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows); err != nil {
+	for tries := 1; ; tries++ {
+		seen, err := e.query(ctx, statement, args, row)
+		if err == nil || seen || tries > maxConns || ctx.Err() != nil || !lost(err) {
 			return err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return failure(ctx, "query", err)
+}
+
+// query runs the statement once and says whether row has seen any of it.
+func (e *Engine) query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) (seen bool, err error) {
+	rows, err := e.pool.Query(ctx, statement, args...)
+	if err != nil {
+		return false, failure(ctx, "query", err)
 	}
-	return nil
+	defer rows.Close()
+	for rows.Next() {
+		seen = true
+		if err := row(rows); err != nil {
+			return seen, err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return seen, failure(ctx, "query", err)
+	}
+	return seen, nil
+}
+
+// lost says whether err is that of a connection which has ended, rather than
+// of a server that refuses a new one or the statement.
+func lost(err error) bool {
+	var refused *pgconn.ConnectError
+	var answer *pgconn.PgError
+	switch {
+	case errors.As(err, &refused):
+		return false
+	case errors.As(err, &answer):
+		return answer.Code == "57P01" || answer.Code == "57P02" // the session was ended, the server crashed
+	}
+	return true
 }
