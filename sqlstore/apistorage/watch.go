@@ -66,7 +66,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	}
 	from, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(from), result: make(chan watch.Event, resultBuffer)}
 	w.ctx, w.cancel = context.WithCancel(ctx)
