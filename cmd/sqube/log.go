@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -19,6 +21,9 @@ import (
 type logOptions struct {
 	format    string
 	verbosity int
+	// stopping is set once the server is told to stop. In-process clients
+	// complain when they are cut off then, which is no cause for alarm.
+	stopping atomic.Bool
 }
 
 func (o *logOptions) addFlags(fs *pflag.FlagSet) {
@@ -44,7 +49,7 @@ func (o *logOptions) start() error {
 		return fmt.Errorf("--log-format %q must be text or json", o.format)
 	}
 	slog.SetDefault(slog.New(handler))
-	return redirectKlog(handler, o.verbosity)
+	return o.redirectKlog(handler)
 }
 
 // errLogged stands for an error that has been told.
@@ -64,12 +69,12 @@ func (o *logOptions) inForm(err error) error {
 
 // redirectKlog makes klog write lines without a head, each severity to a
 // writer of its own, so that the level is known.
-func redirectKlog(handler slog.Handler, verbosity int) error {
+func (o *logOptions) redirectKlog(handler slog.Handler) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
 	for name, value := range map[string]string{
 		"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL",
-		"one_output": "true", "skip_headers": "true", "v": strconv.Itoa(verbosity),
+		"one_output": "true", "skip_headers": "true", "v": strconv.Itoa(o.verbosity),
 	} {
 		if err := flags.Set(name, value); err != nil {
 			return fmt.Errorf("setting up the log: %w", err)
@@ -78,24 +83,25 @@ func redirectKlog(handler slog.Handler, verbosity int) error {
 	for severity, level := range map[string]slog.Level{"INFO": slog.LevelDebug, "WARNING": slog.LevelWarn, "ERROR": slog.LevelError, "FATAL": slog.LevelError} {
 		var out io.Writer = io.Discard
 		if handler.Enabled(context.Background(), level) {
-			out = &levelWriter{slog.New(handler), level}
+			out = &levelWriter{slog.New(handler), level, &o.stopping}
 		}
 		klog.SetOutputBySeverity(severity, out)
 	}
 	return nil
 }
 
-// levelWriter writes each line as a record of one level.
+// levelWriter writes what comes as a record of one level, or as debug output
+// once the server is stopping.
 type levelWriter struct {
-	logger *slog.Logger
-	level  slog.Level
+	logger   *slog.Logger
+	level    slog.Level
+	stopping *atomic.Bool
 }
 
 // ordinary are parts of warnings and errors of the libraries that tell an
-// operator of nothing to be done: in-process clients that are told to end when
-// the server stops; the server's address put into, and taken from, its own
-// Service; what a new cluster does not have yet; a client's mistake, which the
-// client is told.
+// operator of nothing to be done: a request that its client gave up; the
+// server's address put into its own Service; what a new cluster does not have
+// yet; a client's mistake, which the client is told.
 var ordinary = []string{
 	"context canceled",
 	`Resetting endpoints for master service "kubernetes"`,
@@ -106,10 +112,9 @@ var ordinary = []string{
 // Write implements io.Writer.
 func (w *levelWriter) Write(line []byte) (int, error) {
 	text, level := strings.TrimSpace(string(line)), w.level
-	for _, part := range ordinary {
-		if strings.Contains(text, part) {
-			level = slog.LevelDebug
-		}
+	said := func(part string) bool { return strings.Contains(text, part) }
+	if w.stopping.Load() || slices.ContainsFunc(ordinary, said) {
+		level = slog.LevelDebug
 	}
 	w.logger.Log(context.Background(), level, text)
 	return len(line), nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -81,7 +82,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	defer listener.Close()
 
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
 	engine, err := o.datastore.open(ctx)
 	if err != nil {
@@ -126,14 +127,15 @@ func absolute(path string) string {
 }
 
 // untilSignal returns a context that ends with the first SIGTERM or SIGINT.
-// The second one ends the process.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+// The second one ends the process. It sets stopping with the first.
+func untilSignal(ctx context.Context, stopping *atomic.Bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	go func() {
 		name := <-signals
 		slog.Info("stopping; once more ends at once", "signal", name.String())
+		stopping.Store(true)
 		cancel()
 		<-signals
 		os.Exit(1)

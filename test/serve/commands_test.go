@@ -221,7 +221,7 @@ func TestHelp(t *testing.T) {
 	for _, flag := range []string{
 		"--data-dir string (default ./data)", "--datastore string", "--bind-address ip (default 0.0.0.0)", "--secure-port int (default 6443)",
 		"--tls-cert-file string", "--tls-private-key-file string", "--client-ca-file string", "--token-auth-file string",
-		"--authorization-mode strings (default [Node,RBAC])", "--service-cluster-ip-range string (default 10.96.0.0/16)",
+		"--authorization-mode strings (default [Node,RBAC])", "--service-cluster-ip-range string (default 10.0.0.0/24)",
 		"--enable-admission-plugins strings", "--disable-admission-plugins strings", "--runtime-config ", "--feature-gates ",
 		"--event-ttl duration (default 1h0m0s)", "--log-format string (default text)", "-v, --v int",
 	} {

@@ -1,0 +1,76 @@
+package serve
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestWhoMayDoWhat sends requests of nobody, and of users by their tokens.
+func TestWhoMayDoWhat(t *testing.T) {
+	t.Parallel()
+	tokens := filepath.Join(t.TempDir(), "tokens.csv")
+	text := "admin-token,jane,1,\"system:masters,developers\"\nplain-token,john,2\n"
+	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, []string{"--token-auth-file", tokens})
+	for path, want := range map[string]map[string]int{ // by token, "" for none
+		"/healthz":                          {"": 200},
+		"/livez":                            {"": 200},
+		"/readyz":                           {"": 200},
+		"/version":                          {"": 200},
+		"/":                                 {"": 403, "plain-token": 403, "admin-token": 200},
+		"/api":                              {"": 403, "plain-token": 200},
+		"/openapi/v2":                       {"": 403, "plain-token": 200},
+		"/metrics":                          {"": 403, "plain-token": 403, "admin-token": 200},
+		"/api/v1/namespaces":                {"": 403, "plain-token": 403, "admin-token": 200, "no-such-token": 401},
+		"/apis/apps/v1/deployments":         {"": 403, "plain-token": 403, "admin-token": 200},
+		"/api/v1/namespaces/default/pods":   {"": 403, "plain-token": 403, "admin-token": 200},
+		"/nothing":                          {"": 403, "plain-token": 403, "admin-token": 404},
+		"/readyz?verbose":                   {"": 200, "no-such-token": 401},
+		"/.well-known/openid-configuration": {"": 403, "admin-token": 200},
+	} {
+		for token, code := range want {
+			if got := status(t, s.url+path, token); got != code {
+				t.Errorf("%s with token %q answers %d, want %d", path, token, got, code)
+			}
+		}
+	}
+}
+
+// TestNoAnonymous turns away everybody who says nothing about themselves.
+func TestNoAnonymous(t *testing.T) {
+	t.Parallel()
+	dataDir := filepath.Join(t.TempDir(), "data")
+	args := serveArgs(t, dataDir, "--anonymous-auth=false")
+	s := &server{process: start(t, args), url: "https://127.0.0.1:" + args[6], dataDir: dataDir}
+	eventually(t, "it serves", func() error {
+		_, err := insecure.Get(s.url + "/livez")
+		return err
+	})
+	for _, path := range []string{"/livez", "/version", "/api/v1/namespaces"} {
+		if got := status(t, s.url+path, ""); got != http.StatusUnauthorized {
+			t.Errorf("%s answers %d", path, got)
+		}
+	}
+}
+
+// status returns the status code of a GET, with a bearer token if there is one.
+func status(t *testing.T, url, token string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := insecure.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}

@@ -1,0 +1,75 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestLogJSON holds everything on standard error, also what the Kubernetes libraries say and the error that a start ends
+// with, to one JSON object a line.
+func TestLogJSON(t *testing.T) {
+	t.Parallel()
+	s := serve(t, []string{"--log-format", "json", "-v", "4"})
+	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// A handshake that fails, of which net/http tells.
+	if _, err := http.Get(strings.Replace(s.url, "https", "http", 1)); err != nil {
+		t.Fatal(err)
+	}
+	refused := start(t, serveArgs(t, s.dataDir, "--log-format", "json"))
+	if code := refused.wait(t); code != 1 {
+		t.Errorf("a second server ended with code %d", code)
+	}
+	s.terminate(t)
+
+	levels := map[string]int{}
+	for _, r := range records(t, s.read(t, "stderr")) {
+		levels[r.Level]++
+	}
+	if levels["INFO"] < 4 || levels["DEBUG"] == 0 || levels["ERROR"] != 0 {
+		t.Errorf("levels: %v", levels)
+	}
+	got := records(t, refused.read(t, "stderr"))
+	if len(got) != 1 || got[0].Level != "ERROR" || !strings.Contains(got[0].Msg, "the database is in use by another sqube") {
+		t.Errorf("a second server wrote %v", got)
+	}
+}
+
+// TestLogQuiet expects few words, and none in alarm, of a server that does what it should.
+func TestLogQuiet(t *testing.T) {
+	t.Parallel()
+	s := serve(t, []string{"--log-format", "json"})
+	s.terminate(t)
+	var said []string
+	for _, r := range records(t, s.read(t, "stderr")) {
+		said = append(said, r.Level+" "+r.Msg)
+	}
+	want := []string{"INFO starting", "INFO ready", "INFO stopping; once more ends at once", "INFO stopped"}
+	if strings.Join(said, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the log:\n%s", strings.Join(said, "\n"))
+	}
+}
+
+// record is one line of the log.
+type record struct {
+	Time       time.Time
+	Level, Msg string
+}
+
+func records(t *testing.T, text string) (records []record) {
+	t.Helper()
+	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		var r record
+		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Time.IsZero() || r.Level == "" || r.Msg == "" {
+			t.Errorf("no record: %q, %v", line, err)
+		}
+		records = append(records, r)
+	}
+	return records
+}

@@ -1,0 +1,241 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// httpClient returns a client with the administrator's certificate, of one protocol, "HTTP/1.1" or "HTTP/2.0".
+func httpClient(t *testing.T, kubeconfig, protocol string) *http.Client {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: trust, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
+	transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// TestTerminate sends SIGTERM while a request is being sent and watches run.
+func TestTerminate(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, nil)
+			c := httpClient(t, s.kubeconfig(), protocol)
+
+			watch, err := c.Get(s.url + "/api/v1/namespaces?watch=true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watch.Body.Close()
+			events := bufio.NewReader(watch.Body)
+			if _, err := events.ReadString('\n'); err != nil || watch.Proto != protocol {
+				t.Fatalf("the watch does not begin: %s, %v", watch.Proto, err)
+			}
+			post := startPost(t, c, s.url+"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1",`)
+
+			s.signal(t, syscall.SIGTERM)
+			// What is left of the watch are whole events, then its end.
+			for {
+				line, err := events.ReadString('\n')
+				if errors.Is(err, io.EOF) && line == "" {
+					break
+				}
+				if err != nil {
+					t.Fatalf("the watch ends with %q, %v", line, err)
+				}
+			}
+			eventually(t, "no new requests are taken", func() error {
+				if response, err := newConnection().Get(s.url + "/readyz"); err == nil {
+					response.Body.Close()
+					return fmt.Errorf("/readyz answers %s", response.Status)
+				}
+				return nil
+			})
+			if got := post.finish(t, `"metadata":{"name":"late"}}`); got != http.StatusCreated {
+				t.Errorf("the request that was running got %d", got)
+			}
+			if code := s.wait(t); code != 0 {
+				t.Errorf("ended with code %d", code)
+			}
+			if text := s.read(t, "stderr"); !strings.Contains(text, "msg=stopped") || strings.Contains(text, "level=ERROR") {
+				t.Errorf("the log:\n%s", text)
+			}
+
+			again := &server{process: start(t, serveArgs(t, s.dataDir)), dataDir: s.dataDir}
+			again.url = "https://127.0.0.1:" + again.cmd.Args[len(again.cmd.Args)-1]
+			again.waitReady(t)
+			if _, err := client(t, again.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "late", metav1.GetOptions{}); err != nil {
+				t.Errorf("what was created last is lost: %v", err)
+			}
+		})
+	}
+}
+
+// running is a request whose body is not yet all sent.
+type running struct {
+	body   *io.PipeWriter
+	answer chan *http.Response
+	failed chan error
+}
+
+// startPost sends the beginning of a request, up to where the server reads its body.
+func startPost(t *testing.T, c *http.Client, url, beginning string) running {
+	t.Helper()
+	reader, writer := io.Pipe()
+	r := running{writer, make(chan *http.Response, 1), make(chan error, 1)}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Expect", "100-continue") // so that the body goes out once a handler asks for it
+	c.Transport.(*http.Transport).ExpectContinueTimeout = patience
+	go func() {
+		response, err := c.Do(request)
+		if err != nil {
+			r.failed <- err
+			return
+		}
+		r.answer <- response
+	}()
+	if _, err := io.WriteString(writer, beginning); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// finish sends the rest and returns the status code of the answer.
+func (r running) finish(t *testing.T, rest string) int {
+	t.Helper()
+	_, err := io.WriteString(r.body, rest)
+	if err := errors.Join(err, r.body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case response := <-r.answer:
+		defer response.Body.Close()
+		if _, err := io.ReadAll(response.Body); err != nil {
+			t.Error(err)
+		}
+		return response.StatusCode
+	case err := <-r.failed:
+		t.Fatal(err)
+		return 0
+	}
+}
+
+// newConnection returns a client that has no connection yet.
+func newConnection() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+}
+
+// TestSecondSignal sends SIGTERM, and once more while a request keeps the server from ending.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		s := serve(t, nil)
+		startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
+		s.signal(t, signal)
+		eventually(t, "it knows", func() error {
+			if !strings.Contains(s.read(t, "stderr"), "stopping; once more ends at once") {
+				return errNotYet
+			}
+			return nil
+		})
+		select {
+		case <-s.exited:
+			t.Error("ended with a request running")
+		default:
+		}
+		s.signal(t, signal)
+		if code := s.wait(t); code != 1 {
+			t.Errorf("ended with code %d", code)
+		}
+	}
+}
+
+// TestGracePeriod has a request that never ends.
+func TestGracePeriod(t *testing.T) {
+	t.Parallel()
+	s := serve(t, []string{"--shutdown-grace-period", "200ms"})
+	startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
+	s.terminate(t)
+	if text := s.read(t, "stderr"); !strings.Contains(text, "requests were still running at the end of --shutdown-grace-period and were cut off") {
+		t.Errorf("the log:\n%s", text)
+	}
+}
+
+// TestShutdownDelay lets load balancers see that the server will be gone, while it still serves.
+func TestShutdownDelay(t *testing.T) {
+	t.Parallel()
+	s := serve(t, []string{"--shutdown-delay-duration", "3s"})
+	s.signal(t, syscall.SIGTERM)
+	eventually(t, "/readyz fails", func() error {
+		response, err := newConnection().Get(s.url + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode == http.StatusOK {
+			return errors.Join(err, errNotYet)
+		}
+		if response.StatusCode != http.StatusInternalServerError || !strings.Contains(string(text), "[-]shutdown failed") {
+			t.Errorf("/readyz answers %s\n%s", response.Status, text)
+		}
+		return nil
+	})
+	if response, err := newConnection().Get(s.url + "/livez"); err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("/livez meanwhile: %v, %v", response, err)
+	}
+	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("a list meanwhile: %v", err)
+	}
+	if code := s.wait(t); code != 0 {
+		t.Errorf("ended with code %d", code)
+	}
+}
+
+// TestNotify listens where systemd would, for the word that the server is ready.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(t.Context(), func() { conn.Close() })
+	defer stop()
+	s := serve(t, nil, env("NOTIFY_SOCKET="+socket))
+	word := make([]byte, 100)
+	n, err := conn.Read(word)
+	if err != nil || string(word[:n]) != "READY=1" {
+		t.Errorf("got %q, %v", word[:n], err)
+	}
+	s.terminate(t)
+}
