@@ -69,6 +69,14 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(from), result: make(chan watch.Event, resultBuffer)}
+	if from == 0 && !w.sendsState() {
+		// From now on, which is before the caller does anything else.
+		at, err := s.store.Revision(ctx)
+		if err != nil {
+			return nil, interpret(err)
+		}
+		w.from = at.Current
+	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	go w.run()
 	return w, nil
@@ -108,24 +116,26 @@ func (w *watcher) fail(err error) {
 	}
 }
 
-// begin finds the revision behind which changes are to be sent, and sends the
-// state at that revision where the options ask for it (API concepts,
-// "Semantics for watch"; KEP-3157).
-func (w *watcher) begin() error {
-	asked := w.opts.SendInitialEvents != nil && *w.opts.SendInitialEvents
-	legacy := w.opts.SendInitialEvents == nil && w.from == 0
-	if asked || legacy {
-		if err := w.initialState(); err != nil {
-			return err
-		}
-	} else if w.from == 0 {
-		at, err := w.store.Revision(w.ctx)
-		if err != nil {
-			return interpret(err)
-		}
-		w.from = at.Current
+// sendsState says whether the watch begins with the state of what is watched:
+// the options ask for it, or name no revision and do not decline it (API
+// concepts, "Semantics for watch"; KEP-3157).
+func (w *watcher) sendsState() bool {
+	if w.opts.SendInitialEvents != nil {
+		return *w.opts.SendInitialEvents
 	}
-	if asked && w.opts.Predicate.AllowWatchBookmarks {
+	return w.from == 0
+}
+
+// begin sends the state where the watch begins with it, and so finds the
+// revision behind which changes are to be sent.
+func (w *watcher) begin() error {
+	if !w.sendsState() {
+		return nil
+	}
+	if err := w.initialState(); err != nil {
+		return err
+	}
+	if w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks {
 		return w.bookmark(w.from, true)
 	}
 	return nil

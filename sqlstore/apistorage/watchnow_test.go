@@ -1,0 +1,40 @@
+package apistorage_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/sqube/sqube/test/engines"
+)
+
+// TestWatchFromNow begins watches that want no state, only what comes. What is
+// created behind the call is in it, however late the watch gets to run.
+func TestWatchFromNow(t *testing.T) {
+	f := newFixture(t, engines.SQLite)
+	declined := false
+	for i := range 50 {
+		w, err := f.Watch(t.Context(), "/pods", storage.ListOptions{Recursive: true, SendInitialEvents: &declined, Predicate: storage.Everything})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i)}}
+		if err := f.Create(t.Context(), "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case event := <-w.ResultChan():
+			if got := event.Object.(*example.Pod).Name; event.Type != watch.Added || got != pod.Name {
+				t.Errorf("watch %d began with %s of %s", i, event.Type, got)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("watch %d missed what was created behind its beginning", i)
+		}
+		w.Stop()
+	}
+}
