@@ -1,0 +1,45 @@
+package sqlstore_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
+)
+
+// TestCloseEndsEverything opens logs, uses and closes them: no goroutine of
+// theirs goes on.
+func TestCloseEndsEverything(t *testing.T) {
+	for name, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
+		t.Run(name, func(t *testing.T) {
+			again := open(t)
+			var before int
+			for round := range 6 {
+				s := storetest.Start(t, storetest.OpenEngine(t, again), sqlstore.Options{})
+				w := storetest.Last()
+				w.Key = string(rune('a' + round))
+				if _, err := s.Write(t.Context(), w); err != nil {
+					t.Fatal(err)
+				}
+				sub := s.Subscribe(w.Resource, "")
+				if _, _, err := s.Get(t.Context(), w.Resource, w.Key); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := sub.Take(); !errors.Is(err, sqlstore.ErrClosed) {
+					t.Errorf("a subscription outlives its log: %v", err)
+				}
+				sub.Close()
+				if round == 0 { // what drivers keep for the process is there now
+					before = runtime.NumGoroutine()
+				}
+			}
+			storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+		})
+	}
+}
