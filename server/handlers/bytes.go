@@ -52,8 +52,12 @@ func mediaType(r *http.Request, scope *handlers.RequestScope) string {
 	if r.URL.Query().Has("watch") {
 		return ""
 	}
-	options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-	if err != nil || options.Convert != nil || options.Pretty {
+	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
+	if err != nil || options.Convert != nil {
+		return ""
+	}
+	// Not only Accept asks for indentation: a parameter and some user agents do.
+	if form.PrettySerializer != nil && form.Serializer == form.PrettySerializer {
 		return ""
 	}
 	return options.Accepted.MediaType

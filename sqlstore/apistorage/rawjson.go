@@ -84,17 +84,20 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 	if err != nil {
 		return err
 	}
-	// One byte first tells the writer of responses that more will come, so that
-	// it compresses by the size of all.
 	buffer := append(head(l.TypeMeta)[1:], `"metadata":`...)
 	buffer = append(append(buffer, meta...), `,"items":[`...)
-	if _, err := io.WriteString(w, "{"); err != nil {
-		return err
-	}
 	separator := ""
-	for {
+	for first := true; ; first = false {
 		if buffer, err = l.appendItems(buffer, &separator, encode); err != nil {
 			return err
+		}
+		if first {
+			// One byte first tells the writer of responses that more will come, so
+			// that it compresses by the size of all. It comes no earlier because an
+			// error can't be told as such after it.
+			if _, err := io.WriteString(w, "{"); err != nil {
+				return err
+			}
 		}
 		more, err := l.nextPage()
 		if err != nil {
