@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -39,25 +38,6 @@ type Query struct {
 	// WithoutValues leaves the values of the records out.
 	WithoutValues bool
 }
-
-// statement gathers the text of a statement and its arguments.
-type statement struct {
-	engine dialect.Engine
-	text   strings.Builder
-	args   []any
-}
-
-func (b *statement) add(text string) *statement {
-	b.text.WriteString(text)
-	return b
-}
-
-func (b *statement) arg(value any) string {
-	b.args = append(b.args, value)
-	return b.engine.Placeholder(len(b.args))
-}
-
-func (s *Store) statement() *statement { return &statement{engine: s.engine} }
 
 func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
 	ctx, cancel := s.bounded(ctx)
@@ -175,94 +155,6 @@ func (at Position) readable(revision int64) error {
 	}
 	return nil
 }
-
-// list adds the statement that selects columns of the records of q.
-//
-// At the newest revision they are an interval of the index of live rows. At an
-// older one they are the live rows that were there already, and those that
-// were replaced since: few, and found by the index of replaced rows. Each half
-// is in the order of keys or quickly brought into it, so a page costs what it
-// holds plus what changed since its revision.
-func (b *statement) list(q Query, columns string) *statement {
-	row := "id, key, labels, fields, value"
-	if q.WithoutValues {
-		row = "id, key, labels, fields, NULL AS value"
-		columns = strings.Replace(columns, " value", " NULL", 1)
-	}
-	b.add("SELECT " + columns)
-	if q.Revision == 0 {
-		b.add(" FROM log").live(q)
-	} else {
-		b.add(" FROM (SELECT * FROM (SELECT " + row + " FROM log").live(q).page(q)
-		b.add(") AS live UNION ALL SELECT * FROM (SELECT " + row + " FROM log").replaced(q).page(q)
-		b.add(") AS replaced) AS snapshot")
-	}
-	return b.page(q)
-}
-
-// count adds the statement that counts the records of q.
-func (b *statement) count(q Query) *statement {
-	b.add("SELECT count(*) FROM (SELECT id FROM log").live(q)
-	if q.Revision != 0 {
-		b.add(" UNION ALL SELECT id FROM log").replaced(q)
-	}
-	if q.Limit > 0 {
-		b.add(" LIMIT " + b.arg(q.Limit))
-	}
-	return b.add(") AS counted")
-}
-
-// live adds which rows of q are live.
-func (b *statement) live(q Query) *statement {
-	b.where(q).add(" AND replaced_by IS NULL")
-	if q.Revision != 0 {
-		b.add(" AND id <= " + b.arg(q.Revision))
-	}
-	return b
-}
-
-// replaced adds which rows of q have been replaced since its revision.
-func (b *statement) replaced(q Query) *statement {
-	return b.where(q).add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
-}
-
-// page adds the order of keys and where it ends. Each half of a union needs
-// its own: through a union Postgres does not see that an index has the order,
-// and would sort the collection for every page.
-func (b *statement) page(q Query) *statement {
-	b.add(" ORDER BY key")
-	if q.Limit > 0 {
-		b.add(" LIMIT " + b.arg(q.Limit))
-	}
-	return b
-}
-
-func (b *statement) where(q Query) *statement {
-	b.add(" WHERE api_group = " + b.arg(q.Resource.Group) + " AND resource = " + b.arg(q.Resource.Name))
-	if q.Exactly != nil {
-		b.add(" AND key = " + b.arg(*q.Exactly))
-	}
-	if from := max(q.Prefix, q.From); from > q.After {
-		b.add(" AND key >= " + b.arg(from))
-	} else if q.After != "" {
-		b.add(" AND key > " + b.arg(q.After))
-	}
-	if q.Prefix != "" {
-		b.add(" AND key < " + b.arg(prefixEnd(q.Prefix)))
-	}
-	patterns := 0
-	for _, term := range q.Terms {
-		if patterns += len(term.anyOf); patterns > maxPatterns {
-			break
-		}
-		b.add(" AND " + term.condition(b))
-	}
-	return b
-}
-
-// prefixEnd is the first key behind all that begin with prefix, which ends in
-// "/": the next byte is "0".
-func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
 
 // One read of the log ends after so many rows, or so many bytes of values. It
 // spans no more than so many revisions, so that it is short whatever plan the
