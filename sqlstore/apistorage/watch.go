@@ -322,8 +322,11 @@ func (w *watcher) send(event watch.Event) error {
 // progress sends a bookmark, or returns false while changes wait to be sent.
 func (w *watcher) progress() (bool, error) {
 	revision, current := w.sub.Progress()
-	if !current || revision < w.from {
+	if !current {
 		return false, nil
+	}
+	if revision < w.from {
+		return true, nil // the client is ahead: nothing to tell it yet
 	}
 	w.from = revision
 	return true, w.bookmark(revision, false)
