@@ -12,13 +12,10 @@ import (
 
 // respond sends a document: members are gzip members that make it up. build is only called if the client's copy is old.
 func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, build func() ([][]byte, error)) {
-	h := w.Header()
-	h.Add("Vary", "Accept, Accept-Encoding")
-	h.Set("Etag", `"`+etag+`"`)
-	if notModified(r, etag) {
-		w.WriteHeader(http.StatusNotModified)
+	if upToDate(w, r, etag) {
 		return
 	}
+	h := w.Header()
 	members, err := build()
 	if err != nil {
 		klog.FromContext(r.Context()).Error(err, "OpenAPI document can't be made", "path", r.URL.Path)
@@ -49,6 +46,28 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 	if _, err := io.Copy(w, text); err != nil {
 		klog.FromContext(r.Context()).V(4).Info("OpenAPI document was not read to its end", "path", r.URL.Path, "err", err)
 	}
+}
+
+// respondText sends a document that isn't worth a compressor, which takes 800 KB.
+func respondText(w http.ResponseWriter, r *http.Request, contentType, etag string, text []byte) {
+	if upToDate(w, r, etag) {
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	send(w, r, [][]byte{text})
+}
+
+// upToDate sends what every answer has of its header. If the client's copy is the current one it answers so and returns
+// true.
+func upToDate(w http.ResponseWriter, r *http.Request, etag string) bool {
+	w.Header().Add("Vary", "Accept, Accept-Encoding")
+	w.Header().Set("Etag", `"`+etag+`"`)
+	if !notModified(r, etag) {
+		return false
+	}
+	w.WriteHeader(http.StatusNotModified)
+	return true
 }
 
 func send(w http.ResponseWriter, r *http.Request, members [][]byte) {

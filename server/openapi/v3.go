@@ -66,7 +66,7 @@ func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
 		unavailable(w, r, err)
 		return
 	}
-	respond(w, r, jsonContentType, fmt.Sprintf("%X", sha512.Sum512(text)), func() ([][]byte, error) { return compressed(text) })
+	respondText(w, r, jsonContentType, fmt.Sprintf("%X", sha512.Sum512(text)), text)
 }
 
 // serveV3 answers with one document. A request that names the hash of the document may cache the answer for good; one
