@@ -1,0 +1,139 @@
+package reads
+
+import (
+	"database/sql"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// testEdited stops the server, changes rows, as a repair by hand or an older sqube might have left them, and reads them
+// from the server once it runs again. (A revision never changes, so a running server may keep what it has read of one.)
+func testEdited(t *testing.T, c *cluster) {
+	c.server.Stop(t)
+	db := open(t, c)
+	const sorted, unsorted = `"data":{"a":`, `"data":{"zz":"","a":`
+	edit(t, db, "configmaps", func(value string) string {
+		if !strings.Contains(value, sorted) {
+			t.Fatalf("the row holds %s", value)
+		}
+		return strings.Replace(value, sorted, unsorted, 1)
+	})
+	rearranged := []string{"endpoints", "secrets", "serviceaccounts"}
+	for _, resource := range rearranged {
+		edit(t, db, resource, func(value string) string { return rearrange(t, value) })
+	}
+	edit(t, db, "horizontalpodautoscalers", func(value string) string { return older(t, value) })
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.server.Start(t)
+
+	// What stands in a row in the expected form is sent as it stands: the proof that there are two ways to compare.
+	path := "/api/v1/namespaces/" + namespace + "/configmaps/rich"
+	if got := c.get(t, c.http, path); !strings.Contains(string(got.body), unsorted) {
+		t.Errorf("the value was not copied: %s", got.body)
+	}
+	sameMeaning(t, c, path)
+
+	for _, resource := range rearranged {
+		collection := "/api/v1/namespaces/" + namespace + "/" + resource
+		c.same(t, collection+"/rich")
+		c.same(t, collection)
+		c.same(t, collection+"?limit=1")
+	}
+
+	for _, version := range []string{"v1", "v2"} {
+		collection := "/apis/autoscaling/" + version + "/namespaces/" + namespace + "/horizontalpodautoscalers"
+		c.same(t, collection)
+		c.same(t, collection+"/rich")
+	}
+	got, err := c.typed.AutoscalingV2().HorizontalPodAutoscalers(namespace).Get(t.Context(), "rich", metav1.GetOptions{})
+	if err != nil || len(got.Spec.Metrics) != 1 || *got.Spec.Metrics[0].Resource.Target.AverageUtilization != 55 || got.Spec.ScaleTargetRef.Name != "older" {
+		t.Errorf("in the newer version it is %+v, %v", got.Spec, err)
+	}
+}
+
+// edit changes the value of the object "rich" of a resource.
+func edit(t *testing.T, db *sql.DB, resource string, change func(string) string) {
+	t.Helper()
+	var id int64
+	var value string
+	if err := db.QueryRow("SELECT id, value FROM log WHERE replaced_by IS NULL AND resource = $1 AND name = 'rich'", resource).Scan(&id, &value); err != nil {
+		t.Fatalf("%s: %v", resource, err)
+	}
+	if _, err := db.Exec("UPDATE log SET value = $1 WHERE id = $2", change(value), id); err != nil {
+		t.Fatalf("%s: %v", resource, err)
+	}
+}
+
+// rearrange puts the outer fields in another order, and spaces between them.
+func rearrange(t *testing.T, value string) string {
+	t.Helper()
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(value), &fields); err != nil {
+		t.Fatal(err)
+	}
+	byName, err := json.MarshalIndent(fields, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(byName)
+}
+
+// older makes an autoscaler one of the version that was stored formerly.
+func older(t *testing.T, value string) string {
+	t.Helper()
+	var object map[string]any
+	if err := json.Unmarshal([]byte(value), &object); err != nil {
+		t.Fatal(err)
+	}
+	object["apiVersion"] = "autoscaling/v1"
+	object["spec"] = map[string]any{
+		"scaleTargetRef":                 map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "older"},
+		"maxReplicas":                    7,
+		"targetCPUUtilizationPercentage": 55,
+	}
+	object["status"] = map[string]any{"currentReplicas": 0, "desiredReplicas": 0}
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// sameMeaning compares what both ways say, whatever the order of fields.
+func sameMeaning(t *testing.T, c *cluster, path string) {
+	t.Helper()
+	var got, want any
+	for _, read := range []struct {
+		path string
+		into *any
+	}{{path, &got}, {pretty(path), &want}} {
+		if err := json.Unmarshal(c.get(t, c.http, read.path).body, read.into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("GET %s: got\n%v, want\n%v", path, got, want)
+	}
+}
+
+// open opens the server's database from outside.
+func open(t *testing.T, c *cluster) *sql.DB {
+	t.Helper()
+	driver, dsn := "pgx", c.engine.Datastore
+	if path, ok := strings.CutPrefix(dsn, "sqlite://"); ok {
+		driver, dsn = "sqlite", "file:"+path
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}

@@ -1,0 +1,27 @@
+package reads
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestReads runs one server per engine, with every version that can be served, and reads all it can from it.
+func TestReads(t *testing.T) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		server := sqube.Start(t, sqube.Options{
+			Datastore: engine.Datastore,
+			Args: []string{
+				"--runtime-config=api/all=true",
+				"--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,StorageVersionMigrator=true",
+			},
+		})
+		c := newCluster(t, server, engine)
+		t.Run("every resource", func(t *testing.T) { testResources(t, c) })
+		t.Run("many objects", func(t *testing.T) { testMany(t, c) })
+		t.Run("compression", func(t *testing.T) { testCompression(t, c) })
+		t.Run("edited rows", func(t *testing.T) { testEdited(t, c) })
+	})
+}

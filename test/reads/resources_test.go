@@ -1,0 +1,197 @@
+package reads
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+const (
+	computed   = "componentstatuses"      // anew for each answer, in any order; they are in no row
+	kubeletOwn = "podcertificaterequests" // only kubelets create them, so there are none
+)
+
+// testResources reads every resource that discovery says can be listed, in each of its versions.
+func testResources(t *testing.T, c *cluster) {
+	createObjects(t, c)
+	_, groups, err := c.typed.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, group := range groups {
+		for _, resource := range group.APIResources {
+			if !slices.Contains(resource.Verbs, "list") || resource.Name == computed || group.GroupVersion == "reads.example.com/v1" {
+				continue
+			}
+			seen[resource.Name] = true
+			t.Run(group.GroupVersion+"/"+resource.Name, func(t *testing.T) {
+				root := "/apis/"
+				if group.GroupVersion == "v1" {
+					root = "/api/"
+				}
+				collection := root + group.GroupVersion + "/" + resource.Name
+				if resource.Namespaced {
+					c.same(t, collection) // of all namespaces
+					collection = root + group.GroupVersion + "/namespaces/" + namespace + "/" + resource.Name
+				}
+				names := testCollection(t, c, collection)
+				if len(names) == 0 && resource.Name != kubeletOwn {
+					t.Error("there are no objects to read")
+				}
+				for _, name := range names {
+					testObject(t, c, collection+"/"+url.PathEscape(name))
+				}
+				c.same(t, collection+"/no-such-object")
+				testProtobuf(t, c, collection)
+			})
+		}
+	}
+	if len(seen) < 65 {
+		t.Errorf("read only %d resources: %v", len(seen), seen)
+	}
+}
+
+// testCollection lists in every way and returns the names of the objects.
+func testCollection(t *testing.T, c *cluster, path string) (names []string) {
+	t.Helper()
+	whole := c.same(t, path)
+	revision := whole.version(t)
+	var list struct {
+		Items []metav1.PartialObjectMetadata
+	}
+	if err := json.Unmarshal(whole.body, &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range list.Items {
+		names = append(names, item.Name)
+	}
+	for _, query := range []url.Values{
+		{"resourceVersion": {"0"}},
+		{"resourceVersion": {revision}},
+		{"resourceVersion": {revision}, "resourceVersionMatch": {"Exact"}},
+		{"resourceVersion": {revision}, "resourceVersionMatch": {"NotOlderThan"}},
+		{"resourceVersion": {"999999999"}, "resourceVersionMatch": {"Exact"}},
+		{"resourceVersion": {"1"}, "resourceVersionMatch": {"Exact"}},
+		{"resourceVersion": {"x"}},
+		{"labelSelector": {"app=rich"}},
+		{"labelSelector": {"app.kubernetes.io/name in (a_b.c-D,other),!missing,empty="}},
+		{"labelSelector": {"app!=rich"}},
+		{"labelSelector": {"app=rich,a notin (1)"}},
+		{"labelSelector": {"a>0"}},
+		{"labelSelector": {"= ="}},
+		{"fieldSelector": {"metadata.name=rich"}},
+		{"fieldSelector": {"metadata.name!=rich"}},
+		{"fieldSelector": {"metadata.name=rich"}, "labelSelector": {"app=rich"}},
+		{"fieldSelector": {"metadata.name=rich"}, "resourceVersion": {revision}, "resourceVersionMatch": {"Exact"}},
+		{"fieldSelector": {"metadata.namespace=" + namespace}},
+		{"fieldSelector": {"status.phase=Running"}},
+		{"fieldSelector": {"spec.nodeName=rich"}},
+		{"fieldSelector": {"type=example.com/<kind>"}},
+		{"limit": {"1"}, "continue": {"tampered"}},
+		{"sendInitialEvents": {"true"}},
+	} {
+		c.same(t, path+"?"+query.Encode())
+	}
+	testPages(t, c, path, url.Values{"limit": {"1"}, "resourceVersion": {revision}, "resourceVersionMatch": {"Exact"}}, len(names))
+	testPages(t, c, path, url.Values{"limit": {"2"}, "labelSelector": {"app=rich"}}, -1)
+	return names
+}
+
+// testPages walks from page to page, and expects so many objects of them together, if not -1.
+func testPages(t *testing.T, c *cluster, path string, query url.Values, want int) {
+	t.Helper()
+	n := 0
+	for {
+		page := c.same(t, path+"?"+query.Encode())
+		if page.code != http.StatusOK {
+			t.Errorf("GET %s?%s answers %d", path, query.Encode(), page.code)
+			return
+		}
+		var list metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(page.body, &list); err != nil {
+			t.Fatal(err)
+		}
+		n += len(list.Items)
+		if list.Continue == "" {
+			break
+		}
+		query.Set("continue", list.Continue)
+		query.Del("resourceVersion")
+		query.Del("resourceVersionMatch")
+	}
+	if want >= 0 && n != want {
+		t.Errorf("GET %s in pages has %d objects, want %d", path, n, want)
+	}
+}
+
+func testObject(t *testing.T, c *cluster, path string) {
+	t.Helper()
+	whole := c.same(t, path)
+	if whole.code != http.StatusOK {
+		t.Errorf("GET %s answers %d", path, whole.code)
+		return
+	}
+	c.same(t, path+"?resourceVersion=0")
+	c.same(t, path+"?resourceVersion="+whole.version(t))
+	c.same(t, path+"?resourceVersion=999999999")
+	testProtobuf(t, c, path)
+}
+
+var (
+	allTypes = runtime.NewScheme()
+	codecs   = serializer.NewCodecFactory(allTypes)
+)
+
+func init() {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme} {
+		utilruntime.Must(add(allTypes))
+	}
+}
+
+// testProtobuf reads the path as protobuf too, and compares the objects.
+func testProtobuf(t *testing.T, c *cluster, path string) {
+	t.Helper()
+	for range 20 {
+		text, binary := c.get(t, c.http, path), c.get(t, c.http, path, "Accept", "application/vnd.kubernetes.protobuf")
+		problem := differAsObjects(text, binary)
+		if problem == nil {
+			return
+		}
+		if again := c.get(t, c.http, path); again.version(t) == text.version(t) {
+			t.Errorf("GET %s as protobuf: %v", path, problem)
+			return
+		}
+	}
+	t.Errorf("GET %s: changes without end", path)
+}
+
+func differAsObjects(text, binary answer) error {
+	if text.code != binary.code || binary.header.Get("Content-Type") != "application/vnd.kubernetes.protobuf" {
+		return fmt.Errorf("%d of %q", binary.code, binary.header.Get("Content-Type"))
+	}
+	want, _, err := codecs.UniversalDeserializer().Decode(text.body, nil, nil)
+	if err != nil {
+		return err
+	}
+	got, _, err := codecs.UniversalDeserializer().Decode(binary.body, nil, nil)
+	if err != nil {
+		return err
+	}
+	if !equality.Semantic.DeepEqual(got, want) {
+		return fmt.Errorf("got\n%+v, want\n%+v", got, want)
+	}
+	return nil
+}
