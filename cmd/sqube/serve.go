@@ -84,6 +84,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 
 	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
+	settle := collectLess()
 	engine, err := o.datastore.open(ctx)
 	if err != nil {
 		return err
@@ -94,7 +95,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	s, err := server.New(ctx, o.server, store)
 	if err == nil {
-		go o.announce(ctx, s)
+		go func() {
+			if o.announce(ctx, s) {
+				settle(ctx)
+			}
+		}()
 		err = s.Run(ctx, listener)
 	}
 	if closing := store.Close(); err == nil && closing != nil {
@@ -106,17 +111,19 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return err
 }
 
-// announce says, once the server is ready, how to use it.
-func (o *serveOptions) announce(ctx context.Context, s *server.Server) {
+// announce says, once the server is ready, how to use it. It returns false if
+// ctx ends before.
+func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	slog.Info("starting", "address", o.server.URL(), "datastore", o.datastore.String())
 	if s.Wait(ctx) != nil {
-		return // told to stop before
+		return false
 	}
 	slog.Info("ready", "address", o.server.URL())
 	if err := notify("READY=1"); err != nil {
 		slog.Warn("telling systemd that the server is ready", "error", err)
 	}
 	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), &o.datastore, absolute(s.AdminKubeconfig()))
+	return true
 }
 
 func absolute(path string) string {
