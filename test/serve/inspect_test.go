@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"database/sql"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestInspect reads the database with SQL while sqube serves from it, by the queries that the README shows.
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		c := client(t, s.kubeconfig())
+		changeConfigMap(t, c)
+		db := openToRead(t, engine)
+
+		for _, query := range documented(t, engine.Name) {
+			if n := rows(t, db, query); n == 0 {
+				t.Errorf("this query of the README finds nothing:\n%s", query)
+			}
+		}
+
+		var revision, name, user, manager, value string
+		row := db.QueryRow("SELECT resource_version, name, user_name, field_manager, value FROM objects WHERE resource = 'configmaps' AND name = 'seen'")
+		if err := row.Scan(&revision, &name, &user, &manager, &value); err != nil {
+			t.Fatal(err)
+		}
+		var stored corev1.ConfigMap
+		if err := json.Unmarshal([]byte(value), &stored); err != nil {
+			t.Fatal(err)
+		}
+		served, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "seen", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if revision != served.ResourceVersion || user != "kubernetes-admin" || manager != "inspector" || stored.Data["a"] != "2" || stored.UID != served.UID {
+			t.Errorf("objects has %s by %s with %s, served is %+v", revision, user, manager, served)
+		}
+
+		var did []string
+		history, err := db.Query("SELECT operation FROM history WHERE resource = 'configmaps' AND name = 'gone' ORDER BY resource_version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer history.Close()
+		for history.Next() {
+			var operation string
+			if err := history.Scan(&operation); err != nil {
+				t.Fatal(err)
+			}
+			did = append(did, operation)
+		}
+		if err := history.Err(); err != nil || strings.Join(did, " ") != "create delete" {
+			t.Errorf("history has %v, %v", did, err)
+		}
+	})
+}
+
+// changeConfigMap makes some history.
+func changeConfigMap(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	maps := c.CoreV1().ConfigMaps("default")
+	for _, name := range []string{"seen", "gone"} {
+		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": "1"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := maps.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "seen"}, Data: map[string]string{"a": "2"}}, metav1.UpdateOptions{FieldManager: "inspector"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "seen"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	eventually(t, "the namespace has its service account", func() error {
+		_, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// openToRead opens the database as a tool for reading does.
+func openToRead(t *testing.T, engine harness.Engine) *sql.DB {
+	t.Helper()
+	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
+		return open(t, harness.Engine{Name: engine.Name, Datastore: "sqlite://" + path + "?mode=ro"})
+	}
+	return open(t, engine)
+}
+
+// documented returns the queries in the README that are for an engine: those behind its name in a comment, and those
+// behind none.
+func documented(t *testing.T, engine string) (queries []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := map[string]string{"sqlite": "(Postgres)", "postgres": "(SQLite)"}[engine]
+	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, query := range strings.SplitAfter(block[1], ";\n") {
+			if strings.TrimSpace(query) != "" && !strings.Contains(query, other) {
+				queries = append(queries, query)
+			}
+		}
+	}
+	if len(queries) < 4 {
+		t.Fatalf("the README has %d queries for %s", len(queries), engine)
+	}
+	return queries
+}
+
+// rows runs the query and counts what it finds.
+func rows(t *testing.T, db *sql.DB, query string) (n int) {
+	t.Helper()
+	result, err := db.Query(query)
+	if err != nil {
+		t.Fatalf("%s%v", query, err)
+	}
+	defer result.Close()
+	for result.Next() {
+		n++
+	}
+	if err := result.Err(); err != nil {
+		t.Fatalf("%s%v", query, err)
+	}
+	return n
+}
+
+// TestBackup copies an SQLite database while it is written to, as the README says, and serves the copy.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	changeConfigMap(t, client(t, s.kubeconfig()))
+	dir := t.TempDir()
+	source := openToRead(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + filepath.Join(s.dataDir, "sqube.db")})
+	if _, err := source.Exec("VACUUM INTO '" + filepath.Join(dir, "sqube.db") + "'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))); err != nil {
+		t.Fatal(err)
+	}
+	restored := &server{process: start(t, serveArgs(t, dir)), dataDir: dir}
+	restored.url = "https://127.0.0.1:" + restored.cmd.Args[len(restored.cmd.Args)-1]
+	restored.waitReady(t)
+	got, err := client(t, restored.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "seen", metav1.GetOptions{})
+	if err != nil || got.Data["a"] != "2" {
+		t.Errorf("restored: %v, %v", got, err)
+	}
+}
