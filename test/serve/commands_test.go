@@ -136,6 +136,7 @@ func TestMigrate(t *testing.T) {
 		if got := succeeds(t, status); !strings.Contains(got, ": up to date") {
 			t.Errorf("while it is served: %s", got)
 		}
+		s.settle(t)
 		s.terminate(t)
 	})
 	refuses(t, `unknown command "down" for "sqube migrate"`, []string{"migrate", "down"})

@@ -13,6 +13,7 @@ import (
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
+	s.settle(t)
 	s.terminate(t)
 	first := files(t, s.dataDir)
 	want := []string{
@@ -27,6 +28,7 @@ func TestFiles(t *testing.T) {
 	port := s.url[len("https://127.0.0.1:"):]
 	again := &server{process: start(t, []string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}), url: s.url, dataDir: s.dataDir}
 	again.waitReady(t)
+	again.settle(t)
 	again.terminate(t)
 	second := files(t, s.dataDir)
 	for name, text := range first {

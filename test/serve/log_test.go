@@ -26,6 +26,7 @@ func TestLogJSON(t *testing.T) {
 	if code := refused.wait(t); code != 1 {
 		t.Errorf("a second server ended with code %d", code)
 	}
+	s.settle(t)
 	s.terminate(t)
 
 	levels := map[string]int{}
@@ -45,6 +46,7 @@ func TestLogJSON(t *testing.T) {
 func TestLogQuiet(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--log-format", "json"})
+	s.settle(t)
 	s.terminate(t)
 	var said []string
 	for _, r := range records(t, s.read(t, "stderr")) {

@@ -121,6 +121,7 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 	}
 	for _, variable := range []string{"PGPASSWORD=" + password, "PGPASSFILE=" + file} {
 		s := serve(t, []string{"--datastore", u.String(), "-v=10"}, env(variable))
+		s.settle(t)
 		s.terminate(t)
 		for _, stream := range []string{"stdout", "stderr"} {
 			if strings.Contains(s.read(t, stream), password) {
@@ -130,6 +131,7 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 	}
 	// Given in the DSN, it is not repeated either.
 	s := serve(t, []string{"--datastore", dsn, "-v=10"})
+	s.settle(t)
 	s.terminate(t)
 	if text := s.read(t, "stdout") + s.read(t, "stderr"); strings.Contains(text, password) || !strings.Contains(text, "postgres://"+u.Host+u.Path) {
 		t.Error("want the database named without its password")

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
@@ -174,6 +177,16 @@ func (s *server) waitReady(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// settle waits until everything in the server has come up, admission plugins last, for which writes wait. To stop a server
+// before that takes it some seconds longer.
+func (s *server) settle(t *testing.T) {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "settle-"}}
+	if _, err := client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kubeconfig is the path of the administrator's kubeconfig.

@@ -183,6 +183,7 @@ func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--shutdown-grace-period", "200ms"})
 	startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
+	s.settle(t)
 	s.terminate(t)
 	if text := s.read(t, "stderr"); !strings.Contains(text, "requests were still running at the end of --shutdown-grace-period and were cut off") {
 		t.Errorf("the log:\n%s", text)
@@ -237,5 +238,6 @@ func TestNotify(t *testing.T) {
 	if err != nil || string(word[:n]) != "READY=1" {
 		t.Errorf("got %q, %v", word[:n], err)
 	}
+	s.settle(t)
 	s.terminate(t)
 }

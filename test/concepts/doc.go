@@ -1,0 +1,11 @@
+// Package concepts proves, statement by statement, what the documents of the Kubernetes API promise: one file for each of
+// their sections, one promise for each statement, by requests from outside the process, on every engine.
+//
+//	go test ./test/concepts -run TestLists -v                  # a section, with its statements
+//	go test ./test/concepts -run 'TestLists//continue'         # statements by a part of their names
+//	go test ./test/concepts -run TestLists -against KUBECONFIG # of another server, such as kube-apiserver
+//
+// The last one is how a promise is checked itself: kube-apiserver v1.36 must keep it too (`go run ./test/bench hold etcd`
+// starts one and prints its kubeconfig). Where the documents and kube-apiserver differ, the promise is what kube-apiserver
+// does, and a comment says so.
+package concepts
