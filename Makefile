@@ -73,6 +73,9 @@ lint: ## check formatting, go vet, staticcheck and the import rules
 bench: ## measure sqube, and other servers beside it: see test/bench
 	go run ./test/bench $(ARGS)
 
+compare: ## play requests to sqube and to kube-apiserver and print every difference: see test/compare
+	go run ./test/compare $(ARGS)
+
 ##@ Change
 
 generate: ## write the generated files anew
@@ -91,4 +94,4 @@ gcc:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e lint bench generate verify clean gcc FORCE
+.PHONY: help run build kubectl test race unit e2e lint bench compare generate verify clean gcc FORCE

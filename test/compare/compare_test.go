@@ -1,0 +1,89 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// enough is how many requests the scripts have at least.
+const enough = 5
+
+func TestScripts(t *testing.T) {
+	scripts, err := readScripts("testdata", regexp.MustCompile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	titles := map[string]bool{}
+	for _, s := range scripts {
+		total += len(s.requests)
+		captured := variables{"namespace": ""}
+		for _, r := range s.requests {
+			titles[s.name+"/"+r.title] = true
+			if r.method == "" {
+				t.Errorf("%s.http:%d: no request", s.name, r.line)
+			}
+			for _, use := range variable.FindAllStringSubmatch(r.path+r.body, -1) {
+				if _, ok := captured[use[1]]; !ok {
+					t.Errorf("%s.http:%d: nothing has captured {{%s}}", s.name, r.line, use[1])
+				}
+			}
+			for _, c := range r.captures {
+				captured[c[0]] = ""
+			}
+		}
+	}
+	if total < enough {
+		t.Errorf("the scripts have %d requests instead of at least %d", total, enough)
+	}
+	differences, err := readDifferences("differences.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range differences {
+		found := false
+		for title := range titles {
+			found = found || d.form.MatchString(title)
+		}
+		if !found {
+			t.Errorf("differences.txt:%d: %s is no request of the scripts", d.line, d.pattern)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	got, err := parse("# What it is about.\n### one\nPOST /a?b={{c}}\nAccept: x\n@v = metadata.name\n@body = cbor\n\n{\n\n}\n### two\nGET /b\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []request{
+		{line: 2, title: "one", method: "POST", path: "/a?b={{c}}", headers: [][2]string{{"Accept", "x"}}, captures: [][2]string{{"v", "metadata.name"}}, encoding: "cbor", body: "{\n\n}\n"},
+		{line: 11, title: "two", method: "GET", path: "/b"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(request{})); diff != "" {
+		t.Error(diff)
+	}
+	for _, bad := range []string{"###\nGET /", "### a\nGET /\n### a\nGET /", "### a\nGET", "### a\nGET /\nAccept", "### a\nGET /\n@body = xml"} {
+		if got, err := parse(bad); err == nil {
+			t.Errorf("%q is read as %v", bad, got)
+		}
+	}
+}
+
+// What is generated is given a name; what is not stays, so that differences show.
+func TestNormal(t *testing.T) {
+	a := answer{code: 200, vars: variables{"version": "12345", "short": "1"}, documents: []any{map[string]any{
+		"kind":     "ConfigMap",
+		"metadata": map[string]any{"generateName": "a-", "name": "a-x7z2p", "uid": "11111111-2222-3333-4444-555555555555", "resourceVersion": "77", "creationTimestamp": "2026-11-21T10:00:00Z"},
+		"data":     map[string]any{"a": "1", "of": "revision 12345"},
+	}}}
+	got := a.String()
+	for _, part := range []string{`"name": "a-{random}"`, `"uid": "{uid}"`, `"resourceVersion": "{resourceVersion}"`, `"creationTimestamp": "{time}"`, `"a": "1"`, `"revision {{version}}"`} {
+		if !strings.Contains(got, part) {
+			t.Errorf("no %s in\n%s", part, got)
+		}
+	}
+}

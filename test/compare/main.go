@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// dir is where the scripts are, from the repository's root.
+const dir = "test/compare"
+
+func main() {
+	run := flag.String("run", "", "play only the scripts whose names match this regular expression")
+	engine := flag.String("sqube", "sqlite", "the engine to run sqube on, of sqlite and postgres")
+	against := flag.String("against", "", "kubeconfig of a kube-apiserver that runs already; by default one is built and started")
+	verbose := flag.Bool("v", false, "print all answers, also those that are the same")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	same, err := compare(ctx, os.Stdout, *run, *engine, *against, *verbose)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+	}
+	if err != nil || !same {
+		os.Exit(1)
+	}
+}
+
+// compare starts the servers, plays the scripts to both and says whether every difference is explained.
+func compare(ctx context.Context, out io.Writer, run, engine, against string, verbose bool) (same bool, err error) {
+	names, err := regexp.Compile(run)
+	if err != nil {
+		return false, fmt.Errorf("-run: %w", err)
+	}
+	scripts, err := readScripts(filepath.Join(dir, "testdata"), names)
+	if err != nil {
+		return false, err
+	}
+	differences, err := readDifferences(filepath.Join(dir, "differences.txt"))
+	if err != nil {
+		return false, err
+	}
+	sqube, stop, err := hold(ctx, "sqube-"+engine)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if against == "" {
+		var stop func() error
+		if against, stop, err = hold(ctx, "etcd"); err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	want, err := newPlayer(against)
+	if err != nil {
+		return false, err
+	}
+	got, err := newPlayer(sqube)
+	if err != nil {
+		return false, err
+	}
+	t := tally{out: out, differences: differences, verbose: verbose}
+	for _, s := range scripts {
+		if err := t.play(ctx, s, want, got); err != nil {
+			return false, err
+		}
+	}
+	return t.report(run == ""), nil
+}
+
+// hold starts a server as the benchmark does, and returns its kubeconfig.
+func hold(ctx context.Context, name string) (kubeconfig string, stop func() error, err error) {
+	cmd := exec.CommandContext(ctx, "go", "run", "./test/bench", "hold", name)
+	cmd.Stderr = os.Stderr
+	// An interrupt ends the server and what it keeps; the go command hands it on.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() error {
+		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		var exit *exec.ExitError
+		if waited := cmd.Wait(); waited != nil && !errors.As(waited, &exit) { // the go command reports its interrupt as a failure
+			err = errors.Join(err, waited)
+		}
+		return err
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("start %s: %w", name, err), stop())
+	}
+	return strings.TrimSpace(line), stop, nil
+}
+
+// tally compares answers and counts what it finds.
+type tally struct {
+	out                      io.Writer
+	differences              []*difference
+	verbose                  bool
+	same, explained, differs int
+}
+
+// play plays a script to both servers, at once, and compares the answers.
+func (t *tally) play(ctx context.Context, s script, want, got *player) error {
+	var answers [2][]answer
+	var errs [2]error
+	var both sync.WaitGroup
+	for i, p := range []*player{want, got} {
+		both.Go(func() { answers[i], errs[i] = p.play(ctx, s) })
+	}
+	both.Wait()
+	for i, name := range []string{"kube-apiserver", "sqube"} {
+		if errs[i] != nil {
+			return fmt.Errorf("%s: %w", name, errs[i])
+		}
+	}
+	for i, r := range s.requests {
+		t.compare(s.name, r, answers[0][i].String(), answers[1][i].String())
+	}
+	return nil
+}
+
+func (t *tally) compare(script string, r request, want, got string) {
+	if want == got {
+		t.same++
+		if t.verbose {
+			fmt.Fprintf(t.out, "= %s/%s: %s %s\n%s\n", script, r.title, r.method, r.path, got)
+		}
+		return
+	}
+	diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
+	if reason := explain(t.differences, script, r.title); reason != "" {
+		t.explained++
+		fmt.Fprintf(t.out, "~ %s/%s: on purpose: %s\n", script, r.title, reason)
+		if t.verbose {
+			fmt.Fprintln(t.out, diff)
+		}
+		return
+	}
+	t.differs++
+	fmt.Fprintf(t.out, "! %s/%s (%s.http:%d): %s %s: kube-apiserver's answer (-) and sqube's (+) differ:\n%s\n",
+		script, r.title, script, r.line, r.method, r.path, diff)
+}
+
+// report prints the counts and says whether all is as it should be. Only a run of all scripts can tell what
+// differences.txt explains in vain.
+func (t *tally) report(all bool) bool {
+	unused := 0
+	for _, d := range t.differences {
+		if all && !d.used {
+			unused++
+			fmt.Fprintf(t.out, "! differences.txt:%d: %s no longer differs\n", d.line, d.pattern)
+		}
+	}
+	fmt.Fprintf(t.out, "%d requests: %d answers are the same, %d differ on purpose, %d differ\n", t.same+t.explained+t.differs, t.same, t.explained, t.differs)
+	return t.differs+unused == 0
+}

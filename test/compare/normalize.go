@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// String is the answer as it is compared: with names in the place of generated values.
+func (a answer) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "HTTP %d\n", a.code)
+	for _, h := range a.headers {
+		fmt.Fprintln(&out, h)
+	}
+	for _, document := range a.documents {
+		text, err := json.MarshalIndent(a.normal("", document), "", "  ")
+		if err != nil {
+			fmt.Fprintln(&out, err)
+		}
+		fmt.Fprintf(&out, "%s\n", text)
+	}
+	out.WriteString(a.text)
+	return out.String()
+}
+
+// generated are the fields that a server makes up.
+var generated = map[string]string{
+	"uid":                 "{uid}",
+	"resourceVersion":     "{resourceVersion}",
+	"continue":            "{continue}",
+	"token":               "{token}",
+	"ca.crt":              "{ca}",
+	"nodePort":            "{port}",
+	"healthCheckNodePort": "{port}",
+	"clusterIP":           "{address}",
+	"serverAddress":       "{address}",
+}
+
+// normal returns a value with names in the place of what is generated. key is the field that it is in.
+func (a answer) normal(key string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		out := maps.Clone(v)
+		for k := range out {
+			out[k] = a.normal(k, v[k])
+		}
+		if prefix, ok := v["generateName"].(string); ok && prefix != "" {
+			if name, ok := v["name"].(string); ok && strings.HasPrefix(name, prefix) && name != prefix {
+				out["name"] = prefix + "{random}"
+			}
+		}
+		return out
+	case []any:
+		out := slices.Clone(v)
+		for i := range out {
+			out[i] = a.normal(strings.TrimSuffix(key, "s"), v[i])
+		}
+		return out
+	case string:
+		if name := generated[key]; name != "" && v != "" && v != "0" && v != "None" {
+			return name
+		}
+		return a.plain(v)
+	case float64, int64:
+		if name := generated[key]; name != "" && fmt.Sprint(v) != "0" {
+			return name
+		}
+	}
+	return value
+}
+
+// replacements are the forms of generated values in texts.
+var replacements = []struct {
+	form *regexp.Regexp
+	name string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "{uid}"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "{time}"},
+	{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]+`), "{token}"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "{server}"},
+	{regexp.MustCompile(`\b10\.0\.\d+\.\d+\b`), "{address}"},
+	{regexp.MustCompile(`(?i)(resource ?version: |current: |\(current: |resourceVersion: )\d+`), "$1{resourceVersion}"},
+	{regexp.MustCompile(`^(\d+[smh]|<invalid>)$`), "{age}"},
+}
+
+// plain returns a text with names in the place of generated values.
+func (a answer) plain(text string) string {
+	// What a script has captured was generated; the longest first, since one may be in another.
+	names := slices.SortedFunc(maps.Keys(a.vars), func(x, y string) int { return len(a.vars[y]) - len(a.vars[x]) })
+	for _, name := range names {
+		if value := a.vars[name]; len(value) > 3 { // shorter ones are in other words by chance
+			text = strings.ReplaceAll(text, value, "{{"+name+"}}")
+		}
+	}
+	for _, r := range replacements {
+		text = r.form.ReplaceAllString(text, r.name)
+	}
+	return text
+}

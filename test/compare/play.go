@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// requestTimeout bounds a request, watches included.
+const requestTimeout = 2 * time.Minute
+
+// player plays scripts to one server.
+type player struct {
+	url  string
+	http *http.Client
+	kube kubernetes.Interface
+}
+
+func newPlayer(kubeconfig string) (*player, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // no limit of the client's own
+	config.Timeout = requestTimeout
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	// Without Accept-Encoding of its own: only what the script says.
+	config.DisableCompression = true
+	client, err := rest.HTTPClientFor(config)
+	return &player{url: config.Host, http: client, kube: kube}, err
+}
+
+// play sends the requests one after the other, each after the end of the answer before. It returns the answers.
+func (p *player) play(ctx context.Context, s script) ([]answer, error) {
+	vars := variables{"namespace": "compare-" + s.name + "-" + rand.String(5)}
+	if err := p.prepare(ctx, vars["namespace"]); err != nil {
+		return nil, fmt.Errorf("prepare a namespace: %w", err)
+	}
+	answers := make([]answer, len(s.requests))
+	for i, r := range s.requests {
+		a, err := p.send(ctx, r, vars)
+		if err != nil {
+			return nil, fmt.Errorf("%s.http:%d: %w", s.name, r.line, err)
+		}
+		answers[i] = a
+	}
+	return answers, nil
+}
+
+func (p *player) send(ctx context.Context, r request, vars variables) (answer, error) {
+	body, contentType, err := encode(vars.in(strings.TrimSpace(r.body)), r.encoding)
+	if err != nil {
+		return answer{}, err
+	}
+	sent, err := http.NewRequestWithContext(ctx, r.method, p.url+vars.inPath(r.path), body)
+	if err != nil {
+		return answer{}, err
+	}
+	if body != nil {
+		sent.Header.Set("Content-Type", contentType)
+	}
+	sent.Header.Set("User-Agent", "compare/1.0")
+	for _, h := range r.headers {
+		sent.Header.Add(h[0], vars.in(h[1]))
+		if strings.EqualFold(h[0], "Content-Type") { // which Add has put behind the default
+			sent.Header.Set(h[0], vars.in(h[1]))
+		}
+	}
+	response, err := p.http.Do(sent)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	a := newAnswer(response, read, vars)
+	for _, c := range r.captures {
+		if vars[c[0]], err = a.field(c[1]); err != nil {
+			return answer{}, fmt.Errorf("%w in the answer\n%s", err, a)
+		}
+	}
+	return a, nil
+}
+
+// prepare makes a namespace with what the controllers of a cluster put into it. kube-apiserver alone has none of them.
+func (p *player) prepare(ctx context.Context, name string) error {
+	core := p.kube.CoreV1()
+	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := core.ServiceAccounts(name).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	bundle := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": ""}}
+	if _, err := core.ConfigMaps(name).Create(ctx, bundle, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}

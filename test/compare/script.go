@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// script is a file of requests, in their order.
+type script struct {
+	name     string // the file's, without its extension
+	requests []request
+}
+
+// request is one of a script, with variables not yet put in.
+type request struct {
+	line     int
+	title    string
+	method   string
+	path     string
+	headers  [][2]string
+	captures [][2]string // name, and path of a field of the answer
+	encoding string      // of the body: "", "protobuf" or "cbor"
+	body     string
+}
+
+// readScripts reads the scripts whose names match.
+func readScripts(dir string, names *regexp.Regexp) ([]script, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.http"))
+	if err != nil {
+		return nil, err
+	}
+	var scripts []script
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".http")
+		if !names.MatchString(name) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		requests, err := parse(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%w", file, err)
+		}
+		scripts = append(scripts, script{name, requests})
+	}
+	if len(scripts) == 0 {
+		return nil, fmt.Errorf("no script in %s has a name that matches %s", dir, names)
+	}
+	return scripts, nil
+}
+
+// parse takes the text of a script apart. Errors begin with the number of the line.
+func parse(text string) ([]request, error) {
+	var requests []request
+	titles := map[string]bool{}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	var r *request
+	inBody := false
+	for number := 1; lines.Scan(); number++ {
+		line := lines.Text()
+		if title, begins := strings.CutPrefix(line, "###"); begins {
+			title = strings.TrimSpace(title)
+			if title == "" || titles[title] {
+				return nil, fmt.Errorf("%d: a request needs a title of its own, not %q", number, title)
+			}
+			titles[title] = true
+			requests = append(requests, request{line: number, title: title})
+			r, inBody = &requests[len(requests)-1], false
+			continue
+		}
+		switch {
+		case r == nil: // what the script is about
+		case inBody:
+			r.body += line + "\n"
+		case r.method == "":
+			method, path, ok := strings.Cut(line, " ")
+			if !ok || !strings.HasPrefix(path, "/") {
+				return nil, fmt.Errorf("%d: want a method and a path, not %q", number, line)
+			}
+			r.method, r.path = method, path
+		case line == "":
+			inBody = true
+		default:
+			if err := r.add(line); err != nil {
+				return nil, fmt.Errorf("%d: %w", number, err)
+			}
+		}
+	}
+	return requests, lines.Err()
+}
+
+// add takes a line between the request line and the body.
+func (r *request) add(line string) error {
+	if directive, ok := strings.CutPrefix(line, "@"); ok {
+		name, value, ok := strings.Cut(directive, "=")
+		if !ok {
+			return fmt.Errorf("want @name = value, not %q", line)
+		}
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if name != "body" {
+			r.captures = append(r.captures, [2]string{name, value})
+			return nil
+		}
+		if value != "protobuf" && value != "cbor" {
+			return fmt.Errorf("@body is protobuf or cbor, not %q", value)
+		}
+		r.encoding = value
+		return nil
+	}
+	name, value, ok := strings.Cut(line, ":")
+	if !ok {
+		return fmt.Errorf("want a header, not %q", line)
+	}
+	r.headers = append(r.headers, [2]string{strings.TrimSpace(name), strings.TrimSpace(value)})
+	return nil
+}
+
+// variables are what {{name}} stands for on one server.
+type variables map[string]string
+
+var variable = regexp.MustCompile(`{{(\w+)}}`)
+
+// in puts the variables into a text.
+func (v variables) in(text string) string {
+	return variable.ReplaceAllStringFunc(text, func(reference string) string { return v[strings.Trim(reference, "{}")] })
+}
+
+// inPath puts the variables into a path, escaped.
+func (v variables) inPath(path string) string {
+	return variable.ReplaceAllStringFunc(path, func(reference string) string { return url.QueryEscape(v[strings.Trim(reference, "{}")]) })
+}
