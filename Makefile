@@ -58,7 +58,7 @@ unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
 # These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits.
-e2e: build kubectl bin/withpostgres ## the part of the tests that looks at sqube from outside
+e2e: build kubectl curl bin/withpostgres ## the part of the tests that looks at sqube from outside
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres go test -timeout 30m -p 1 ./test/...
 
 lint: ## check formatting, go vet, staticcheck and the import rules
@@ -91,7 +91,11 @@ clean: ## remove bin; ./data stays
 gcc:
 	@test/tools/need gcc gcc libc6-dev
 
+# One of the tests runs the README's requests as they stand.
+curl:
+	@test/tools/need curl curl ca-certificates
+
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e lint bench compare generate verify clean gcc FORCE
+.PHONY: help run build kubectl test race unit e2e lint bench compare generate verify clean gcc curl FORCE

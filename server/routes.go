@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -100,9 +101,23 @@ func (s *Server) health(paths *paths) {
 	apiServices := healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return s.apiServices.Registered() })
 	live := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
 	started := append([]healthz.HealthChecker{datastore, definitions, apiServices}, s.bootstrap.Checks()...)
-	ready := append(slices.Concat(live, started), healthz.NewInformerSyncHealthz(s.informers), healthz.NewShutdownHealthz(s.phase.stopping))
+	ready := append(slices.Concat(live, started), once(healthz.NewInformerSyncHealthz(s.informers)), healthz.NewShutdownHealthz(s.phase.stopping))
 
 	healthz.InstallHandler(paths, slices.Concat(live, started)...)
 	healthz.InstallLivezHandler(paths, live...)
 	healthz.InstallReadyzHandler(paths, ready...)
+}
+
+// once is a check that stays passed. Controllers add informers after the start, which must not take the server back to not
+// being ready; what requests need was synced before.
+func once(check healthz.HealthChecker) healthz.HealthChecker {
+	var passed atomic.Bool
+	return healthz.NamedCheck(check.Name(), func(r *http.Request) error {
+		if passed.Load() {
+			return nil
+		}
+		err := check.Check(r)
+		passed.CompareAndSwap(false, err == nil)
+		return err
+	})
 }
