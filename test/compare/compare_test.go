@@ -55,18 +55,18 @@ func TestScripts(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	got, err := parse("# What it is about.\n### one\nPOST /a?b={{c}}\nAccept: x\n@v = metadata.name\n@body = cbor\n\n{\n\n}\n### two\nGET /b\n")
+	got, err := parse("# What it is about.\n### one\nPOST /a?b={{c}}\nAccept: x\n@v = metadata.name\n@body = cbor\n\n{\n\n}\n### two\nGET /b\n@until = 404\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []request{
 		{line: 2, title: "one", method: "POST", path: "/a?b={{c}}", headers: [][2]string{{"Accept", "x"}}, captures: [][2]string{{"v", "metadata.name"}}, encoding: "cbor", body: "{\n\n}\n"},
-		{line: 11, title: "two", method: "GET", path: "/b"},
+		{line: 11, title: "two", method: "GET", path: "/b", until: 404},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(request{})); diff != "" {
 		t.Error(diff)
 	}
-	for _, bad := range []string{"###\nGET /", "### a\nGET /\n### a\nGET /", "### a\nGET", "### a\nGET /\nAccept", "### a\nGET /\n@body = xml"} {
+	for _, bad := range []string{"###\nGET /", "### a\nGET /\n### a\nGET /", "### a\nGET", "### a\nGET /\nAccept", "### a\nGET /\n@body = xml", "### a\nGET /\n@until = soon"} {
 		if got, err := parse(bad); err == nil {
 			t.Errorf("%q is read as %v", bad, got)
 		}

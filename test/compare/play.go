@@ -61,7 +61,32 @@ func (p *player) play(ctx context.Context, s script) ([]answer, error) {
 	return answers, nil
 }
 
+// send sends a request, again and again where it waits for an answer, and keeps what it captures of that.
 func (p *player) send(ctx context.Context, r request, vars variables) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	a, err := p.ask(ctx, r, vars)
+	for err == nil && r.until != 0 && a.code != r.until {
+		select {
+		case <-ctx.Done():
+			return answer{}, fmt.Errorf("no answer with code %d, but\n%s", r.until, a)
+		case <-time.After(50 * time.Millisecond):
+			a, err = p.ask(ctx, r, vars)
+		}
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	for _, c := range r.captures {
+		if vars[c[0]], err = a.field(c[1]); err != nil {
+			return answer{}, fmt.Errorf("%w in the answer\n%s", err, a)
+		}
+	}
+	return a, nil
+}
+
+// ask sends a request once.
+func (p *player) ask(ctx context.Context, r request, vars variables) (answer, error) {
 	body, contentType, err := encode(vars.in(strings.TrimSpace(r.body)), r.encoding)
 	if err != nil {
 		return answer{}, err
@@ -89,13 +114,7 @@ func (p *player) send(ctx context.Context, r request, vars variables) (answer, e
 	if err != nil {
 		return answer{}, err
 	}
-	a := newAnswer(response, read, vars)
-	for _, c := range r.captures {
-		if vars[c[0]], err = a.field(c[1]); err != nil {
-			return answer{}, fmt.Errorf("%w in the answer\n%s", err, a)
-		}
-	}
-	return a, nil
+	return newAnswer(response, read, vars), nil
 }
 
 // prepare makes a namespace with what the controllers of a cluster put into it. kube-apiserver alone has none of them.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +26,7 @@ type request struct {
 	headers  [][2]string
 	captures [][2]string // name, and path of a field of the answer
 	encoding string      // of the body: "", "protobuf" or "cbor"
+	until    int         // the code of the answer that is waited for, if not 0
 	body     string
 }
 
@@ -105,14 +107,21 @@ func (r *request) add(line string) error {
 			return fmt.Errorf("want @name = value, not %q", line)
 		}
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if name != "body" {
+		switch name {
+		case "body":
+			if value != "protobuf" && value != "cbor" {
+				return fmt.Errorf("@body is protobuf or cbor, not %q", value)
+			}
+			r.encoding = value
+		case "until":
+			code, err := strconv.Atoi(value)
+			if err != nil {
+				return fmt.Errorf("@until is the code of an answer, not %q", value)
+			}
+			r.until = code
+		default:
 			r.captures = append(r.captures, [2]string{name, value})
-			return nil
 		}
-		if value != "protobuf" && value != "cbor" {
-			return fmt.Errorf("@body is protobuf or cbor, not %q", value)
-		}
-		r.encoding = value
 		return nil
 	}
 	name, value, ok := strings.Cut(line, ":")
