@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/openapi"
 )
@@ -65,7 +65,7 @@ func onlyGet(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			err := apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
-			responsewriters.ErrorNegotiated(err, legacyscheme.Codecs, schema.GroupVersion{}, w, r)
+			responsewriters.ErrorNegotiated(err, codecs.Serving(), schema.GroupVersion{}, w, r)
 			return
 		}
 		handler(w, r)

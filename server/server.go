@@ -45,6 +45,7 @@ import (
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
 	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/crd/apiservices"
@@ -330,7 +331,7 @@ func (b *builder) buildHandler(context.Context) error {
 		return err
 	}
 	built, err := handlers.New(handlers.Config{
-		Groups: groups, Serializer: legacyscheme.Codecs, Admission: b.admission.Interface, Authorizer: b.authorization.Authorizer,
+		Groups: groups, Serializer: codecs.Serving(), Admission: b.admission.Interface, Authorizer: b.authorization.Authorizer,
 		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
 		MaxRequestBodyBytes: b.options.MaxRequestBodyBytes, MinRequestTimeout: b.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: b.address()}, APIs: b.apis,
@@ -343,7 +344,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: legacyscheme.Codecs, authentication: b.access, authorizer: b.authorization.Authorizer, fairness: b.fairness, serving: b.phase.serving}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, fairness: b.fairness, serving: b.phase.serving}
 	b.handler = c.wrap(b.routes(built, documents, openID))
 	b.loopback.SetHandler(b.handler)
 	return nil

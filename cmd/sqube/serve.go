@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -62,8 +63,11 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.server.AddFlags(sections)
 	o.datastore.addFlag(sections.FlagSet(server.StateFlags))
 	o.log.addFlags(sections.FlagSet("Log"))
-	runtime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
-	utilfeature.DefaultMutableFeatureGate.AddFlag(sections.FlagSet("Features"))
+	gates := utilfeature.DefaultMutableFeatureGate
+	runtime.Must(logsapi.AddFeatureGates(gates))
+	// On by default, unlike in kube-apiserver: nothing is stored as CBOR here, and clients have to ask for it.
+	runtime.Must(gates.OverrideDefault(features.CBORServingAndStorage, true))
+	gates.AddFlag(sections.FlagSet("Features"))
 	return sections
 }
 

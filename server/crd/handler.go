@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // Handler serves custom resources, and the discovery of custom groups and versions, under /apis. A request for what no
@@ -27,7 +28,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		responsewriters.ErrorNegotiated(apierrors.NewInternalError(fmt.Errorf("no RequestInfo found in the context")),
-			apiserver.Codecs, schema.GroupVersion{}, w, r)
+			codecs.Serving(), schema.GroupVersion{}, w, r)
 		return
 	}
 	if info.IsResourceRequest {
@@ -57,7 +58,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
 			accepted = append(accepted, runtime.ContentTypeCBOR)
 		}
-		responsewriters.ErrorNegotiated(negotiation.NewUnsupportedMediaTypeError(accepted), apiserver.Codecs, schema.GroupVersion{}, w, r)
+		responsewriters.ErrorNegotiated(negotiation.NewUnsupportedMediaTypeError(accepted), codecs.Serving(), schema.GroupVersion{}, w, r)
 		return
 	}
 	s.resources.ServeHTTP(w, r)
@@ -80,7 +81,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request, name string)
 		s.notFound.ServeHTTP(w, r)
 		return
 	}
-	discovery.NewAPIGroupHandler(apiserver.Codecs, group).ServeHTTP(w, r)
+	discovery.NewAPIGroupHandler(codecs.Serving(), group).ServeHTTP(w, r)
 }
 
 // serveVersion answers with the resources of a group version.
@@ -91,7 +92,7 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.
 		return
 	}
 	list := func() []metav1.APIResource { return legacyResources(definitions, gv) }
-	discovery.NewAPIVersionHandler(apiserver.Codecs, gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
+	discovery.NewAPIVersionHandler(codecs.Serving(), gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
 }
 
 // Groups lists the custom groups by name, for /apis.

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // resync is how often controllers look at every definition again, as in kube-apiserver.
@@ -66,7 +68,7 @@ func New(c Config) (*Server, error) {
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
 	}
-	s.notFound = notfoundhandler.New(apiserver.Codecs, func(context.Context) bool { return s.HasSynced() })
+	s.notFound = notfoundhandler.New(codecs.Serving(), func(context.Context) bool { return s.HasSynced() })
 	s.establishing = establish.NewEstablishingController(s.informer, client.ApiextensionsV1())
 
 	seen := s.informer

@@ -101,7 +101,7 @@ func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.Gr
 		resources = append(resources, resource)
 		a.config.EquivalentResources.RegisterKindFor(scope.Resource, scope.Subresource, scope.Kind)
 	}
-	if err := a.addVersionDiscovery(group, version, served, resources); err != nil {
+	if err := a.addVersionDiscovery(version, served, resources); err != nil {
 		return err
 	}
 	a.versions[version] = served

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // blame makes a 400 of a 500 that is the client's fault. For some bad input,
@@ -46,7 +47,7 @@ const badName = "Internal error occurred: invalid resource name "
 
 // withoutReason returns the message of the Status in body if it has no reason.
 func withoutReason(body []byte) (message string, ok bool) {
-	obj, _, err := legacyscheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	obj, _, err := codecs.Serving().UniversalDeserializer().Decode(body, nil, nil)
 	if status, isStatus := obj.(*metav1.Status); err == nil && isStatus {
 		return status.Message, status.Reason == metav1.StatusReasonUnknown || strings.HasPrefix(status.Message, badName)
 	}

@@ -16,14 +16,12 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
 // addVersionDiscovery makes the resource list of a version and adds it to the aggregated discovery (KEP-3352).
-func (a *API) addVersionDiscovery(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, served *servedVersion, resources []metav1.APIResource) error {
+func (a *API) addVersionDiscovery(version schema.GroupVersion, served *servedVersion, resources []metav1.APIResource) error {
 	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return resources })
-	served.discovery = document(group.NegotiatedSerializer,
-		discovery.NewAPIVersionHandler(group.NegotiatedSerializer, version, lister))
+	served.discovery = document(a.config.Serializer, discovery.NewAPIVersionHandler(a.config.Serializer, version, lister))
 
 	described, err := genericapi.ConvertGroupVersionIntoToDiscovery(resources)
 	if err != nil {
