@@ -28,6 +28,7 @@
 //
 // "###" begins a request and gives its title. Below the request line are headers; "@name = field.path" keeps a field of
 // the answer for later requests, which name it as {{name}}; "@body = protobuf" and "@body = cbor" send the JSON body in
-// that encoding; "@until = 200" sends the request until that is the code of its answer. A body is JSON unless Content-Type says otherwise. {{namespace}} is made for the script, on each server, with
-// what controllers would put into it. The bodies of watches are read to their end, so they need timeoutSeconds.
+// that encoding; "@until = 200" sends the request until that is the code of its answer. A body is JSON unless Content-Type
+// says otherwise. {{namespace}} is made for the script, on each server, with what controllers would put into it. The bodies of
+// watches are read to their end, so they need timeoutSeconds.
 package main

@@ -59,6 +59,9 @@ func (a answer) normal(key string, value any) any {
 		for i := range out {
 			out[i] = a.normal(strings.TrimSuffix(key, "s"), v[i])
 		}
+		if key == "managedFields" { // which are in the order of times, by the second
+			slices.SortFunc(out, func(x, y any) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
+		}
 		return out
 	case string:
 		if name := generated[key]; name != "" && v != "" && v != "0" && v != "None" {
@@ -82,22 +85,22 @@ var replacements = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "{time}"},
 	{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]+`), "{token}"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "{server}"},
-	{regexp.MustCompile(`\b10\.0\.\d+\.\d+\b`), "{address}"},
-	{regexp.MustCompile(`(?i)(resource ?version: |current: |\(current: |resourceVersion: )\d+`), "$1{resourceVersion}"},
+	{regexp.MustCompile(`\b10\.0\.\d+\.\d+(/\d+)?\b`), "{address}"},
+	{regexp.MustCompile(`(?i)(resource ?version: |current: |\(current: |resourceVersion: |ResourceVersion in record \(|resourceVersion\\*":\\*")\d+`), "$1{resourceVersion}"},
 	{regexp.MustCompile(`^(\d+[smh]|<invalid>)$`), "{age}"},
 }
 
 // plain returns a text with names in the place of generated values.
 func (a answer) plain(text string) string {
+	for _, r := range replacements {
+		text = r.form.ReplaceAllString(text, r.name)
+	}
 	// What a script has captured was generated; the longest first, since one may be in another.
 	names := slices.SortedFunc(maps.Keys(a.vars), func(x, y string) int { return len(a.vars[y]) - len(a.vars[x]) })
 	for _, name := range names {
 		if value := a.vars[name]; len(value) > 3 { // shorter ones are in other words by chance
 			text = strings.ReplaceAll(text, value, "{{"+name+"}}")
 		}
-	}
-	for _, r := range replacements {
-		text = r.form.ReplaceAllString(text, r.name)
 	}
 	return text
 }
