@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -9,7 +10,8 @@ import (
 // hub hands every change, once and in order, to the subscriptions it concerns.
 type hub struct {
 	mu       sync.Mutex
-	position int64 // all changes up to here have been handed out
+	position int64         // all changes up to here have been handed out
+	moved    chan struct{} // closed when position changes; nil while nobody waits for that
 	topics   map[Resource]map[*Subscription]struct{}
 	closed   bool
 	behind   chan struct{} // holds one: rows may be missing, the tail shall look
@@ -38,7 +40,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 			sub.push(c)
 		}
 	}
-	h.position = max(h.position, to)
+	h.moveTo(to)
 }
 
 // skip goes on behind revision to without what came before it: no subscription
@@ -51,7 +53,43 @@ func (h *hub) skip(to int64) {
 			sub.end(ErrSlow)
 		}
 	}
-	h.position = max(h.position, to)
+	h.moveTo(to)
+}
+
+func (h *hub) moveTo(position int64) {
+	h.position = max(h.position, position)
+	if h.moved != nil {
+		close(h.moved)
+		h.moved = nil
+	}
+}
+
+// Await waits until the store knows of revision, or until ctx ends, and then returns its cause.
+func (s *Store) Await(ctx context.Context, revision int64) error {
+	for {
+		moved := s.hub.before(revision)
+		if moved == nil {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// before returns what is closed when the position changes, or nil where that is at revision or behind it.
+func (h *hub) before(revision int64) <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.position >= revision {
+		return nil
+	}
+	if h.moved == nil {
+		h.moved = make(chan struct{})
+	}
+	return h.moved
 }
 
 func (h *hub) nudge() {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,11 +27,11 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	if err != nil {
 		return err
 	}
-	r, at, err := s.get(ctx, row)
-	if err != nil {
+	if err := s.reach(ctx, opts.ResourceVersion, 0); err != nil {
 		return err
 	}
-	if err := s.atLeast(opts.ResourceVersion, at); err != nil {
+	r, _, err := s.get(ctx, row)
+	if err != nil {
 		return err
 	}
 	if r == nil {
@@ -59,19 +61,28 @@ func storable(text string) bool {
 	return strings.ToValidUTF8(text, "") == text && !strings.ContainsRune(text, 0)
 }
 
-// atLeast checks the resourceVersion of a read that must not be older.
-func (s *Storage) atLeast(resourceVersion string, at sqlstore.Position) error {
-	if resourceVersion == "" {
-		return nil
-	}
+// patience is for how long a read waits for a revision that does not exist yet, as that of kube-apiserver's watch cache
+// does (API concepts, "Unavailable resource versions").
+const patience = 3 * time.Second
+
+// reach waits a while until there is the resourceVersion that a read must not be older than, or the revision that it
+// must be of; 0 for none.
+func (s *Storage) reach(ctx context.Context, resourceVersion string, revision int64) error {
 	wanted, err := s.versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
-	if wanted > uint64(at.Current) {
+	wanted = max(wanted, uint64(revision))
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if s.store.Await(waiting, int64(min(wanted, math.MaxInt64))) == nil {
+		return nil
+	}
+	at, err := s.store.Revision(ctx)
+	if err == nil && wanted > uint64(at.Current) {
 		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Current), retryAfterSeconds)
 	}
-	return nil
+	return interpret(err)
 }
 
 // GetList implements storage.Interface.
@@ -82,6 +93,9 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	}
 	revision, start, err := storage.ValidateListOptions(full, s.versioner, opts)
 	if err != nil {
+		return err
+	}
+	if err := s.reach(ctx, opts.ResourceVersion, revision); err != nil {
 		return err
 	}
 	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, full: full}
@@ -262,19 +276,12 @@ func (w *walk) page(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, errPageFull):
-	case errors.Is(err, sqlstore.ErrFuture):
-		return storage.NewTooLargeResourceVersionError(uint64(w.query.Revision), uint64(at.Current), retryAfterSeconds)
 	case errors.Is(err, sqlstore.ErrCompacted):
 		return expired(w.opts, w.prefix+w.query.After, w.full)
 	case err != nil:
 		return interpret(err)
 	}
 	if w.query.Revision == 0 {
-		if w.opts.Predicate.Continue == "" {
-			if err := w.atLeast(w.opts.ResourceVersion, at); err != nil {
-				return err
-			}
-		}
 		w.query.Revision = at.Current
 	}
 	return nil
@@ -324,8 +331,6 @@ func (w *walk) single(ctx context.Context, key string) error {
 		if r, at, err = w.getAt(ctx, key, w.query.Revision); err != nil {
 			return err
 		}
-	} else if err := w.atLeast(w.opts.ResourceVersion, at); err != nil {
-		return err
 	}
 	if r != nil && w.decided(r) {
 		if _, err := w.take(r); err != nil {
@@ -349,8 +354,6 @@ func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sq
 		return nil
 	})
 	switch {
-	case errors.Is(err, sqlstore.ErrFuture):
-		err = storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Current), retryAfterSeconds)
 	case errors.Is(err, sqlstore.ErrCompacted):
 		err = apierrors.NewResourceExpired(listExpired)
 	default:
