@@ -17,6 +17,7 @@ func Run(t *testing.T, open Opener) {
 		{"OldRevisions", testOldRevisions},
 		{"EmptyLog", testEmptyLog},
 		{"ReplayBoundary", testReplayBoundary},
+		{"Await", testAwait},
 		{"CatchUp", testCatchUp},
 		{"CatchUpBehindCompaction", testCatchUpBehindCompaction},
 		{"SlowSubscriber", testSlowSubscriber},

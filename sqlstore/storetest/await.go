@@ -1,0 +1,49 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testAwait waits for revisions while they are written: each wait ends when its revision can be read, and not before.
+func testAwait(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	const writes = 20
+	at, err := s.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := make(chan error, writes)
+	for i := range int64(writes) {
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := s.Await(ctx, at.Current+1+i)
+			if now, failed := s.Revision(ctx); failed != nil || now.Current <= at.Current+i {
+				err = errors.Join(err, failed, fmt.Errorf("revision %d came when the log was at %d", at.Current+1+i, now.Current))
+			}
+			early <- err
+		}()
+	}
+	for i := range writes {
+		must(t, s, put(fmt.Sprint(i), "{}", nil))
+	}
+	for range writes {
+		if err := <-early; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Await(t.Context(), at.Current); err != nil {
+		t.Errorf("waiting for what is there: %v", err)
+	}
+	gaveUp := errors.New("gave up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gaveUp)
+	if err := s.Await(ctx, at.Current+writes+1); !errors.Is(err, gaveUp) {
+		t.Errorf("waiting for what does not come ends with %v", err)
+	}
+}
