@@ -1,7 +1,10 @@
 package concepts
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"testing"
@@ -12,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
@@ -39,7 +44,7 @@ var codecs = func() serializer.CodecFactory {
 		}
 	}
 	metav1.AddToGroupVersion(kinds, schema.GroupVersion{Version: "v1"})
-	return serializer.NewCodecFactory(kinds)
+	return serializer.NewCodecFactory(kinds, serializer.WithSerializer(cbor.NewSerializerInfo))
 }()
 
 // protobufOf returns the serializer of protobuf in its envelope.
@@ -138,4 +143,34 @@ func field(t testing.TB, object map[string]any, fields ...string) any {
 		t.Fatal(err)
 	}
 	return value
+}
+
+// events takes the answer of a watch that is over apart.
+func (a answer) events(t testing.TB) []event {
+	t.Helper()
+	mediaType, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mediaType == runtime.ContentTypeCBORSequence {
+		mediaType = cborType
+	}
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	if !ok || info.StreamSerializer == nil {
+		t.Fatalf("%s: no watch is sent as %q", a.request, mediaType)
+	}
+	frames := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(bytes.NewReader(a.Body)))
+	decoder := streaming.NewDecoder(frames, info.StreamSerializer.Serializer)
+	var events []event
+	for {
+		var next metav1.WatchEvent
+		_, _, err := decoder.Decode(nil, &next)
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		if err != nil {
+			t.Fatalf("%s: %v\n%q", a.request, err, a.Body)
+		}
+		events = append(events, event{Type: next.Type, Object: decodeFrom(t, mediaType, next.Object.Raw)})
+	}
 }

@@ -71,7 +71,7 @@ var protobufEnvelopes = []promise{
 			{"another kind", "cannot be handled as a ConfigMap", changed(func(e *runtime.Unknown) { e.Kind = "Secret" })},
 		} {
 			t.Log(test.what) // the last of these is what a failure is about
-		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, test.body).
+			c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, test.body).
 				refused(t, http.StatusBadRequest, "BadRequest", test.message)
 		}
 	}},

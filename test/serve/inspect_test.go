@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
@@ -64,6 +65,37 @@ func TestInspect(t *testing.T) {
 		if err := history.Err(); err != nil || strings.Join(did, " ") != "create delete" {
 			t.Errorf("history has %v, %v", did, err)
 		}
+
+		writeInCBOR(t, c)
+		var size int
+		row = db.QueryRow(map[string]string{
+			"sqlite":   "SELECT json_extract(value, '$.spec.size') FROM objects WHERE resource = 'crates'",
+			"postgres": "SELECT CAST(value->'spec'->>'size' AS integer) FROM objects WHERE resource = 'crates'",
+		}[engine.Name])
+		if err := row.Scan(&size); err != nil || size != 3 {
+			t.Errorf("what was written in CBOR is stored with size %d, %v", size, err)
+		}
+	})
+}
+
+// writeInCBOR defines a custom resource and makes one, with spec.size 3. (kube-apiserver stores such as CBOR.)
+func writeInCBOR(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	rest := c.CoreV1().RESTClient()
+	definition := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"crates.example.com"},"spec":{"group":"example.com",
+		"scope":"Cluster","names":{"plural":"crates","singular":"crate","kind":"Crate"},"versions":[{"name":"v1","served":true,"storage":true,
+		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
+	if err := rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(definition)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	crate, err := direct.Marshal(map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Crate", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": 3},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the crate is made", func() error {
+		return rest.Post().AbsPath("/apis/example.com/v1/crates").SetHeader("Content-Type", "application/cbor").Body(crate).Do(t.Context()).Error()
 	})
 }
 
