@@ -17,7 +17,6 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
-	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/resources"
 )
@@ -51,7 +50,6 @@ type Options struct {
 	SharedDatastore      bool // other servers use the same database
 	Access               *access.Options
 	Admission            *admission.Options
-	Audit                *audit.Options
 	serviceRange, second net.IPNet
 }
 
@@ -74,7 +72,6 @@ func NewOptions() *Options {
 		MaxRequestBodyBytes:   3 << 20,
 		Access:                access.NewOptions(),
 		Admission:             admission.NewOptions(),
-		Audit:                 audit.NewOptions(),
 	}
 }
 
@@ -86,7 +83,6 @@ const (
 	LimitFlags     = "Limits"
 	AccessFlags    = "Authentication and authorization"
 	AdmissionFlags = "Admission"
-	AuditFlags     = "Audit"
 )
 
 // AddFlags adds all flags but those on the database and on logging, in
@@ -121,7 +117,6 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 
 	o.Access.AddFlags(sections.FlagSet(AccessFlags))
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
-	o.Audit.AddFlags(sections.FlagSet(AuditFlags))
 }
 
 // secondsValue is a flag in seconds for a field that is a duration.
@@ -185,7 +180,7 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", flag, err))
 		}
 	}
-	return errors.Join(append(errs, o.Access.Validate(), o.Admission.Validate(), o.Audit.Validate())...)
+	return errors.Join(append(errs, o.Access.Validate(), o.Admission.Validate())...)
 }
 
 // minServiceAddresses is how many cluster IPs there have to be at least, as

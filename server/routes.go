@@ -33,6 +33,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	s.health(paths)
 	paths.Handle("/metrics", legacyregistry.Handler())
 	paths.Handle("/version", onlyGet(version))
+	router.Handle("/version/", onlyGet(version))
 	for path, handler := range openID {
 		paths.Handle(path, handler)
 	}

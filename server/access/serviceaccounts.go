@@ -12,7 +12,9 @@ import (
 type ServiceAccounts struct {
 	// Issuer is named in every token.
 	Issuer string
-	// Generator signs tokens.
+	// Key is the private key that signs tokens, of crypto/ecdsa or crypto/rsa.
+	Key any
+	// Generator signs tokens with it.
 	Generator serviceaccount.TokenGenerator
 	// PublicKeys verify them; there may be more than the one that signs.
 	PublicKeys serviceaccount.PublicKeysGetter
@@ -55,6 +57,7 @@ func NewServiceAccounts(o *Options) (*ServiceAccounts, error) {
 	}
 	return &ServiceAccounts{
 		Issuer:                flags.Issuers[0],
+		Key:                   key,
 		Generator:             generator,
 		PublicKeys:            getter,
 		MaxExpiration:         flags.MaxExpiration,

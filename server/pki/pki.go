@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"crypto"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -57,9 +56,8 @@ type PKI struct {
 	// AdminKubeconfig is for people: a kubeconfig with Admin's certificate embedded.
 	AdminKubeconfig string
 
-	ca     *authority
-	signer crypto.Signer
-	opts   Options
+	ca   *authority
+	opts Options
 }
 
 // FrontProxyName is the common name of the front-proxy client certificate, for --requestheader-allowed-names.
@@ -108,13 +106,8 @@ func Ensure(dataDir string, o Options) (_ *PKI, err error) {
 	if err := p.ensureCerts(); err != nil {
 		return nil, err
 	}
-	if p.signer, err = readKey(p.ServiceAccountKey); err != nil {
+	if err := ensureKey(p.ServiceAccountKey); err != nil {
 		return nil, err
-	}
-	if p.signer == nil {
-		if p.signer, err = createKey(p.ServiceAccountKey); err != nil {
-			return nil, err
-		}
 	}
 	if o.Server != "" {
 		if err := p.writeAdminKubeconfig(); err != nil {
@@ -143,8 +136,14 @@ func Open(dataDir string, o Options) (*PKI, error) {
 	return p, err
 }
 
-// ServiceAccountSigner is the key in ServiceAccountKey. It is nil after [Open].
-func (p *PKI) ServiceAccountSigner() crypto.Signer { return p.signer }
+// ensureKey makes a private key at path if there is none.
+func ensureKey(path string) error {
+	key, err := readKey(path)
+	if err == nil && key == nil {
+		_, err = createKey(path)
+	}
+	return err
+}
 
 func (p *PKI) ensureCerts() error {
 	now := p.opts.now()

@@ -91,8 +91,8 @@ func TestFirstStart(t *testing.T) {
 	}
 	verify(t, load(t, p.FrontProxyClient), front, now, x509.ExtKeyUsageClientAuth)
 	verify(t, load(t, p.Serving), ca, now.Add(360*24*time.Hour), x509.ExtKeyUsageServerAuth)
-	if ca.NotAfter.Before(now.AddDate(9, 11, 0)) || p.ServiceAccountSigner() == nil {
-		t.Errorf("authority ends %s, service account key %v", ca.NotAfter, p.ServiceAccountSigner())
+	if key, err := readKey(p.ServiceAccountKey); ca.NotAfter.Before(now.AddDate(9, 11, 0)) || key == nil || err != nil {
+		t.Errorf("authority ends %s, service account key %v, %v", ca.NotAfter, key, err)
 	}
 	for path := range contents(t, dir) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
