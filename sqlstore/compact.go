@@ -27,8 +27,7 @@ func (s *Store) compact(ctx context.Context) {
 	}
 	var marks []mark
 	var done int64
-	interval := max(min(s.opts.Retention/10, 30*time.Second), 10*time.Millisecond)
-	for s.pause(ctx, interval) {
+	for s.pause(ctx, s.opts.CompactInterval) {
 		now := time.Now() // monotonic, unlike what opts.Now may be
 		marks = append(marks, mark{now, s.hub.at()})
 		var target int64

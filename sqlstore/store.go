@@ -31,12 +31,17 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
+// DefaultRetention is that of kube-apiserver, which compacts etcd as often.
+const DefaultRetention = 5 * time.Minute
+
 // Options are the settings of a Store. The zero value of each means its
 // default.
 type Options struct {
 	// Retention is for how long replaced and deleted versions can still be
-	// read. Default 5 minutes, as kube-apiserver compacts etcd.
+	// read. Default DefaultRetention.
 	Retention time.Duration
+	// CompactInterval is how often older ones are forgotten. Default a tenth of Retention, but 30 seconds at the most.
+	CompactInterval time.Duration
 	// Timeout bounds one access to the database. Default 10 seconds.
 	Timeout time.Duration
 	// PollInterval is how often the log is asked for rows of other processes
@@ -57,7 +62,8 @@ func (o Options) withDefaults() Options {
 			*d = value
 		}
 	}
-	def(&o.Retention, 5*time.Minute)
+	def(&o.Retention, DefaultRetention)
+	def(&o.CompactInterval, max(min(o.Retention/10, 30*time.Second), 10*time.Millisecond))
 	def(&o.Timeout, 10*time.Second)
 	def(&o.PollInterval, time.Second)
 	def(&o.ExpiryInterval, 5*time.Second)

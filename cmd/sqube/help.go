@@ -45,7 +45,7 @@ func describe(out io.Writer, f *pflag.Flag) {
 	}
 	initial := ""
 	switch f.DefValue {
-	case "", "0", "false", "[]", "<nil>":
+	case "", "0", "0s", "false", "[]", "<nil>":
 	default:
 		initial = " (default " + f.DefValue + ")"
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/runtime"
@@ -26,6 +27,7 @@ import (
 type serveOptions struct {
 	server    *server.Options
 	datastore datastore
+	store     sqlstore.Options
 	log       logOptions
 }
 
@@ -61,7 +63,10 @@ ends it at once.`,
 func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	sections := &cliflag.NamedFlagSets{}
 	o.server.AddFlags(sections)
-	o.datastore.addFlag(sections.FlagSet(server.StateFlags))
+	state := sections.FlagSet(server.StateFlags)
+	o.datastore.addFlag(state)
+	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
+	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	gates := utilfeature.DefaultMutableFeatureGate
 	runtime.Must(logsapi.AddFeatureGates(gates))
@@ -74,6 +79,12 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 // complete checks the flags, all of them before anything is made.
 func (o *serveOptions) complete() error {
 	err := errors.Join(o.server.Complete(), o.datastore.complete(o.server.DataDir))
+	if o.store.Retention < time.Second {
+		err = errors.Join(err, fmt.Errorf("--retention %s must be at least 1s", o.store.Retention))
+	}
+	if o.store.CompactInterval < 0 {
+		err = errors.Join(err, fmt.Errorf("--compact-interval %s must not be negative", o.store.CompactInterval))
+	}
 	o.server.SharedDatastore = o.datastore.shared()
 	return err
 }
@@ -93,7 +104,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := sqlstore.Open(ctx, engine, sqlstore.Options{Log: slog.Default()})
+	store, err := sqlstore.Open(ctx, engine, o.store)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,8 @@ func TestWrongFlags(t *testing.T) {
 		{"--event-ttl=-1s", "--event-ttl must be"},
 		{"--request-timeout=0", "--request-timeout must be more than 0 " + help},
 		{"--cors-allowed-origins=(", `--cors-allowed-origins "(" must be a regular expression`},
+		{"--retention=500ms", "--retention 500ms must be at least 1s " + help},
+		{"--compact-interval=-1s", "--compact-interval -1s must not be negative " + help},
 		{"--datastore=sqube.db", "--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE " + help},
 		{"--datastore=sqlite://", "--datastore must be sqlite://PATH or postgres://"},
 		{"--admission-control-config-file=" + missing, "--admission-control-config-file must name a readable file: open " + missing},
