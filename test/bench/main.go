@@ -15,15 +15,16 @@ import (
 
 // options are the command's flags.
 type options struct {
-	sqube      list   // engines to run sqube on
-	peers      list   // peers to run
-	floor      bool   // measure the transport's limit too
-	kubeconfig string // a server that runs already
-	pids       list   // its processes
-	name       string // how the table calls it
-	binary     string // sqube's binary; "" builds bin/sqube
-	binDir     string // where the peers' binaries are built
-	postgres   string // DSN of a server for the databases; "" starts one
+	sqube      list     // engines to run sqube on
+	peers      list     // peers to run
+	floor      bool     // measure the transport's limit too
+	kubeconfig string   // a server that runs already
+	pids       list     // its processes
+	name       string   // how the table calls it
+	binary     string   // sqube's binary; "" builds bin/sqube
+	binDir     string   // where the peers' binaries are built
+	postgres   string   // DSN of a server for the databases; "" starts one
+	flags      []string // further ones of the server to hold
 	quick      bool
 	sizes      sizes
 }
@@ -50,8 +51,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if len(rest) == 2 && rest[0] == "hold" {
-		return hold(ctx, o, rest[1], out)
+	if len(rest) > 1 && rest[0] == "hold" {
+		return hold(ctx, o, rest[1], rest[2:], out)
 	}
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; see --help", rest[0])

@@ -89,8 +89,9 @@ func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
 	return b, cleanup, err
 }
 
-// hold starts one server, prints the path of its kubeconfig and waits for the end of ctx.
-func hold(ctx context.Context, o options, name string, out io.Writer) (err error) {
+// hold starts one server, with further flags of its own, prints the path of its kubeconfig and waits for the end of ctx.
+func hold(ctx context.Context, o options, name string, flags []string, out io.Writer) (err error) {
+	o.flags = flags
 	o.sqube, o.peers, o.floor = nil, list{name}, false
 	switch name {
 	case "sqube-sqlite":

@@ -46,7 +46,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 	if err := datastore.waitReady(ctx, accepts(shim.port)); err != nil {
 		return nil, err
 	}
-	p, err := start(dir, apiserver,
+	p, err := start(dir, apiserver, append(o.flags,
 		"--etcd-servers", "http://"+loopback(shim.port),
 		"--bind-address", "127.0.0.1",
 		"--secure-port", strconv.Itoa(port),
@@ -56,7 +56,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 		"--service-cluster-ip-range", "10.0.0.0/16",
 		"--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
-		"--endpoint-reconciler-type", "none") // which refuses to publish a loopback address
+		"--endpoint-reconciler-type", "none")...) // which refuses to publish a loopback address
 	if err != nil {
 		return nil, err
 	}

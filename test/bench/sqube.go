@@ -55,12 +55,12 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 		return nil, err
 	}
 	began := time.Now()
-	p, err := start(dir, binary, "serve",
+	p, err := start(dir, binary, append([]string{"serve",
 		"--data-dir", filepath.Join(dir, "data"),
 		"--datastore", datastore,
 		"--bind-address", "127.0.0.1",
 		"--secure-port", strconv.Itoa(port),
-		"--token-auth-file", access.TokenFile)
+		"--token-auth-file", access.TokenFile}, o.flags...)...)
 	if err != nil {
 		return nil, err
 	}

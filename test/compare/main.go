@@ -22,6 +22,9 @@ import (
 // dir is where the scripts are, from the repository's root.
 const dir = "test/compare"
 
+// sameGates switches on what is on by default in sqube.
+const sameGates = "--feature-gates=CBORServingAndStorage=true"
+
 func main() {
 	run := flag.String("run", "", "play only the scripts whose names match this regular expression")
 	engine := flag.String("sqube", "sqlite", "the engine to run sqube on, of sqlite and postgres")
@@ -60,7 +63,7 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 	defer func() { err = errors.Join(err, stop()) }()
 	if against == "" {
 		var stop func() error
-		if against, stop, err = hold(ctx, "etcd"); err != nil {
+		if against, stop, err = hold(ctx, "etcd", sameGates); err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
@@ -83,8 +86,8 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 }
 
 // hold starts a server as the benchmark does, and returns its kubeconfig.
-func hold(ctx context.Context, name string) (kubeconfig string, stop func() error, err error) {
-	cmd := exec.CommandContext(ctx, "go", "run", "./test/bench", "hold", name)
+func hold(ctx context.Context, name string, flags ...string) (kubeconfig string, stop func() error, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "./test/bench", "hold", name}, flags...)...)
 	cmd.Stderr = os.Stderr
 	// An interrupt ends the server and what it keeps; the go command hands it on.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -44,6 +44,9 @@ var generated = map[string]string{
 func (a answer) normal(key string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
+		if metadata, ok := v["metadata"].(map[string]any); ok && metadata["name"] == bundle {
+			return "{" + bundle + "}"
+		}
 		out := maps.Clone(v)
 		for k := range out {
 			out[k] = a.normal(k, v[k])

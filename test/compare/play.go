@@ -117,6 +117,9 @@ func (p *player) ask(ctx context.Context, r request, vars variables) (answer, er
 	return newAnswer(response, read, vars), nil
 }
 
+// bundle is the name of the ConfigMap that a controller puts into every namespace. What is in it is not compared.
+const bundle = "kube-root-ca.crt"
+
 // prepare makes a namespace with what the controllers of a cluster put into it. kube-apiserver alone has none of them.
 func (p *player) prepare(ctx context.Context, name string) error {
 	core := p.kube.CoreV1()
@@ -127,8 +130,8 @@ func (p *player) prepare(ctx context.Context, name string) error {
 	if _, err := core.ServiceAccounts(name).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	bundle := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": ""}}
-	if _, err := core.ConfigMaps(name).Create(ctx, bundle, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	root := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: bundle}}
+	if _, err := core.ConfigMaps(name).Create(ctx, root, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil
