@@ -18,6 +18,7 @@ import (
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
 	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/resources"
 )
 
@@ -48,6 +49,7 @@ type Options struct {
 	ShutdownGracePeriod  time.Duration
 	MaxRequestBodyBytes  int64
 	SharedDatastore      bool // other servers use the same database
+	Encryption           encryption.Options
 	Access               *access.Options
 	Admission            *admission.Options
 	serviceRange, second net.IPNet
@@ -90,6 +92,7 @@ const (
 func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet(StateFlags)
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder of everything that the server keeps: its keys under pki, admin.kubeconfig, and the SQLite database if --datastore does not name another.")
+	o.Encryption.AddFlags(fs)
 
 	fs = sections.FlagSet(ServingFlags)
 	fs.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.")
@@ -180,7 +183,7 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", flag, err))
 		}
 	}
-	return errors.Join(append(errs, o.Access.Validate(), o.Admission.Validate())...)
+	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate())...)
 }
 
 // minServiceAddresses is how many cluster IPs there have to be at least, as

@@ -101,7 +101,7 @@ func (s *Server) health(paths *paths) {
 	})
 	apiServices := healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return s.apiServices.Registered() })
 	live := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
-	started := append([]healthz.HealthChecker{datastore, definitions, apiServices}, s.bootstrap.Checks()...)
+	started := slices.Concat([]healthz.HealthChecker{datastore, definitions, apiServices}, s.bootstrap.Checks(), s.encryption.HealthChecks())
 	ready := append(slices.Concat(live, started), once(healthz.NewInformerSyncHealthz(s.informers)), healthz.NewShutdownHealthz(s.phase.stopping))
 
 	healthz.InstallHandler(paths, slices.Concat(live, started)...)

@@ -119,6 +119,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	err = errors.Join(err, s.loopback.Shutdown(closing))
 	s.resources.Destroy()
+	s.encryption.Close()
 	return err
 }
 

@@ -49,6 +49,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/crd/apiservices"
+	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/openapi"
@@ -68,6 +69,7 @@ type Server struct {
 	// informers are shared by all in-process clients.
 	informers informers.SharedInformerFactory
 
+	encryption  *encryption.Encryption
 	access      *access.Authentication
 	admission   *admission.Chain
 	resources   *resources.Built
@@ -90,6 +92,13 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
 	}
+	id, err := bootstrap.ServerID("")
+	if err != nil {
+		return nil, err
+	}
+	if s.encryption, err = encryption.Load(o.Encryption, id); err != nil {
+		return nil, err
+	}
 	s.pki, err = pki.Ensure(o.DataDir, pki.Options{BindAddress: o.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.TLSCertFile, ExtraNames: extraNames(o)})
 	if err != nil {
 		return nil, err
@@ -99,11 +108,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
-	id, err := bootstrap.ServerID("")
-	if err != nil {
-		return nil, err
-	}
-	b := &builder{Server: s, client: client, id: id, storage: apistorage.Decorator(store, cache())}
+	b := &builder{Server: s, client: client, id: id, storage: s.encryption.Storage(apistorage.Decorator(store, cache()))}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,88 @@
+// Package encryption encrypts objects on their way to the database and decrypts them on their way back, as the
+// EncryptionConfiguration says that --encryption-provider-config names. Providers, keys, wildcards, KMS plugins, reload
+// and health checks are kube-apiserver's own code.
+//
+// What the database holds of an encrypted object in the clear is what finds its row and what the log says of every
+// write: group, resource, namespace, name, uid, time, author. Labels and the fields that selectors can name are not
+// kept beside it, so selectors are decided on the decrypted objects; see package apistorage. In memory objects are in the
+// clear, as in kube-apiserver.
+//
+// An object is decrypted only where it was written: the key of its row is authenticated with it, by the providers
+// that authenticate (aesgcm and KMS).
+//
+// A new configuration holds for what is written from then on. Objects are rewritten by any update, also one that changes
+// nothing, or by a StorageVersionMigration. What an object was before is kept as long as all superseded versions
+// are, and free pages of the database may hold it for longer.
+package encryption
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Encryption is a loaded configuration.
+type Encryption struct {
+	transformers value.ResourceTransformers // nil where nothing is encrypted
+	checks       []healthz.HealthChecker
+	close        context.CancelFunc
+}
+
+// Load reads the configuration, connects to the KMS plugins that it names and, with AutomaticReload, starts to look
+// for changes. All that ends with Close. An error names the flag and what is wrong with the file; a plugin that does not
+// answer is none, but fails the health checks. The id of the server is put into metrics.
+func Load(o Options, serverID string) (*Encryption, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &Encryption{close: cancel}
+	if o.ConfigFile == "" {
+		return e, nil
+	}
+	loading, closeLoaded := context.WithCancel(ctx)
+	config, err := encryptionconfig.LoadEncryptionConfig(loading, o.ConfigFile, o.AutomaticReload, serverID)
+	if err != nil {
+		closeLoaded()
+		cancel()
+		return nil, fmt.Errorf("--%s %s: %w", configFlag, o.ConfigFile, err)
+	}
+	metrics.RecordEncryptionConfigLastConfigInfo(serverID, config.EncryptionFileContentHash)
+	e.transformers, e.checks = encryptionconfig.StaticTransformers(config.Transformers), config.HealthChecks
+	if o.AutomaticReload {
+		dynamic := encryptionconfig.NewDynamicTransformers(config.Transformers, config.HealthChecks[0], closeLoaded, config.KMSCloseGracePeriod)
+		e.transformers, e.checks = dynamic, []healthz.HealthChecker{dynamic}
+		go controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",
+			o.ConfigFile, dynamic, config.EncryptionFileContentHash, serverID).Run(ctx)
+	}
+	return e, nil
+}
+
+// Close ends the connections to KMS plugins. What they encrypted can no longer be read after.
+func (e *Encryption) Close() { e.close() }
+
+// HealthChecks tell whether the KMS plugins work: kms-providers, or kms-provider-0 and so on where there are plugins of
+// version 1. As in kube-apiserver they belong to /healthz and /readyz.
+func (e *Encryption) HealthChecks() []healthz.HealthChecker { return e.checks }
+
+// Storage returns a decorator whose storages encrypt what those of next store.
+func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecorator {
+	if e.transformers == nil {
+		return next
+	}
+	return func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error),
+		newObject, newList func() runtime.Object, attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		encrypted := *config
+		encrypted.Transformer = e.transformers.TransformerForResource(config.GroupResource)
+		return next(&encrypted, prefix, key, newObject, newList, attributes, triggers, indexers)
+	}
+}
