@@ -16,7 +16,7 @@ type Resource struct{ Group, Name string }
 type Record struct {
 	Revision int64
 	Key      string
-	// Labels and Fields are JSON objects of strings; see EncodeSet.
+	// Labels and Fields are JSON objects of strings, see EncodeSet, or Withheld.
 	Labels, Fields string
 	// Value is the stored form of the object.
 	Value []byte
@@ -66,6 +66,13 @@ func (r *Record) Sets() Sets {
 	return Sets{Labels: DecodeSet(r.Labels), Fields: DecodeSet(r.Fields)}
 }
 
+// Withheld stands in the columns labels and fields of a version of which
+// nothing may be told in the clear: selectors have to ask the object.
+const Withheld = "null"
+
+// Withheld says whether the row does not tell labels and fields.
+func (r *Record) Withheld() bool { return r.Labels == Withheld }
+
 // EncodeSet returns set as the columns labels and fields hold it: a JSON
 // object with sorted keys and no spaces, so that a pair is found in it as the
 // text "key":"value".
@@ -82,7 +89,7 @@ func EncodeSet(set map[string]string) string {
 }
 
 // DecodeSet reads what EncodeSet wrote. What is no JSON object of strings, a
-// row that somebody edited, counts as empty.
+// row that somebody edited, counts as empty, and so does Withheld.
 func DecodeSet(text string) map[string]string {
 	if len(text) <= len("{}") {
 		return nil

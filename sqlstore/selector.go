@@ -18,8 +18,8 @@ import (
 type Term struct {
 	column string
 	anyOf  []string
-	none   bool // the row must contain none of anyOf
-	absent string
+	none   bool   // the row must contain none of anyOf
+	absent string // a row without this text passes too
 }
 
 // condition returns the term as SQL.
@@ -38,11 +38,15 @@ func (t Term) condition(b *statement) string {
 	return text
 }
 
+// someSet is a text that every encoded set has, and Withheld has not.
+const someSet = "{"
+
 // maxPatterns keeps a long selector from becoming a statement that no database
 // would take. What is beyond it is not asked for: the sieve gets coarser.
 const maxPatterns = 100
 
 // LabelTerms returns terms that hold for every object that selector matches.
+// A row whose labels are withheld passes: its object has to be asked.
 func LabelTerms(selector labels.Selector) []Term {
 	if selector == nil {
 		return nil
@@ -56,11 +60,11 @@ func LabelTerms(selector labels.Selector) []Term {
 		t := Term{column: "labels"}
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			t.anyOf = pairs(r.Key(), r.ValuesUnsorted())
+			t.anyOf, t.absent = pairs(r.Key(), r.ValuesUnsorted()), someSet
 		case selection.NotEquals, selection.NotIn:
 			t.anyOf, t.none = pairs(r.Key(), r.ValuesUnsorted()), true
 		case selection.Exists:
-			t.anyOf = []string{quote(r.Key()) + ":"}
+			t.anyOf, t.absent = []string{quote(r.Key()) + ":"}, someSet
 		case selection.DoesNotExist:
 			t.anyOf, t.none = []string{quote(r.Key()) + ":"}, true
 		default: // comparisons of numbers

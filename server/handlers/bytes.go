@@ -8,8 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -26,6 +28,9 @@ func bytesOr(storage rest.Storage, scope *handlers.RequestScope, objects http.Ha
 	store := plainStore(storage)
 	if store == nil || scope.Subresource != "" {
 		return objects
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		return objects // all are decoded then, so that every one that can't be is told
 	}
 	kinds, _, err := scope.Typer.ObjectKinds(store.NewListFunc())
 	if err != nil {

@@ -3,14 +3,12 @@ package apistorage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -94,7 +92,7 @@ func (l *RawList) GetObjectKind() schema.ObjectKind { return &l.TypeMeta }
 func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, out *Raw) error {
 	data, _, err := s.reveal(ctx, r.Value, key)
 	if err != nil {
-		return corrupt(key, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", key, err)))
+		return untransformable(r, key, err)
 	}
 	out.storage, out.key, out.record, out.data = s, key, r, data
 	return nil
@@ -138,7 +136,7 @@ func (l *RawList) take(ctx context.Context, r *sqlstore.Record) (bool, error) {
 	if l.walk.undecided(r) {
 		obj := s.NewObject()
 		if err := s.decode(item.data, obj, r.Revision); err != nil {
-			return false, corrupt(item.key, err)
+			return false, undecodable(r, item.key, err)
 		}
 		if ok, err := l.walk.opts.Predicate.Matches(obj); err != nil || !ok {
 			return false, nil

@@ -6,9 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
@@ -65,13 +63,4 @@ func expired(opts storage.ListOptions, lastKey, prefix string) error {
 	status := apierrors.NewResourceExpired(continueExpired)
 	status.ErrStatus.ListMeta.Continue = token
 	return status
-}
-
-// corrupt marks an object that can't be read as one that may be deleted
-// unread, where the gate for that is open.
-func corrupt(key string, err error) error {
-	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
-		return storage.NewCorruptObjError(key, err)
-	}
-	return err
 }

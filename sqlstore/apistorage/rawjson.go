@@ -37,7 +37,7 @@ func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Write
 func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	obj := o.storage.NewObject()
 	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
-		return corrupt(o.key, err)
+		return undecodable(o.record, o.key, err)
 	}
 	return encode(obj, w)
 }

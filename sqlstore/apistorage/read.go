@@ -114,11 +114,12 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		return fmt.Errorf("need a pointer to a slice of items in %T: %v", listObj, err)
 	}
 	newItem := newItemFunc(listObj, items)
+	var corrupt corruptObjects
 	w.take = func(r *sqlstore.Record) (bool, error) {
 		obj := newItem()
 		itemKey := s.prefix + r.Key
 		if err := s.view(ctx, r, itemKey, obj); err != nil {
-			return false, err
+			return false, corrupt.add(s.GroupResource, itemKey, err)
 		}
 		if w.undecided(r) {
 			if ok, err := opts.Predicate.Matches(obj); err != nil || !ok {
@@ -135,6 +136,9 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		err = w.collection(ctx, start)
 	default:
 		err = w.pages(ctx, start, func() error { return nil })
+	}
+	if err == nil {
+		err = corrupt.err(s.GroupResource)
 	}
 	if err != nil {
 		return err
@@ -369,14 +373,15 @@ func (w *walk) decided(r *sqlstore.Record) bool {
 }
 
 func (w *walk) undecided(r *sqlstore.Record) bool {
-	return undecided(&w.opts.Predicate, func() sqlstore.Sets { return r.Sets() })
+	return undecided(&w.opts.Predicate, r, r.Sets)
 }
 
 // undecided says whether the stored sets can't decide on a predicate: it
 // selects by a field that the row lacks, as it was written before that field
-// could be selected by, or by what is no label or field.
-func undecided(pred *storage.SelectionPredicate, sets func() sqlstore.Sets) bool {
-	if pred.ShardSelector != nil && !pred.ShardSelector.Empty() {
+// could be selected by, or by what is no label or field, or the row withholds
+// all of them.
+func undecided(pred *storage.SelectionPredicate, r *sqlstore.Record, sets func() sqlstore.Sets) bool {
+	if pred.ShardSelector != nil && !pred.ShardSelector.Empty() || r.Withheld() && !pred.Empty() {
 		return true
 	}
 	if pred.Field == nil || pred.Field.Empty() {

@@ -213,10 +213,10 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) (data []byte, stale bool, err error) {
 	data, stale, err = s.reveal(ctx, r.Value, key)
 	if err != nil {
-		return nil, false, corrupt(key, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", key, err)))
+		return nil, false, untransformable(r, key, err)
 	}
 	if err := s.decode(data, into, r.Revision); err != nil {
-		return nil, false, corrupt(key, err)
+		return nil, false, undecodable(r, key, err)
 	}
 	return data, stale, nil
 }

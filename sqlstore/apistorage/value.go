@@ -17,6 +17,8 @@ type sealed struct {
 
 var sealedPrefix = []byte(`{"$encrypted":`)
 
+func isSealed(stored []byte) bool { return bytes.HasPrefix(stored, sealedPrefix) }
+
 // conceal runs the transformer over data and returns what is to be stored.
 // key authenticates the value: under another key it can't be decrypted.
 func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte, error) {
@@ -33,7 +35,7 @@ func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte,
 // reveal returns what conceal was given. stale says that it is stored in a
 // form that should be written anew, such as under an old encryption key.
 func (s *Storage) reveal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
-	if bytes.HasPrefix(stored, sealedPrefix) {
+	if isSealed(stored) {
 		var box sealed
 		if err := json.Unmarshal(stored, &box); err != nil {
 			return nil, false, err

@@ -291,12 +291,13 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 	if pred.Empty() && !sharded {
 		return true, nil
 	}
-	current, before := c.Sets()
+	record := &c.Record
+	sets, before := c.Sets()
 	if previous {
-		current = before
+		record, sets = c.Previous, before
 	}
-	if !undecided(pred, func() sqlstore.Sets { return current }) {
-		return matches(pred, current), nil
+	if !undecided(pred, record, func() sqlstore.Sets { return sets }) {
+		return matches(pred, sets), nil
 	}
 	obj, err := w.object(c, previous)
 	if err != nil {

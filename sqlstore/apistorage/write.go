@@ -65,12 +65,17 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 	if err != nil {
 		return 0, storage.NewInternalError(err)
 	}
-	sets, err := s.attributes(obj)
-	if err != nil {
-		return 0, err
-	}
 	w := s.change(row, previous)
-	w.Labels, w.Fields, w.Value = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields), value
+	w.Value = value
+	if isSealed(value) {
+		w.Labels, w.Fields = sqlstore.Withheld, sqlstore.Withheld
+	} else {
+		sets, err := s.attributes(obj)
+		if err != nil {
+			return 0, err
+		}
+		w.Labels, w.Fields = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields)
+	}
 	if previous == nil {
 		w.Operation = dialect.Create
 	} else {

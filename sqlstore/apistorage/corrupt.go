@@ -1,0 +1,69 @@
+package apistorage
+
+import (
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// A corrupt object is one that can't be read, because it can't be decrypted or
+// decoded. Where the gate AllowUnsafeMalformedObjectDeletion is open it may be
+// deleted unread, and a list tells all that it has met (KEP-3926).
+
+// untransformable is the error of an object that can't be decrypted.
+func untransformable(r *sqlstore.Record, key string, err error) error {
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		return storage.NewCorruptObjError(key, fmt.Errorf("data from the storage is not transformable revision=%d: %w", r.Revision, err))
+	}
+	return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", key, err))
+}
+
+// undecodable is the error of an object that can't be decoded.
+func undecodable(r *sqlstore.Record, key string, err error) error {
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		return storage.NewCorruptObjError(key, fmt.Errorf("object not decodable revision=%d: %w", r.Revision, err))
+	}
+	return fmt.Errorf("unable to decode key %q: %w", key, err)
+}
+
+// maxCorrupt is how many corrupt objects a list tells, as in kube-apiserver.
+const maxCorrupt = 100
+
+// corruptObjects are those that a list has met.
+type corruptObjects struct{ causes []metav1.StatusCause }
+
+// add takes the error of reading the object at key, and returns it if it is
+// another one than that the object is corrupt, or if there are too many.
+func (c *corruptObjects) add(resource schema.GroupResource, key string, err error) error {
+	if !storage.IsCorruptObject(err) {
+		return err
+	}
+	if len(c.causes) == maxCorrupt {
+		c.causes = append(c.causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
+		return c.err(resource)
+	}
+	c.causes = append(c.causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: key, Message: err.Error()})
+	return nil
+}
+
+// err is the answer to the list, nil if it has met none.
+func (c *corruptObjects) err(resource schema.GroupResource) error {
+	if len(c.causes) == 0 {
+		return nil
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("failed to read one or more %s from the storage", resource),
+		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: "list", Causes: c.causes},
+	}}
+}
