@@ -17,7 +17,6 @@ package encryption
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -40,30 +39,28 @@ type Encryption struct {
 }
 
 // Load reads the configuration, connects to the KMS plugins that it names and, with AutomaticReload, starts to look
-// for changes. All that ends with Close. An error names the flag and what is wrong with the file; a plugin that does not
-// answer is none, but fails the health checks. The id of the server is put into metrics.
+// for changes. All that ends with Close. A plugin that does not answer is no error, but fails the health checks. The id
+// of the server is put into metrics.
 func Load(o Options, serverID string) (*Encryption, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	e := &Encryption{close: cancel}
 	if o.ConfigFile == "" {
-		return e, nil
+		return &Encryption{close: func() {}}, nil
 	}
-	loading, closeLoaded := context.WithCancel(ctx)
-	config, err := encryptionconfig.LoadEncryptionConfig(loading, o.ConfigFile, o.AutomaticReload, serverID)
+	ctx, cancel := context.WithCancel(context.Background())
+	config, err := o.load(ctx, serverID)
 	if err != nil {
-		closeLoaded()
 		cancel()
-		return nil, fmt.Errorf("--%s %s: %w", configFlag, o.ConfigFile, err)
+		return nil, err
 	}
 	metrics.RecordEncryptionConfigLastConfigInfo(serverID, config.EncryptionFileContentHash)
-	e.transformers, e.checks = encryptionconfig.StaticTransformers(config.Transformers), config.HealthChecks
-	if o.AutomaticReload {
-		dynamic := encryptionconfig.NewDynamicTransformers(config.Transformers, config.HealthChecks[0], closeLoaded, config.KMSCloseGracePeriod)
-		e.transformers, e.checks = dynamic, []healthz.HealthChecker{dynamic}
-		go controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",
-			o.ConfigFile, dynamic, config.EncryptionFileContentHash, serverID).Run(ctx)
+	if !o.AutomaticReload {
+		return &Encryption{encryptionconfig.StaticTransformers(config.Transformers), config.HealthChecks, cancel}, nil
 	}
-	return e, nil
+	// What was loaded first ends with the first reload.
+	dynamic := encryptionconfig.NewDynamicTransformers(config.Transformers, config.HealthChecks[0], cancel, config.KMSCloseGracePeriod)
+	running, stop := context.WithCancel(context.Background())
+	go controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",
+		o.ConfigFile, dynamic, config.EncryptionFileContentHash, serverID).Run(running)
+	return &Encryption{dynamic, []healthz.HealthChecker{dynamic}, func() { stop(); cancel() }}, nil
 }
 
 // Close ends the connections to KMS plugins. What they encrypted can no longer be read after.

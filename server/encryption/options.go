@@ -1,9 +1,12 @@
 package encryption
 
 import (
+	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 )
 
 // Options are kube-apiserver's flags of the same names.
@@ -22,10 +25,26 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 const configFlag = "encryption-provider-config"
 
-// Validate returns an error that names the flag that has to change.
+// Validate reads the file without connecting to any KMS plugin. An error names the flag that has to change, or what is
+// wrong with the file.
 func (o *Options) Validate() error {
-	if o.AutomaticReload && o.ConfigFile == "" {
-		return errors.New("--encryption-provider-config-automatic-reload must be set with --" + configFlag)
+	if o.ConfigFile == "" {
+		if o.AutomaticReload {
+			return errors.New("--encryption-provider-config-automatic-reload must be set with --" + configFlag)
+		}
+		return nil
 	}
-	return nil
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := o.load(ended, "")
+	return err
+}
+
+// load reads the file and starts what it takes, until ctx ends.
+func (o *Options) load(ctx context.Context, serverID string) (*encryptionconfig.EncryptionConfiguration, error) {
+	config, err := encryptionconfig.LoadEncryptionConfig(ctx, o.ConfigFile, o.AutomaticReload, serverID)
+	if err != nil {
+		return nil, fmt.Errorf("--%s %s: %w", configFlag, o.ConfigFile, err)
+	}
+	return config, nil
 }

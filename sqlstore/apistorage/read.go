@@ -239,6 +239,7 @@ func (w *walk) fill(ctx context.Context, start string) error {
 	if w.last == "" {
 		w.last = w.query.After
 	}
+	w.query.Limit = 0
 	for w.more = true; w.more; {
 		w.query.After = w.last // behind those that were taken, or left out
 		if err := w.page(ctx); err != nil {
@@ -251,14 +252,17 @@ func (w *walk) fill(ctx context.Context, start string) error {
 	return nil
 }
 
-// page reads the log once.
+// page reads the log once: one record more than is wanted, which tells whether
+// there is one, and each time twice as many as before while most are left out.
 func (w *walk) page(ctx context.Context) error {
 	limit := w.limit()
 	if limit > 0 {
-		w.query.Limit = limit - w.taken + 1 // one more tells whether there is one
+		w.query.Limit = max(limit-w.taken+1, min(2*w.query.Limit, rawPage))
 	}
 	w.more = false
+	read := 0
 	at, err := w.store.List(ctx, w.query, func(r *sqlstore.Record) error {
+		read++
 		if limit > 0 && w.taken >= limit {
 			w.more = true
 			return errPageFull
@@ -284,6 +288,9 @@ func (w *walk) page(ctx context.Context) error {
 		return expired(w.opts, w.prefix+w.query.After, w.full)
 	case err != nil:
 		return interpret(err)
+	}
+	if limit > 0 && read == w.query.Limit && (w.taken < limit || w.pageSize > 0) {
+		w.more = true // or there may be; where the page is full, finish looks
 	}
 	if w.query.Revision == 0 {
 		w.query.Revision = at.Current

@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testEdited stops the server, changes rows, as a repair by hand or an older sqube might have left them, and reads them
 // from the server once it runs again. (A revision never changes, so a running server may keep what it has read of one.)
 func testEdited(t *testing.T, c *cluster) {
 	c.server.Stop(t)
-	db := open(t, c)
+	db := harness.OpenDatabase(t, c.engine)
 	const sorted, unsorted = `"data":{"a":`, `"data":{"zz":"","a":`
 	edit(t, db, "configmaps", func(value string) string {
 		if !strings.Contains(value, sorted) {
@@ -122,18 +122,4 @@ func sameMeaning(t *testing.T, c *cluster, path string) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("GET %s: got\n%v, want\n%v", path, got, want)
 	}
-}
-
-// open opens the server's database from outside.
-func open(t *testing.T, c *cluster) *sql.DB {
-	t.Helper()
-	driver, dsn := "pgx", c.engine.Datastore
-	if path, ok := strings.CutPrefix(dsn, "sqlite://"); ok {
-		driver, dsn = "sqlite", "file:"+path
-	}
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
 }

@@ -125,7 +125,7 @@ func TestMigrate(t *testing.T) {
 		}
 		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore}) // again, with nothing to do
 
-		if _, err := open(t, engine).Exec("UPDATE schema_migrations SET dirty = true"); err != nil {
+		if _, err := harness.OpenDatabase(t, engine).Exec("UPDATE schema_migrations SET dirty = true"); err != nil {
 			t.Fatal(err)
 		}
 		if got := succeeds(t, status); !strings.Contains(got, "the last step was interrupted: run sqube migrate up") {
@@ -145,7 +145,7 @@ func TestMigrate(t *testing.T) {
 // tables counts the tables of a Postgres database.
 func tables(t *testing.T, engine harness.Engine) (n int) {
 	t.Helper()
-	if err := open(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n); err != nil {
+	if err := harness.OpenDatabase(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -125,9 +125,9 @@ func changeConfigMap(t *testing.T, c kubernetes.Interface) {
 func openToRead(t *testing.T, engine harness.Engine) *sql.DB {
 	t.Helper()
 	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
-		return open(t, harness.Engine{Name: engine.Name, Datastore: "sqlite://" + path + "?mode=ro"})
+		return harness.OpenDatabase(t, harness.Engine{Name: engine.Name, Datastore: "sqlite://" + path + "?mode=ro"})
 	}
-	return open(t, engine)
+	return harness.OpenDatabase(t, engine)
 }
 
 // documented returns the queries in the README that are for an engine: those behind its name in a comment, and those

@@ -1,15 +1,11 @@
 package serve
 
 import (
-	"database/sql"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	_ "modernc.org/sqlite"             // the driver "sqlite"
 
 	"github.com/sqube/sqube/test/harness"
 )
@@ -103,7 +99,7 @@ func TestNewerSchema(t *testing.T) {
 		if stdout, stderr, code := run(t, []string{"migrate", "up", "--datastore", engine.Datastore}); code != 0 {
 			t.Fatal(stdout, stderr)
 		}
-		db := open(t, engine)
+		db := harness.OpenDatabase(t, engine)
 		if _, err := db.Exec("UPDATE schema_migrations SET version = version + 1000"); err != nil {
 			t.Fatal(err)
 		}
@@ -115,23 +111,4 @@ func TestNewerSchema(t *testing.T) {
 			t.Errorf("migrate status: code %d, %s", code, stdout)
 		}
 	})
-}
-
-// open opens the database of an engine from outside, for as long as the test.
-func open(t *testing.T, engine harness.Engine) *sql.DB {
-	t.Helper()
-	driver, dsn := "pgx", engine.Datastore
-	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
-		driver, dsn = "sqlite", "file:"+path
-	}
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
 }

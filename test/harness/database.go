@@ -1,0 +1,30 @@
+package harness
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "modernc.org/sqlite"             // the driver "sqlite"
+)
+
+// OpenDatabase opens the database of an engine from outside, for as long as the test. Statements name their arguments $1,
+// $2 and so on. On SQLite, what a running sqube has written can be read; writing is for when it is stopped.
+func OpenDatabase(t testing.TB, engine Engine) *sql.DB {
+	t.Helper()
+	driver, dsn := "pgx", engine.Datastore
+	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
+		driver, dsn = "sqlite", "file:"+path
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
