@@ -55,6 +55,8 @@ func TestWrongFlags(t *testing.T) {
 		{"--authorization-config=" + missing, "--authorization-config must name a readable file: open " + missing},
 		{"--authorization-policy-file=" + missing, "--authorization-policy-file must name a readable file: open " + missing},
 		{"--authorization-webhook-config-file=" + missing, "--authorization-webhook-config-file must name a readable file: open " + missing},
+		{"--encryption-provider-config=" + missing, "--encryption-provider-config " + missing + ": …no such file or directory " + help},
+		{"--encryption-provider-config-automatic-reload", "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config " + help},
 		{"--client-ca-file=" + missing, "--client-ca-file must name a readable file: open " + missing},
 		{"--oidc-ca-file=" + missing, "--oidc-ca-file must name a readable file: open " + missing},
 		{"--requestheader-client-ca-file=" + missing, "--requestheader-client-ca-file must name a readable file: open " + missing},
