@@ -25,14 +25,14 @@ func TestEncryption(t *testing.T) {
 		kms := startKMS(t, "key-1")
 		kmsV1 := startKMSv1(t)
 		file := encryptionFile(t)
-		file.write(t, configuration(
-			rule("secrets", aescbc("old"), identity),
-			rule("configmaps", aesgcm("old"), identity),
-			rule("podtemplates", identity, aescbc("old")),
-			rule("*.apps", secretbox("old")),
-			rule("*.coordination.k8s.io", kmsProvider("v1", "plugin1", kmsV1)),
-			rule("*.encryption-0.example.com", kmsProvider("v2", "plugin2", kms.endpoint)),
-			rule("*.*", aesgcm("rest"))))
+		file.write(t, encryptionOf(
+			encrypts("secrets", aescbc("old"), identityProvider),
+			encrypts("configmaps", aesgcm("old"), identityProvider),
+			encrypts("podtemplates", identityProvider, aescbc("old")),
+			encrypts("*.apps", secretbox("old")),
+			encrypts("*.coordination.k8s.io", kmsProvider("v1", "plugin1", kmsV1)),
+			encrypts("*.encryption-0.example.com", kmsProvider("v2", "plugin2", kms.endpoint)),
+			encrypts("*.*", aesgcm("rest"))))
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore,
 			Args: []string{"--feature-gates=KMSv1=true", "--encryption-provider-config", file.path}})
 		e := &encrypted{newCluster(t, server.Config(t), server, 0), rows{harness.OpenDatabase(t, engine)}}
@@ -44,27 +44,27 @@ func TestEncryption(t *testing.T) {
 
 		server.Stop(t)
 		kms.keyID.Store("key-2")
-		file.write(t, configuration(
-			rule("secrets", secretbox("new"), aescbc("old")),
-			rule("podtemplates", identity),
-			rule("configmaps", identity, aesgcm("old")),
-			rule("*.apps", aesgcm("new"), secretbox("old")),
-			rule("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
-			rule("*.encryption-0.example.com", kmsProvider("v2", "plugin2", kms.endpoint)),
-			rule("*.*", aesgcm("rest"))))
+		file.write(t, encryptionOf(
+			encrypts("secrets", secretbox("new"), aescbc("old")),
+			encrypts("podtemplates", identityProvider),
+			encrypts("configmaps", identityProvider, aesgcm("old")),
+			encrypts("*.apps", aesgcm("new"), secretbox("old")),
+			encrypts("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
+			encrypts("*.encryption-0.example.com", kmsProvider("v2", "plugin2", kms.endpoint)),
+			encrypts("*.*", aesgcm("rest"))))
 		server.Start(t)
 		e.isRotated(t)
 
 		server.Stop(t)
 		e.moveRow(t)
-		file.write(t, configuration(
-			rule("secrets", secretbox("new")),
-			rule("podtemplates", aesgcm("other")),
-			rule("configmaps", identity, aesgcm("old")),
-			rule("*.apps", aesgcm("other")),
-			rule("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
-			rule("*.encryption-0.example.com", identity),
-			rule("*.*", aesgcm("rest"))))
+		file.write(t, encryptionOf(
+			encrypts("secrets", secretbox("new")),
+			encrypts("podtemplates", aesgcm("other")),
+			encrypts("configmaps", identityProvider, aesgcm("old")),
+			encrypts("*.apps", aesgcm("other")),
+			encrypts("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
+			encrypts("*.encryption-0.example.com", identityProvider),
+			encrypts("*.*", aesgcm("rest"))))
 		server.Start(t)
 		e.isRefused(t)
 	})
@@ -256,15 +256,15 @@ func (c encryptionConfig) write(t *testing.T, text string) {
 	}
 }
 
-func configuration(rules ...string) string {
+func encryptionOf(rules ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(rules, "")
 }
 
-func rule(resource string, providers ...string) string {
+func encrypts(resource string, providers ...string) string {
 	return fmt.Sprintf("- {resources: [%q], providers: [{%s}]}\n", resource, strings.Join(providers, "}, {"))
 }
 
-const identity = "identity: {}"
+const identityProvider = "identity: {}"
 
 func aescbc(key string) string    { return keyed("aescbc", key) }
 func aesgcm(key string) string    { return keyed("aesgcm", key) }

@@ -33,8 +33,8 @@ func TestEncryptionReload(t *testing.T) {
 		t.Parallel()
 		kms := startKMS(t, "key-1")
 		file := encryptionFile(t)
-		configMaps := rule("configmaps", kmsProvider("v2", "plugin", kms.endpoint))
-		file.write(t, configuration(rule("secrets", aescbc("old")), configMaps))
+		configMaps := encrypts("configmaps", kmsProvider("v2", "plugin", kms.endpoint))
+		file.write(t, encryptionOf(encrypts("secrets", aescbc("old")), configMaps))
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore,
 			Args: []string{"--encryption-provider-config", file.path, "--encryption-provider-config-automatic-reload"}})
 		c := newCluster(t, server.Config(t), server, 0)
@@ -51,13 +51,13 @@ func TestEncryptionReload(t *testing.T) {
 			c.get(t, "/livez/kms-providers").want(t, http.StatusNotFound)
 		})
 		t.Run("a changed file that is wrong is not used, and counted", func(t *testing.T) {
-			file.write(t, configuration(rule("secrets", "aescbc: {keys: [{name: new, secret: c2hvcnQ=}]}"), configMaps))
+			file.write(t, encryptionOf(encrypts("secrets", "aescbc: {keys: [{name: new, secret: c2hvcnQ=}]}"), configMaps))
 			eventually(t, "the failure is counted", func() bool { return c.counted(t, `automatic_reloads_total{.*status="failure"}`) })
 			c.put(t, c.path("v1", "secrets", "a"), with(secret, "1", "metadata", "labels", "l")).want(t, http.StatusOK)
 			stored.live(t, "secrets", c.namespace, "a").encryptedBy(t, "k8s:enc:aescbc:v1:old:")
 		})
 		t.Run("a changed file is used without a restart", func(t *testing.T) {
-			file.write(t, configuration(rule("secrets", aesgcm("new"), aescbc("old")), configMaps))
+			file.write(t, encryptionOf(encrypts("secrets", aesgcm("new"), aescbc("old")), configMaps))
 			eventually(t, "the reload is counted", func() bool { return c.counted(t, `automatic_reloads_total{.*status="success"}`) })
 			c.put(t, c.path("v1", "secrets", "a"), with(secret, "1", "metadata", "labels", "l")).want(t, http.StatusOK)
 			stored.live(t, "secrets", c.namespace, "a").encryptedBy(t, "k8s:enc:aesgcm:v1:new:")
@@ -90,14 +90,14 @@ func TestEncryptionFaults(t *testing.T) {
 		{"a file that is missing", "", "no such file or directory"},
 		{"text that is no configuration", "secrets: true", "Object 'Kind' is missing"},
 		{"an unknown field", "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nsecrets: []", `unknown field "secrets"`},
-		{"a configuration of nothing", configuration(), "resources: Required value"},
-		{"an unknown provider", configuration(rule("secrets", "rot13: {}")), `unknown field "resources[0].providers[0].rot13"`},
-		{"a provider that is none", configuration(rule("secrets", "")), "provider does not contain any of the expected providers"},
-		{"a key of a wrong length", configuration(rule("secrets", "aescbc: {keys: [{name: k, secret: c2hvcnQ=}]}")), "resources[0].providers[0].aescbc.keys[0].secret: Invalid value"},
-		{"a rule behind one that has it all", configuration(rule("*.*", identity), rule("secrets", aescbc("k"))), `resource "secrets" is masked by earlier rule "*.*"`},
-		{"KMS of version 1 while its gate is closed", configuration(rule("secrets", kmsProvider("v1", "plugin", "unix:///nowhere"))), "Set --feature-gates=KMSv1=true"},
-		{"an endpoint that is no socket", configuration(rule("secrets", kmsProvider("v2", "plugin", "tcp://127.0.0.1:1"))), "resources[0].providers[0].kms.endpoint: Invalid value"},
-		{"two plugins of one name", configuration(rule("secrets", kmsProvider("v2", "plugin", "unix:///a")), rule("configmaps", kmsProvider("v2", "plugin", "unix:///b"))), "must be unique"},
+		{"a configuration of nothing", encryptionOf(), "resources: Required value"},
+		{"an unknown provider", encryptionOf(encrypts("secrets", "rot13: {}")), `unknown field "resources[0].providers[0].rot13"`},
+		{"a provider that is none", encryptionOf(encrypts("secrets", "")), "provider does not contain any of the expected providers"},
+		{"a key of a wrong length", encryptionOf(encrypts("secrets", "aescbc: {keys: [{name: k, secret: c2hvcnQ=}]}")), "resources[0].providers[0].aescbc.keys[0].secret: Invalid value"},
+		{"a rule behind one that has it all", encryptionOf(encrypts("*.*", identityProvider), encrypts("secrets", aescbc("k"))), `resource "secrets" is masked by earlier rule "*.*"`},
+		{"KMS of version 1 while its gate is closed", encryptionOf(encrypts("secrets", kmsProvider("v1", "plugin", "unix:///nowhere"))), "Set --feature-gates=KMSv1=true"},
+		{"an endpoint that is no socket", encryptionOf(encrypts("secrets", kmsProvider("v2", "plugin", "tcp://127.0.0.1:1"))), "resources[0].providers[0].kms.endpoint: Invalid value"},
+		{"two plugins of one name", encryptionOf(encrypts("secrets", kmsProvider("v2", "plugin", "unix:///a")), encrypts("configmaps", kmsProvider("v2", "plugin", "unix:///b"))), "must be unique"},
 	} {
 		t.Run(fault.statement+" is refused at the start by an error that names the flag", func(t *testing.T) {
 			t.Parallel()
