@@ -19,6 +19,7 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/sqube/sqube/server/access"
+	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -41,6 +42,7 @@ type chain struct {
 	serializer     runtime.NegotiatedSerializer
 	authentication *access.Authentication
 	authorizer     authorizer.Authorizer
+	audit          *audit.Log
 	// fairness decides which of many requests run at once.
 	fairness utilflowcontrol.Interface
 	// serving ends when long-running requests shall.
@@ -61,7 +63,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		apifilters.WithCacheControl,
 		func(h http.Handler) http.Handler { return whileServing(h, c.serving) },
 		func(h http.Handler) http.Handler {
-			return apifilters.WithRequestDeadline(h, nil, nil, longRunning, c.serializer, o.RequestTimeout)
+			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)
 		},
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
@@ -71,8 +73,12 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
 		},
 		func(h http.Handler) http.Handler {
-			return apifilters.WithAuthentication(h, c.authentication.Authenticator, apifilters.Unauthorized(c.serializer),
+			unauthorized := apifilters.WithFailedAuthenticationAudit(apifilters.Unauthorized(c.serializer), c.audit.Backend, c.audit.Policy)
+			return apifilters.WithAuthentication(h, c.authentication.Authenticator, unauthorized,
 				c.authentication.Audiences, c.authentication.RequestHeader)
+		},
+		func(h http.Handler) http.Handler {
+			return apifilters.WithAudit(h, c.audit.Backend, c.audit.Policy, longRunning)
 		},
 		func(h http.Handler) http.Handler {
 			if utilfeature.DefaultFeatureGate.Enabled(features.ConstrainedImpersonation) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/resources"
@@ -52,6 +53,7 @@ type Options struct {
 	Encryption           encryption.Options
 	Access               *access.Options
 	Admission            *admission.Options
+	Audit                *audit.Options
 	serviceRange, second net.IPNet
 }
 
@@ -74,6 +76,7 @@ func NewOptions() *Options {
 		MaxRequestBodyBytes:   3 << 20,
 		Access:                access.NewOptions(),
 		Admission:             admission.NewOptions(),
+		Audit:                 audit.NewOptions(),
 	}
 }
 
@@ -85,6 +88,7 @@ const (
 	LimitFlags     = "Limits"
 	AccessFlags    = "Authentication and authorization"
 	AdmissionFlags = "Admission"
+	AuditFlags     = "Audit"
 )
 
 // AddFlags adds all flags but those on the database and on logging, in
@@ -120,6 +124,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 
 	o.Access.AddFlags(sections.FlagSet(AccessFlags))
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
+	o.Audit.AddFlags(sections.FlagSet(AuditFlags))
 }
 
 // secondsValue is a flag in seconds for a field that is a duration.
@@ -183,7 +188,7 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", flag, err))
 		}
 	}
-	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate())...)
+	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Audit.Validate())...)
 }
 
 // minServiceAddresses is how many cluster IPs there have to be at least, as

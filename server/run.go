@@ -83,6 +83,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		}
 	}
 
+	if err := s.audit.Start(); err != nil {
+		return err
+	}
 	server := s.httpServer()
 	running.Go(func() {
 		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -118,6 +121,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.ShutdownGracePeriod)
 	defer cancel()
 	err = errors.Join(err, s.loopback.Shutdown(closing))
+	s.audit.Close()
 	s.resources.Destroy()
 	s.encryption.Close()
 	return err

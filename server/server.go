@@ -44,6 +44,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/controllers"
@@ -71,6 +72,7 @@ type Server struct {
 
 	encryption  *encryption.Encryption
 	access      *access.Authentication
+	audit       *audit.Log
 	admission   *admission.Chain
 	resources   *resources.Built
 	crd         *crd.Server
@@ -167,6 +169,9 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 		return err
 	}
 	if err := o.Access.Validate(); err != nil {
+		return err
+	}
+	if b.audit, err = audit.New(o.Audit); err != nil {
 		return err
 	}
 	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id}
@@ -349,7 +354,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, fairness: b.fairness, serving: b.phase.serving}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, serving: b.phase.serving}
 	b.handler = c.wrap(b.routes(built, documents, openID))
 	b.loopback.SetHandler(b.handler)
 	return nil

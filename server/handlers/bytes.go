@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/features"
@@ -39,6 +41,10 @@ func bytesOr(storage rest.Storage, scope *handlers.RequestScope, objects http.Ha
 	json := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.JSON))
 	protobuf := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.Protobuf))
 	return func(w http.ResponseWriter, r *http.Request) {
+		if responseAudited(r) {
+			objects(w, r)
+			return
+		}
 		switch mediaType(r, scope) {
 		case runtime.ContentTypeJSON:
 			json(w, r)
@@ -48,6 +54,12 @@ func bytesOr(storage rest.Storage, scope *handlers.RequestScope, objects http.Ha
 			objects(w, r)
 		}
 	}
+}
+
+// responseAudited says whether the audit log gets the response. It takes objects, because its policy may leave parts out.
+func responseAudited(r *http.Request) bool {
+	event := audit.AuditContextFrom(r.Context())
+	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
 }
 
 // mediaType returns what a response that holds the objects as they are is

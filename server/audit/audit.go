@@ -1,0 +1,98 @@
+// Package audit records requests as kube-apiserver does: what a policy selects of them goes to a file, to a webhook, or
+// to both (https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/).
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/util/webhook"
+)
+
+// Options hold --audit-policy-file and the flags that begin with --audit-log and --audit-webhook. Make them with
+// [NewOptions].
+type Options struct {
+	kube *options.AuditOptions
+}
+
+// NewOptions returns the defaults of kube-apiserver: nothing is recorded.
+func NewOptions() *Options { return &Options{kube: options.NewAuditOptions()} }
+
+// AddFlags adds the flags to fs under kube-apiserver's names.
+func (o *Options) AddFlags(fs *pflag.FlagSet) { o.kube.AddFlags(fs) }
+
+// Validate returns everything that is wrong with the flags as one error, which names them. It reads the policy and the
+// webhook's kubeconfig.
+func (o *Options) Validate() error {
+	errs := []error{
+		about("--audit-log-*", o.kube.LogOptions.Validate()...),
+		about("--audit-webhook-*", o.kube.WebhookOptions.Validate()...),
+	}
+	if path := o.kube.PolicyFile; path != "" {
+		if _, err := policy.LoadPolicyFromFile(path); err != nil {
+			errs = append(errs, about("--audit-policy-file", err))
+		}
+	}
+	if path := o.kube.WebhookOptions.ConfigFile; path != "" {
+		if _, err := webhook.LoadKubeconfig(path, nil); err != nil {
+			errs = append(errs, about("--audit-webhook-config-file", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// about joins errors. One that names no flag gets the given name in front.
+func about(flag string, errs ...error) error {
+	for i, err := range errs {
+		if !strings.HasPrefix(err.Error(), "--") {
+			errs[i] = fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Log is where requests are recorded. Both fields are nil if none is to be.
+type Log struct {
+	// Backend writes what is recorded.
+	Backend audit.Backend
+	// Policy decides what is recorded of a request.
+	Policy audit.PolicyRuleEvaluator
+
+	closing chan struct{}
+}
+
+// New makes the log that the options describe. The file of --audit-log-path is made where it is missing, and continued
+// where it is not. An error names the flags.
+func New(o *Options) (*Log, error) {
+	var config server.Config
+	if err := o.kube.ApplyTo(&config); err != nil {
+		return nil, about("--audit-log-path, --audit-webhook-config-file", err)
+	}
+	if config.AuditPolicyRuleEvaluator == nil && o.kube.LogOptions.Path+o.kube.WebhookOptions.ConfigFile != "" {
+		slog.Warn("no request is audited: --audit-policy-file has to say which, and what of them")
+	}
+	return &Log{Backend: config.AuditBackend, Policy: config.AuditPolicyRuleEvaluator, closing: make(chan struct{})}, nil
+}
+
+// Start begins to write what is recorded. It is called once, before the first request.
+func (l *Log) Start() error {
+	if l.Backend == nil {
+		return nil
+	}
+	return l.Backend.Run(l.closing)
+}
+
+// Close returns when all that was recorded has been written. It is called once, after Start and after the last request.
+func (l *Log) Close() {
+	close(l.closing)
+	if l.Backend != nil {
+		l.Backend.Shutdown()
+	}
+}
