@@ -187,7 +187,7 @@ func (log auditLog) requests() []promise {
 		{"an event says why the request was allowed or forbidden", func(t *testing.T, c *cluster) {
 			_, e := log.send(t, c.client, http.MethodGet, c.path("v1", "secrets"), nil, nil)
 			wantAnnotations(t, e, map[string]string{"authorization.k8s.io/decision": "allow"})
-			a, e := log.send(t, c.as(t, rest.ImpersonationConfig{UserName: "nobody"}), http.MethodGet, c.path("v1", "secrets"), nil, nil)
+			a, e := log.send(t, c.impersonating(t, rest.ImpersonationConfig{UserName: "nobody"}), http.MethodGet, c.path("v1", "secrets"), nil, nil)
 			a.want(t, http.StatusForbidden)
 			wantAnnotations(t, e, map[string]string{"authorization.k8s.io/decision": "forbid"})
 
@@ -200,7 +200,7 @@ func (log auditLog) requests() []promise {
 				"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "lister"},
 				"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "seer"}},
 			}).want(t, http.StatusCreated)
-			seer := c.as(t, rest.ImpersonationConfig{UserName: "seer"})
+			seer := c.impersonating(t, rest.ImpersonationConfig{UserName: "seer"})
 			eventually(t, "seer may list secrets", func() bool {
 				a, e = log.send(t, seer, http.MethodGet, c.path("v1", "secrets"), nil, nil)
 				return a.Code == http.StatusOK
@@ -211,7 +211,7 @@ func (log auditLog) requests() []promise {
 			})
 		}},
 		{"an impersonated user is recorded beside the one who impersonates", func(t *testing.T, c *cluster) {
-			someone := c.as(t, rest.ImpersonationConfig{UserName: "someone", UID: "7", Groups: []string{"some"}, Extra: map[string][]string{"reason": {"test"}}})
+			someone := c.impersonating(t, rest.ImpersonationConfig{UserName: "someone", UID: "7", Groups: []string{"some"}, Extra: map[string][]string{"reason": {"test"}}})
 			_, e := log.send(t, someone, http.MethodGet, c.path("v1", "secrets"), nil, nil)
 			if e.User.Username != "kubernetes-admin" || e.ImpersonatedUser == nil {
 				t.Fatalf("the users are %v and %v", e.User, e.ImpersonatedUser)
@@ -305,8 +305,8 @@ func (log auditLog) requests() []promise {
 	}
 }
 
-// as returns a client that impersonates.
-func (c *cluster) as(t testing.TB, who rest.ImpersonationConfig) *client {
+// impersonating returns a client that says it is somebody else, in every way there is.
+func (c *cluster) impersonating(t testing.TB, who rest.ImpersonationConfig) *client {
 	t.Helper()
 	config := rest.CopyConfig(c.config)
 	config.Impersonate = who

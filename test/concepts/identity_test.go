@@ -9,8 +9,6 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -118,7 +116,7 @@ func newAuthority(t testing.TB, name string) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{file: writeFile(t, encodeCertificate(certificate.Raw)), certificate: certificate, key: key}
+	return &authority{file: writeFile(t, "ca.crt", string(encodeCertificate(certificate.Raw))), certificate: certificate, key: key}
 }
 
 // issue issues a certificate as the template says. What it does not say makes a client certificate that is valid now.
@@ -157,14 +155,4 @@ func (a *authority) sign(t testing.TB, template x509.Certificate, key any) []byt
 
 func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
-}
-
-// writeFile writes a file that goes with the test, and returns its path.
-func writeFile(t testing.TB, content []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -46,7 +46,7 @@ func newKey(t testing.TB) (*rsa.PrivateKey, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key, writeFile(t, text)
+	return key, writeFile(t, "sa.key", string(text))
 }
 
 // account makes a ServiceAccount in the promise's namespace.
