@@ -132,7 +132,7 @@ func writeFile(t testing.TB, name, text string) string {
 // Task "Auditing", which the API overview names, and https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations.
 func TestAudit(t *testing.T) {
 	log := auditLog(filepath.Join(t.TempDir(), "audit.log"))
-	args := []string{"--audit-policy-file", writeFile(t, "policy.yaml", auditPolicy), "--audit-log-path", string(log)}
+	args := []string{"--audit-policy-file", writeFile(t, "policy.yaml", auditPolicy), "--audit-log-path", string(log), "--feature-gates=CBORServingAndStorage=true"}
 	prove(t, args, append(log.requests(), log.bodies()...)...)
 }
 

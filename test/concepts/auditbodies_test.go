@@ -53,7 +53,7 @@ func (l auditLog) bodies() []promise {
 			const only = "?fieldSelector=metadata.name%3Da"
 			for _, path := range []string{c.path("v1", "configmaps", "a"), c.path("v1", "configmaps") + only} {
 				want := withoutManagedFields(c.get(t, path).object(t))
-				for _, form := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/json;pretty=1"} {
+				for _, form := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "application/json;pretty=1"} {
 					a, e := l.send(t, c.client, http.MethodGet, path, header{"Accept", form}, nil)
 					a.want(t, http.StatusOK)
 					if !reflect.DeepEqual(e.ResponseObject, want) {

@@ -50,6 +50,12 @@ func TestWrongFlags(t *testing.T) {
 		{"--datastore=sqube.db", "--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE " + help},
 		{"--datastore=sqlite://", "--datastore must be sqlite://PATH or postgres://"},
 		{"--admission-control-config-file=" + missing, "--admission-control-config-file must name a readable file: open " + missing},
+		{"--audit-policy-file=" + missing, `--audit-policy-file: failed to read file path "` + missing + `"`},
+		{"--audit-webhook-config-file=" + missing, "--audit-webhook-config-file: stat " + missing},
+		{"--audit-log-path=- --audit-log-format=xml", "--audit-log-*: invalid audit log format xml, allowed formats are"},
+		{"--audit-log-path=- --audit-log-mode=loose", "--audit-log-*: invalid audit log mode loose, allowed modes are"},
+		{"--audit-log-path=- --audit-log-maxsize=-1", "--audit-log-maxsize -1 can't be a negative number"},
+		{"--audit-log-path=- --audit-log-version=audit.k8s.io/v2", "--audit-log-*: invalid group version"},
 		{"--authentication-config=" + missing, "--authentication-config must name a readable file: open " + missing},
 		{"--authentication-token-webhook-config-file=" + missing, "--authentication-token-webhook-config-file must name a readable file: open " + missing},
 		{"--authorization-config=" + missing, "--authorization-config must name a readable file: open " + missing},
@@ -88,6 +94,9 @@ func TestWrongFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ flags, want string }{
+		{"--audit-policy-file=GARBAGE", "--audit-policy-file: failed"},
+		{"--audit-log-path=GARBAGE/log", "--audit-log-path, --audit-webhook-config-file: ensureLogFile: mkdir " + garbage + ": not a directory"},
+		{"--audit-webhook-config-file=GARBAGE", "--audit-webhook-config-file: "},
 		{"--tls-cert-file=GARBAGE --tls-private-key-file=GARBAGE", garbage},
 		{"--authentication-config=GARBAGE", `setting up authentication: failed to load authentication configuration from file "` + garbage},
 		{"--authorization-config=GARBAGE", "failed to load AuthorizationConfiguration from file"},

@@ -229,6 +229,16 @@ func (s *Server) signal(signal syscall.Signal) error {
 	return s.keeper.Forget()
 }
 
+// Output returns what the server has written so far, on standard output and standard error, over all starts.
+func (s *Server) Output(t testing.TB) []byte {
+	t.Helper()
+	output, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
 // logTail returns the last lines that the server has written.
 func (s *Server) logTail() string {
 	log, err := os.ReadFile(s.log)
