@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
@@ -55,6 +56,8 @@ var all = []controller{
 	{name: "validatingadmissionpolicy-status", build: buildPolicyStatus,
 		needs: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
 	{name: "service-cidr", build: buildServiceCIDR, needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
+	{name: "storage-version-migrator", build: buildStorageVersionMigrator,
+		needs: storagemigrationv1beta1.SchemeGroupVersion.WithResource("storageversionmigrations")},
 	{name: "persistentvolumeclaim-protection", build: buildClaimProtection},
 	{name: "persistentvolume-protection", build: buildVolumeProtection},
 	{name: "volumeattributesclass-protection", build: buildAttributesClassProtection,

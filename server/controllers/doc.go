@@ -13,6 +13,8 @@
 //	clusterrole-aggregation          rules of admin, edit, view and other aggregated ClusterRoles
 //	validatingadmissionpolicy-status type warnings in the status of ValidatingAdmissionPolicies
 //	service-cidr                     readiness and deletion of ServiceCIDRs (KEP-1880)
+//	storage-version-migrator         StorageVersionMigrations, where they are served, which they are not by default: the
+//	                                 gate StorageVersionMigrator and --runtime-config=storagemigration.k8s.io/v1beta1=true
 //	persistentvolumeclaim-protection, persistentvolume-protection, volumeattributesclass-protection
 //	                                 finalizers that admission puts on these objects: without the controllers that take
 //	                                 them away again, the objects could never be deleted
@@ -24,8 +26,6 @@
 // uses a Kubernetes API has no Pods), and kube-controller-manager runs against this server as against any. It may run
 // all of its controllers: those above do the same thing twice then, without harm, and can be left out there with
 // --controllers=*,-garbage-collector-controller,-namespace-controller and so on.
-//
-// The storage version migrator does not run: its API is not served by default, and upstream has it switched off.
 //
 // # What it costs
 //

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
 // environment is what the controllers of one call of Run share.
@@ -25,6 +26,8 @@ type environment struct {
 	resources *resourceChanges
 	// mapper finds resources by kind. The garbage collector resets it.
 	mapper *restmapper.DeferredDiscoveryRESTMapper
+	// graph has the garbage collector's monitors, once that is built.
+	graph *garbagecollector.GraphBuilder
 	// started is closed when all event handlers are registered and informers may run.
 	started chan struct{}
 	stop    chan struct{}

@@ -28,6 +28,7 @@ func buildGarbageCollector(ctx context.Context, e *environment, c clients) (func
 	if err != nil {
 		return nil, err
 	}
+	e.graph = collector.GetDependencyGraphBuilder()
 	changed := e.resources.subscribe()
 	return func(ctx context.Context) {
 		var running sync.WaitGroup

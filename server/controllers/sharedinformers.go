@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/informers/rbac"
 	"k8s.io/client-go/informers/resource"
 	"k8s.io/client-go/informers/storage"
+	"k8s.io/client-go/informers/storagemigration"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -78,6 +79,11 @@ func (s *sharedInformers) Resource() resource.Interface { return resource.New(s,
 
 // Storage is as Admissionregistration.
 func (s *sharedInformers) Storage() storage.Interface { return storage.New(s, "", nil) }
+
+// Storagemigration is as Admissionregistration.
+func (s *sharedInformers) Storagemigration() storagemigration.Interface {
+	return storagemigration.New(s, "", nil)
+}
 
 func (s *sharedInformers) record(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {
 	s.mu.Lock()
