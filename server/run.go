@@ -156,9 +156,14 @@ func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(s
 	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx)) })
 	running.Go(func() {
 		// Controllers read discovery and what bootstrap makes.
-		if s.bootstrap.Wait(ctx) == nil {
-			fail("running the controllers", controllers.Run(ctx, s.controllers))
+		if s.bootstrap.Wait(ctx) != nil {
+			return
 		}
+		run := controllers.Run
+		if s.options.SharedDatastore { // by one server at a time
+			run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }
+		}
+		fail("running the controllers", run(ctx, s.controllers))
 	})
 }
 

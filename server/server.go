@@ -63,6 +63,7 @@ import (
 // Server is an API server on one store.
 type Server struct {
 	options  *Options
+	id       string // among the servers of the cluster
 	store    *sqlstore.Store
 	pki      *pki.PKI
 	serving  *pki.Serving
@@ -94,11 +95,11 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
 	}
-	id, err := bootstrap.ServerID("")
-	if err != nil {
+	// The address tells servers on one host apart.
+	if s.id, err = bootstrap.ServerID(o.URL()); err != nil {
 		return nil, err
 	}
-	if s.encryption, err = encryption.Load(o.Encryption, id); err != nil {
+	if s.encryption, err = encryption.Load(o.Encryption, s.id); err != nil {
 		return nil, err
 	}
 	s.pki, err = pki.Ensure(o.DataDir, pki.Options{BindAddress: o.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.TLSCertFile, ExtraNames: extraNames(o)})
@@ -110,7 +111,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
-	b := &builder{Server: s, client: client, id: id, storage: s.encryption.Storage(apistorage.Decorator(store, cache()))}
+	b := &builder{Server: s, client: client, storage: s.encryption.Storage(apistorage.Decorator(store, cache()))}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -143,7 +144,6 @@ func extraNames(o *Options) []string {
 type builder struct {
 	*Server
 	client        kubernetes.Interface
-	id            string
 	authorization *access.Authorization
 	accounts      *access.ServiceAccounts
 	versions      *serverstorage.ResourceConfig

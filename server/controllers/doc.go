@@ -1,5 +1,6 @@
 // Package controllers runs, in the server's own process, those of kube-controller-manager's controllers without which the
-// API itself does not do what it promises. They are upstream's, unchanged, over the loopback client.
+// API itself does not do what it promises. They are upstream's, unchanged, over the loopback client. Where several servers
+// share a database, one of them runs them, which a Lease decides: RunAsLeader.
 //
 // # What runs
 //

@@ -1,0 +1,36 @@
+package replicas
+
+import (
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// tokenRequest asks a server for a token of the ServiceAccount default.
+func tokenRequest(t *testing.T, r replica) string {
+	t.Helper()
+	request, err := r.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+// whoami asks a server who it takes the bearer of a token for.
+func whoami(t *testing.T, r replica, token string) string {
+	t.Helper()
+	config := rest.AnonymousClientConfig(r.Config(t))
+	config.BearerToken = token
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.UserInfo.Username
+}
