@@ -32,6 +32,7 @@ func (c *cluster) tokenSecret(t *testing.T, name, account string) *corev1.Secret
 	return secret
 }
 
+// Beside kube-apiserver it is kube-controller-manager that fills and deletes token Secrets.
 var legacyTokens = []promise{
 	{"a Secret of type kubernetes.io/service-account-token is filled with a token, its namespace and the server's authority", func(t *testing.T, c *cluster) {
 		account := c.account(t, "robot")

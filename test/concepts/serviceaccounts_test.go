@@ -102,8 +102,8 @@ func claimsOf(t testing.TB, token string) claims {
 	return content
 }
 
-// pod makes a Pod that runs with the account, on a node if one is named.
-func (c *cluster) pod(t testing.TB, name, account, node string) *corev1.Pod {
+// podOn makes a Pod that runs with the account, on a node if one is named.
+func (c *cluster) podOn(t testing.TB, name, account, node string) *corev1.Pod {
 	t.Helper()
 	pod, err := c.kube.CoreV1().Pods(c.namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -186,7 +186,7 @@ var tokenRequests = []promise{
 	{"a token bound to a Pod tells its Pod and Node, and dies with the Pod", func(t *testing.T, c *cluster) {
 		c.account(t, "robot")
 		node := c.node(t, c.namespace)
-		pod := c.pod(t, "p", "robot", node.Name)
+		pod := c.podOn(t, "p", "robot", node.Name)
 		token, second := c.issueToken(t, "robot", boundTo("Pod", "p")), c.issueToken(t, "robot", boundTo("Pod", "p"))
 		user := c.isAccount(t, token, "robot")
 		for key, want := range map[string]string{podName: "p", podUID: string(pod.UID), nodeName: node.Name, nodeUID: string(node.UID)} {
@@ -197,7 +197,7 @@ var tokenRequests = []promise{
 		c.delete(t, c.path("v1", "pods", "p")+"?gracePeriodSeconds=0").want(t, http.StatusOK)
 		eventually(t, "a token that was not used before is refused", func() bool { return !c.bearer(t, second).known(t) })
 		eventually(t, "a token that was used is forgotten", func() bool { return !c.bearer(t, token).known(t) })
-		c.pod(t, "p", "robot", "") // another one of that name
+		c.podOn(t, "p", "robot", "") // another one of that name
 		c.bearer(t, second).isNobody(t)
 	}},
 	{"a token bound to a Secret or a Node dies with it", func(t *testing.T, c *cluster) {
@@ -219,7 +219,7 @@ var tokenRequests = []promise{
 	{"a token is bound only to what exists, by its uid, and what belongs to the account", func(t *testing.T, c *cluster) {
 		c.account(t, "robot")
 		c.account(t, "other")
-		c.pod(t, "p", "robot", "")
+		c.podOn(t, "p", "robot", "")
 		c.requestToken(t, "robot", boundTo("Pod", "missing")).refused(t, http.StatusNotFound, "NotFound", `pods "missing" not found`)
 		c.requestToken(t, "other", boundTo("Pod", "p")).refused(t, http.StatusBadRequest, "BadRequest",
 			`cannot bind token for serviceaccount "other" to pod running with different serviceaccount name.`)
@@ -239,7 +239,7 @@ var tokenRequests = []promise{
 	}},
 	{"a token of the length that Pods get lives on for a year, and says when it ought to be renewed", func(t *testing.T, c *cluster) {
 		c.account(t, "robot")
-		c.pod(t, "p", "robot", "")
+		c.podOn(t, "p", "robot", "")
 		seconds := int64(3607)
 		spec := boundTo("Pod", "p")
 		spec.ExpirationSeconds = &seconds

@@ -1,0 +1,12 @@
+package concepts
+
+import (
+	"slices"
+	"testing"
+)
+
+// Section "Authorization", and what admission says about a request after it: what a client may do.
+func TestAccess(t *testing.T) {
+	prove(t, []string{"--enable-admission-plugins=NodeRestriction"},
+		slices.Concat(roles, escalation, accessReviews, nodes, impersonation, constrainedImpersonation, admissionOfPods, admission)...)
+}

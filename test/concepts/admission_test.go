@@ -1,0 +1,3 @@
+package concepts
+
+var admissionOfPods, admission []promise
