@@ -157,7 +157,7 @@ func (l *RawList) load() error {
 		return item.storage.getRaw(l.ctx, r, item.key, item)
 	})
 	if errors.Is(err, sqlstore.ErrCompacted) {
-		return expired(l.walk.opts, l.walk.prefix+q.After, l.walk.full)
+		return l.walk.expired()
 	}
 	return interpret(err)
 }

@@ -50,13 +50,17 @@ const (
 )
 
 // expired is the answer to a list at a revision that is no longer kept. A
-// client that was walking through pages gets a token to walk on with, at the
-// newest revision.
-func expired(opts storage.ListOptions, lastKey, prefix string) error {
-	if opts.Predicate.Continue == "" {
+// client that was walking through pages gets a token to walk on with from the
+// same key, at the newest revision.
+func (w *walk) expired() error {
+	if w.opts.Predicate.Continue == "" {
 		return apierrors.NewResourceExpired(listExpired)
 	}
-	token, err := storage.EncodeContinue(lastKey+"\x00", prefix, -1)
+	next := w.prefix + w.query.From
+	if w.query.After != "" {
+		next = w.prefix + w.query.After + "\x00"
+	}
+	token, err := storage.EncodeContinue(next, w.full, -1)
 	if err != nil {
 		return err
 	}

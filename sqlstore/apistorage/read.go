@@ -285,7 +285,7 @@ func (w *walk) page(ctx context.Context) error {
 	switch {
 	case errors.Is(err, errPageFull):
 	case errors.Is(err, sqlstore.ErrCompacted):
-		return expired(w.opts, w.prefix+w.query.After, w.full)
+		return w.expired()
 	case err != nil:
 		return interpret(err)
 	}
