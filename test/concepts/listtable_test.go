@@ -165,5 +165,7 @@ func continueToken(revision int64, start string) string {
 	if err != nil {
 		panic(err)
 	}
-	return base64.RawURLEncoding.EncodeToString(text)
+	return encoded(string(text))
 }
+
+func encoded(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
