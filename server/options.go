@@ -17,6 +17,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/encryption"
@@ -52,6 +53,7 @@ type Options struct {
 	SharedDatastore      bool // other servers use the same database
 	Encryption           encryption.Options
 	Access               *access.Options
+	Aggregation          *aggregation.Options
 	Admission            *admission.Options
 	Audit                *audit.Options
 	serviceRange, second net.IPNet
@@ -75,6 +77,7 @@ func NewOptions() *Options {
 		ShutdownGracePeriod:   30 * time.Second,
 		MaxRequestBodyBytes:   3 << 20,
 		Access:                access.NewOptions(),
+		Aggregation:           aggregation.NewOptions(),
 		Admission:             admission.NewOptions(),
 		Audit:                 audit.NewOptions(),
 	}
@@ -82,13 +85,14 @@ func NewOptions() *Options {
 
 // Sections of the flags.
 const (
-	StateFlags     = "State"
-	ServingFlags   = "Serving"
-	ClusterFlags   = "Cluster"
-	LimitFlags     = "Limits"
-	AccessFlags    = "Authentication and authorization"
-	AdmissionFlags = "Admission"
-	AuditFlags     = "Audit"
+	StateFlags       = "State"
+	ServingFlags     = "Serving"
+	ClusterFlags     = "Cluster"
+	LimitFlags       = "Limits"
+	AccessFlags      = "Authentication and authorization"
+	AggregationFlags = "Aggregation"
+	AdmissionFlags   = "Admission"
+	AuditFlags       = "Audit"
 )
 
 // AddFlags adds all flags but those on the database and on logging, in
@@ -124,6 +128,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 
 	o.Access.AddFlags(sections.FlagSet(AccessFlags))
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
+	o.Aggregation.AddFlags(sections.FlagSet(AggregationFlags))
 	o.Audit.AddFlags(sections.FlagSet(AuditFlags))
 }
 
@@ -188,7 +193,7 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", flag, err))
 		}
 	}
-	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Audit.Validate())...)
+	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Aggregation.Validate(), o.Audit.Validate())...)
 }
 
 // minServiceAddresses is how many cluster IPs there have to be at least, as

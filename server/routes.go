@@ -99,9 +99,8 @@ func (s *Server) health(paths *paths) {
 		}
 		return nil
 	})
-	apiServices := healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return s.apiServices.Registered() })
 	live := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
-	started := slices.Concat([]healthz.HealthChecker{datastore, definitions, apiServices}, s.bootstrap.Checks(), s.encryption.HealthChecks())
+	started := slices.Concat([]healthz.HealthChecker{datastore, definitions}, s.aggregation.Checks(), s.bootstrap.Checks(), s.encryption.HealthChecks())
 	ready := append(slices.Concat(live, started), once(healthz.NewInformerSyncHealthz(s.informers)), healthz.NewShutdownHealthz(s.phase.stopping))
 
 	healthz.InstallHandler(paths, slices.Concat(live, started)...)

@@ -152,7 +152,7 @@ func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(s
 	if s.fairness != nil {
 		running.Go(func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
-	running.Go(func() { s.apiServices.Run(ctx) })
+	running.Go(func() { s.aggregation.Run(ctx) })
 	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx)) })
 	running.Go(func() {
 		// Controllers read discovery and what bootstrap makes.

@@ -44,12 +44,12 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
-	"github.com/sqube/sqube/server/crd/apiservices"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/loopback"
@@ -77,7 +77,7 @@ type Server struct {
 	admission   *admission.Chain
 	resources   *resources.Built
 	crd         *crd.Server
-	apiServices *apiservices.Registrar
+	aggregation *aggregation.Aggregator
 	bootstrap   *bootstrap.Bootstrap
 	fairness    utilflowcontrol.Interface // nil where it is switched off
 	controllers controllers.Config
@@ -199,7 +199,7 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	// As upstream: what is behind a pod or service address can't be expected
 	// to have a certificate for it.
 	b.proxy = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
-	if b.services, err = admission.NewServiceResolver(b.informers, admission.ServiceRouting{}); err != nil {
+	if b.services, err = admission.NewServiceResolver(b.informers, admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}); err != nil {
 		return err
 	}
 	b.admission, err = admission.New(admission.Config{
@@ -255,11 +255,16 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 		},
 		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes},
 		SoleServer: !o.SharedDatastore,
+		Complete:   func() bool { return b.aggregation.HasSynced() },
 	})
 	if err != nil {
 		return err
 	}
-	b.apiServices, err = apiservices.New(apiservices.Config{Loopback: b.loopback.Config(), BuiltIn: b.builtIn(), Definitions: b.crd.Informer()})
+	o.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
+	b.aggregation, err = aggregation.New(aggregation.Config{
+		Options: o.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: b.services,
+		Discovery: b.apis, BuiltIn: b.builtIn(), Definitions: b.crd.Informer(),
+	})
 	return err
 }
 
@@ -317,7 +322,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	}
 	b.controllers = controllers.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
-		RootCA: rootCA, ServiceAccountKey: b.accounts.Key,
+		Discovery: b.apis, RootCA: rootCA, ServiceAccountKey: b.accounts.Key,
 	}
 	serviceaccount.RegisterMetrics()
 	// A JSON patch may copy no more than a request may hold (as upstream).
@@ -336,7 +341,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	documents, err := openapi.New(openapi.Config{BuiltIn: b.builtIn(), Definitions: b.crd.Definitions()})
+	documents, err := openapi.New(openapi.Config{BuiltIn: b.builtIn(), Definitions: b.crd.Definitions(), Remotes: b.aggregation.Documents})
 	if err != nil {
 		return err
 	}
@@ -345,7 +350,7 @@ func (b *builder) buildHandler(context.Context) error {
 		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
 		MaxRequestBodyBytes: b.options.MaxRequestBodyBytes, MinRequestTimeout: b.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: b.address()}, APIs: b.apis,
-		Custom: b.crd.Handler(), CustomGroups: b.crd.Groups,
+		Custom: b.crd.Handler(),
 	})
 	if err != nil {
 		return err
@@ -355,7 +360,7 @@ func (b *builder) buildHandler(context.Context) error {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
 	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, serving: b.phase.serving}
-	b.handler = c.wrap(b.routes(built, documents, openID))
+	b.handler = c.wrap(b.aggregation.Handler(b.routes(built, documents, openID)))
 	b.loopback.SetHandler(b.handler)
 	return nil
 }

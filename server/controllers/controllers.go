@@ -27,6 +27,8 @@ type Config struct {
 	// InformersStop ends the shared informers. It belongs to the server, not to one call of Run: a shared informer that
 	// has stopped cannot be started again.
 	InformersStop <-chan struct{}
+	// Discovery tells of changes of what this server serves, itself or through other servers.
+	Discovery interface{ AddInvalidationCallback(func()) }
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
 	// ServiceAccountKey signs the tokens in token Secrets, as a private key of crypto/ecdsa or crypto/rsa. Nil leaves
@@ -87,10 +89,10 @@ func Run(ctx context.Context, c Config) (err error) {
 			loops = append(loops, loop)
 		}
 	}
+	c.Discovery.AddInvalidationCallback(e.resources.notify)
 	e.start()
 
 	var running sync.WaitGroup
-	running.Go(func() { e.resources.watch(ctx, e.monitors) })
 	for _, loop := range loops {
 		running.Go(func() { loop(ctx) })
 	}

@@ -4,24 +4,16 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 )
 
 const (
-	// settle is how long CustomResourceDefinitions must stay as they are before discovery is read: one is written
-	// several times until it is established, and discovery follows a moment later.
+	// settle is how long discovery must stay as it is before it is read: it changes several times until a
+	// CustomResourceDefinition is established.
 	settle = 500 * time.Millisecond
-	// confirm is when discovery is read once more, should it have been slower than that.
-	confirm = 3 * time.Second
-	// resourcesPeriod is when discovery is read though no definition has changed. Upstream, which does not watch them,
-	// does so every 30 seconds.
+	// resourcesPeriod is when discovery is read though it has not changed. Upstream, which can't know, does so every 30
+	// seconds.
 	resourcesPeriod = 5 * time.Minute
 )
-
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // resourceChanges tells controllers that the set of resources may have changed.
 type resourceChanges struct {
@@ -49,32 +41,13 @@ func (r *resourceChanges) notify() {
 	}
 }
 
-// watch notifies on every change of a CustomResourceDefinition until ctx ends. It shares the garbage collector's
-// informer for them.
-func (r *resourceChanges) watch(ctx context.Context, m *monitors) {
-	generic, err := m.ForResource(definitions)
-	if err == nil {
-		_, err = generic.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { r.notify() },
-			UpdateFunc: func(any, any) { r.notify() },
-			DeleteFunc: func(any) { r.notify() },
-		})
-	}
-	if err != nil {
-		utilruntime.HandleErrorWithContext(ctx, err, "Cannot watch custom resource definitions, reading discovery periodically",
-			"period", resourcesPeriod)
-		return
-	}
-	generic.Informer().GetController().RunWithContext(ctx)
-}
-
-// again calls run, which runs until its context ends, and calls it anew after each change, first when things have
-// settled and then once more to confirm. It returns when ctx ends.
+// again calls run, which runs until its context ends, and calls it anew after each change, when things have settled. It
+// returns when ctx ends.
 //
 // Upstream's Sync loops read discovery when they start and then periodically; they offer no other way to make them read
 // it now.
 func again(ctx context.Context, changed <-chan struct{}, run func(context.Context)) {
-	var settled, confirmed <-chan time.Time
+	var settled <-chan time.Time
 	for ctx.Err() == nil {
 		runCtx, cancel := context.WithCancel(ctx)
 		var running sync.WaitGroup
@@ -84,12 +57,9 @@ func again(ctx context.Context, changed <-chan struct{}, run func(context.Contex
 			case <-ctx.Done():
 				wait = false
 			case <-changed:
-				settled, confirmed = time.After(settle), nil
+				settled = time.After(settle)
 			case <-settled:
-				settled, confirmed = nil, time.After(confirm)
-				wait = false
-			case <-confirmed:
-				confirmed = nil
+				settled = nil
 				wait = false
 			}
 		}

@@ -2,15 +2,12 @@ package crd
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -56,36 +53,4 @@ func (c catalog) in(group string) []definition {
 // serving lists the established definitions that serve a group version.
 func (c catalog) serving(gv schema.GroupVersion) []definition {
 	return slices.DeleteFunc(c.in(gv.Group), func(d definition) bool { return !apihelpers.HasServedCRDVersion(d, gv.Version) })
-}
-
-// group describes a group by its served versions, newest first; ok is false if there are none.
-func (c catalog) group(name string) (group metav1.APIGroup, ok bool) {
-	served := map[string]bool{}
-	for _, d := range c.in(name) {
-		for _, v := range d.Spec.Versions {
-			if v.Served {
-				served[v.Name] = true
-			}
-		}
-	}
-	if len(served) == 0 {
-		return metav1.APIGroup{}, false
-	}
-	group.Name = name
-	for _, v := range slices.SortedFunc(maps.Keys(served), func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) }) {
-		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
-	}
-	group.PreferredVersion = group.Versions[0]
-	return group, true
-}
-
-// groups describes all groups by name.
-func (c catalog) groups() []metav1.APIGroup {
-	var all []metav1.APIGroup
-	for _, name := range slices.Sorted(slices.Values(c.indexer.ListIndexFuncValues(groupIndex))) {
-		if g, ok := c.group(name); ok {
-			all = append(all, g)
-		}
-	}
-	return all
 }

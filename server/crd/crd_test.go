@@ -188,16 +188,6 @@ func TestDiscovery(t *testing.T) {
 	s := start(t)
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 
-	group := &metav1.APIGroup{}
-	must(t, json.Unmarshal(s.get(t, "/apis/example.com", "application/json"), group))
-	if group.PreferredVersion.Version != "v1" || len(group.Versions) != 2 {
-		t.Errorf("group: %+v", group)
-	}
-	groups := &metav1.APIGroupList{}
-	must(t, json.Unmarshal(s.get(t, "/apis", "application/json"), groups))
-	if last := groups.Groups[len(groups.Groups)-1]; last.Name != "example.com" {
-		t.Errorf("groups: %+v", groups.Groups)
-	}
 	list := &metav1.APIResourceList{}
 	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), list))
 	var names []string
@@ -237,7 +227,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 		return !strings.Contains(string(s.get(t, "/apis", aggregatedType)), "example.com") &&
 			!strings.Contains(string(s.get(t, "/openapi/v3", "application/json")), "example.com")
 	})
-	for _, path := range []string{"/apis/example.com", "/apis/example.com/v1", "/apis/example.com/v1/widgets"} {
+	for _, path := range []string{"/apis/example.com/v1", "/apis/example.com/v1/widgets"} {
 		if _, err := s.tryGet(t, path, "application/json"); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -289,20 +279,4 @@ func TestOpenAPIHasCustomResources(t *testing.T) {
 			t.Errorf("%s lacks WidgetList", path)
 		}
 	}
-}
-
-func TestAPIServices(t *testing.T) {
-	s := start(t)
-	eventually(t, "built-in APIServices", func() bool { return s.apiServices.Registered() == nil })
-	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
-	path := "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com"
-	eventually(t, "the APIService of a custom group", func() bool {
-		text, err := s.tryGet(t, path, "application/json")
-		return err == nil && strings.Contains(string(text), `"reason":"Local"`)
-	})
-	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
-	eventually(t, "that APIService to go", func() bool {
-		_, err := s.tryGet(t, path, "application/json")
-		return apierrors.IsNotFound(err)
-	})
 }

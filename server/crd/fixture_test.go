@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -24,19 +25,15 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	apiservice "k8s.io/kube-aggregator/pkg/registry/apiservice/rest"
 
 	"github.com/sqube/sqube/server/crd"
-	"github.com/sqube/sqube/server/crd/apiservices"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/openapi"
-	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
@@ -49,7 +46,6 @@ type server struct {
 	config      *rest.Config
 	definitions clientset.Interface
 	objects     dynamic.Interface
-	apiServices *apiservices.Registrar
 }
 
 func start(t *testing.T) *server {
@@ -76,27 +72,21 @@ func start(t *testing.T) *server {
 		SoleServer: true,
 	})
 	must(t, err)
-	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, {Group: "apiregistration.k8s.io", Version: "v1"}}
-	registrar, err := apiservices.New(apiservices.Config{
-		Loopback:    transport.Config(),
-		BuiltIn:     builtIn,
-		Definitions: s.Informer(),
-	})
-	must(t, err)
+	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	documents, err := openapi.New(openapi.Config{
 		BuiltIn:     builtIn,
 		Definitions: s.Definitions(),
 	})
 	must(t, err)
 	router := mux.NewRouter().SkipClean(true)
-	serve(t, s, storage, apis).Register(router)
+	serve(t, s, apis).Register(router)
 	documents.Register(router)
+	router.Handle("/apis", apis)
 	transport.SetHandler(chain(router))
 
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
-	running.Go(func() { registrar.Run(ctx) })
 	t.Cleanup(func() {
 		stop()
 		running.Wait()
@@ -107,18 +97,14 @@ func start(t *testing.T) *server {
 	objects, err := dynamic.NewForConfig(transport.Config())
 	must(t, err)
 	eventually(t, "the server to know its definitions", s.HasSynced)
-	return &server{s, transport.Config(), definitions, objects, registrar}
+	return &server{s, transport.Config(), definitions, objects}
 }
 
-// serve makes the handlers of definitions and APIServices, and behind them those of custom resources.
-func serve(t *testing.T, s *crd.Server, storage generic.StorageDecorator, apis aggregated.ResourceManager) *handlers.API {
+// serve makes the handlers of definitions, and behind them those of custom resources.
+func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handlers.API {
 	t.Helper()
-	versions := resources.DefaultVersions()
-	options, err := resources.NewRESTOptions(versions, storage)
-	must(t, err)
-	registration := apiservice.NewRESTStorage(versions, options, false)
 	api, err := handlers.New(handlers.Config{
-		Groups:              []*genericapiserver.APIGroupInfo{s.Group(), &registration},
+		Groups:              []*genericapiserver.APIGroupInfo{s.Group()},
 		Serializer:          apiserver.Codecs,
 		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
 		TypeConverter:       managedfields.NewDeducedTypeConverter(),
@@ -127,7 +113,6 @@ func serve(t *testing.T, s *crd.Server, storage generic.StorageDecorator, apis a
 		Discovery:           discovery.DefaultAddresses{DefaultAddress: "127.0.0.1"},
 		APIs:                apis,
 		Custom:              s.Handler(),
-		CustomGroups:        s.Groups,
 	})
 	must(t, err)
 	return api
@@ -167,11 +152,7 @@ func (s *server) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinitio
 	_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), d, metav1.CreateOptions{})
 	must(t, err)
 	eventually(t, d.Name+" to be established", func() bool {
-		for _, g := range s.Groups() {
-			if g.Name == d.Spec.Group {
-				return true
-			}
-		}
-		return false
+		defined, err := s.Definitions().Get(d.Name)
+		return err == nil && apihelpers.IsCRDConditionTrue(defined, apiextensionsv1.Established)
 	})
 }

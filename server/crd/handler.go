@@ -20,7 +20,7 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 )
 
-// Handler serves custom resources, and the discovery of custom groups and versions, under /apis. A request for what no
+// Handler serves custom resources, and the discovery of custom group versions, under /apis. A request for what no
 // definition defines is not found; before HasSynced it is told to come again instead.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
@@ -36,8 +36,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
-	case parts[0] == "apis" && len(parts) == 2:
-		s.serveGroup(w, r, parts[1])
 	case parts[0] == "apis" && len(parts) == 3:
 		s.serveVersion(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 	default:
@@ -74,16 +72,6 @@ func writesProtobuf(r *http.Request) bool {
 	return err == nil && mediaType == runtime.ContentTypeProtobuf
 }
 
-// serveGroup answers with the served versions of a group.
-func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request, name string) {
-	group, ok := s.catalog.group(name)
-	if !ok {
-		s.notFound.ServeHTTP(w, r)
-		return
-	}
-	discovery.NewAPIGroupHandler(codecs.Serving(), group).ServeHTTP(w, r)
-}
-
 // serveVersion answers with the resources of a group version.
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	definitions := s.catalog.serving(gv)
@@ -94,6 +82,3 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.
 	list := func() []metav1.APIResource { return legacyResources(definitions, gv) }
 	discovery.NewAPIVersionHandler(codecs.Serving(), gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
 }
-
-// Groups lists the custom groups by name, for /apis.
-func (s *Server) Groups() []metav1.APIGroup { return s.catalog.groups() }

@@ -68,7 +68,9 @@ func New(c Config) (*Server, error) {
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
 	}
-	s.notFound = notfoundhandler.New(codecs.Serving(), func(context.Context) bool { return s.HasSynced() })
+	s.notFound = notfoundhandler.New(codecs.Serving(), func(context.Context) bool {
+		return s.HasSynced() && (c.Complete == nil || c.Complete())
+	})
 	s.establishing = establish.NewEstablishingController(s.informer, client.ApiextensionsV1())
 
 	seen := s.informer

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"fmt"
-	"net/http"
 	"sort"
 	"strings"
 
@@ -15,12 +14,11 @@ import (
 
 // API serves the built-in groups. It is made by New, mounted by Register, and then doesn't change.
 type API struct {
-	config    Config
-	refuse    refusal
-	groups    map[string]http.Handler                // discovery of each group but core
-	versions  map[schema.GroupVersion]*servedVersion // what each version serves
-	apiGroups []metav1.APIGroup                      // the groups but core, for /apis
-	legacy    aggregated.ResourceManager             // aggregated discovery of /api
+	config   Config
+	refuse   refusal
+	groups   map[string]bool                        // the groups but core
+	versions map[schema.GroupVersion]*servedVersion // what each version serves
+	legacy   aggregated.ResourceManager             // aggregated discovery of /api
 }
 
 // servedVersion is what one group version serves.
@@ -39,7 +37,7 @@ func New(c Config) (*API, error) {
 	a := &API{
 		config:   c,
 		refuse:   refusal{serializer: c.Serializer},
-		groups:   map[string]http.Handler{},
+		groups:   map[string]bool{},
 		versions: map[schema.GroupVersion]*servedVersion{},
 		legacy:   aggregated.NewResourceManager("api"),
 	}
@@ -56,7 +54,6 @@ func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
 	if len(group.PrioritizedVersions) == 0 {
 		return fmt.Errorf("a group without versions: %v", group.VersionedResourcesStorageMap)
 	}
-	var versions []schema.GroupVersion
 	for _, version := range group.PrioritizedVersions {
 		storages := group.VersionedResourcesStorageMap[version.Version]
 		if len(storages) == 0 {
@@ -65,11 +62,9 @@ func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
 		if err := a.addVersion(group, version, storages); err != nil {
 			return err
 		}
-		versions = append(versions, version)
-	}
-	if name := group.PrioritizedVersions[0].Group; name != "" && len(versions) > 0 {
-		sort.Slice(versions, func(i, j int) bool { return versionBefore(versions[i], versions[j]) })
-		a.addGroupDiscovery(name, versions)
+		if version.Group != "" {
+			a.groups[version.Group] = true
+		}
 	}
 	return nil
 }

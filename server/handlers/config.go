@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
@@ -30,12 +29,10 @@ type Config struct {
 	MinRequestTimeout   time.Duration // of watches that ask for no timeout; the actual one is up to twice as long
 
 	Discovery discovery.Addresses        // what /api says about where this server is
-	APIs      aggregated.ResourceManager // aggregated discovery of /apis, to which others may add groups
+	APIs      aggregated.ResourceManager // aggregated discovery of /apis, to which New adds Groups
 
-	// Custom serves the groups that are not in Groups, with their discovery. Nil answers 404.
+	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil answers 404.
 	Custom http.Handler
-	// CustomGroups lists the groups that Custom serves, for /apis. Nil means none.
-	CustomGroups func() []metav1.APIGroup
 }
 
 // complete checks what has no default and fills in what has.
@@ -52,9 +49,6 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Custom == nil {
 		c.Custom = http.HandlerFunc(http.NotFound)
-	}
-	if c.CustomGroups == nil {
-		c.CustomGroups = func() []metav1.APIGroup { return nil }
 	}
 	return c, nil
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // Register adds the routes under /api and /apis to a router, which must not clean paths (mux.Router.SkipClean): a path
-// with "//" is answered as it is, never redirected. Every path under /api and /apis is answered here.
+// with "//" is answered as it is, never redirected. Every path under /api and /apis is answered here, but for the documents
+// on groups, which take in those of other servers.
 //
 // As in kube-apiserver, slashes at the end of a path don't matter.
 func (a *API) Register(router *mux.Router) {
@@ -17,8 +18,6 @@ func (a *API) Register(router *mux.Router) {
 	a.registerVersion(router.PathPrefix("/apis/{group}/{version}").Subrouter())
 	router.HandleFunc("/api/{version}{end:/*}", a.serveVersion)
 	router.HandleFunc("/apis/{group}/{version}{end:/*}", a.serveVersion)
-	router.HandleFunc("/apis/{group}{end:/*}", a.serveGroup)
-	router.Handle("/apis{end:/*}", a.groupList())
 	router.Handle("/api{end:/*}", a.legacyVersions())
 	router.PathPrefix("/api/").HandlerFunc(a.serveUnknown)
 	router.PathPrefix("/apis/").HandlerFunc(a.serveUnknown)
@@ -70,7 +69,7 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	rest, isGroup := strings.CutPrefix(r.URL.Path, "/apis/")
 	if isGroup {
 		group, _, _ := strings.Cut(rest, "/")
-		if _, builtIn := a.groups[group]; !builtIn {
+		if !a.groups[group] {
 			custom := a.config.Custom.ServeHTTP
 			if writes(r.Method) {
 				custom = blame(custom, a.config.Serializer, schema.GroupVersion{})

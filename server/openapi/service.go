@@ -21,14 +21,17 @@ type Definitions interface {
 type Config struct {
 	// BuiltIn are the built-in group versions that are switched on.
 	BuiltIn []schema.GroupVersion
-	// Definitions are published as far as they are established; nil publishes built-in APIs alone.
+	// Definitions are published as far as they are established; nil publishes none.
 	Definitions Definitions
+	// Remotes lists what other servers publish; nil for nothing. Where two have the same, the first is published.
+	Remotes func() []Remote
 }
 
 // Service answers requests for OpenAPI documents. It can be used by many goroutines at once.
 type Service struct {
 	builtin     *builtin
 	definitions Definitions
+	remotes     func() []Remote
 	rendered    *cache
 	// seed goes into every ETag of a document with custom resources: another release may render them differently.
 	seed string
@@ -40,6 +43,9 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Remotes == nil {
+		c.Remotes = func() []Remote { return nil }
+	}
 	seed := sha512.New()
 	for _, f := range b.v2 {
 		fmt.Fprintln(seed, f.Proto)
@@ -47,6 +53,7 @@ func New(c Config) (*Service, error) {
 	return &Service{
 		builtin:     b,
 		definitions: c.Definitions,
+		remotes:     c.Remotes,
 		rendered:    newCache(keep),
 		seed:        fmt.Sprintf("%s %x", b.release, seed.Sum(nil)),
 	}, nil

@@ -27,7 +27,19 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	}
-	respond(w, r, t.contentType, s.etag(definitions), func() ([][]byte, error) { return s.buildV2(definitions, t.form) })
+	etag, remotes := s.withRemotes(s.etag(definitions))
+	respond(w, r, t.contentType, etag, func() ([][]byte, error) {
+		if len(remotes) == 0 {
+			return s.buildV2(definitions, t.form)
+		}
+		return get(s.rendered, fmt.Sprint("v2 merged ", t.form, etag), func() ([][]byte, error) {
+			own, err := s.buildV2(definitions, asJSON)
+			if err != nil {
+				return nil, err
+			}
+			return mergeV2(own, remotes, t.form)
+		})
+	})
 }
 
 // pieces are the compressed parts that one definition brings to the document.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
@@ -20,12 +21,14 @@ import (
 
 // document is an OpenAPI v3 document that can be had.
 type document struct {
-	etag  string
-	build func(form) ([][]byte, error)
+	url    string       // with its hash
+	remote http.Handler // has the document; or, if nil, it is what follows
+	etag   string
+	build  func(form) ([][]byte, error)
 }
 
-// documents lists the OpenAPI v3 documents by path. A built-in group version hides a custom one of the same name, as the
-// aggregator has it.
+// documents lists the OpenAPI v3 documents by path. What another server serves hides a custom group version of the same
+// name, and a built-in one hides both.
 func (s *Service) documents() (map[string]document, error) {
 	definitions, err := s.established()
 	if err != nil {
@@ -34,12 +37,17 @@ func (s *Service) documents() (map[string]document, error) {
 	docs := map[string]document{}
 	for path, list := range byPath(definitions) {
 		etag := s.etag(list)
-		docs[path] = document{etag: etag, build: func(f form) ([][]byte, error) {
+		docs[path] = document{url: location(path, etag), etag: etag, build: func(f form) ([][]byte, error) {
 			return get(s.rendered, fmt.Sprint("v3 ", f, path, etag), func() ([][]byte, error) { return renderV3(path, list, f) })
 		}}
 	}
+	for _, r := range slices.Backward(s.remotes()) {
+		if d, ok := s.ofRemote(r); ok {
+			docs[r.Path()] = d
+		}
+	}
 	for path, d := range s.builtin.v3 {
-		docs[path] = document{etag: d.ETag, build: func(f form) ([][]byte, error) {
+		docs[path] = document{url: location(path, d.ETag), etag: d.ETag, build: func(f form) ([][]byte, error) {
 			text := [][]byte{d.JSON.In(data)}
 			if f != asProto {
 				return text, nil
@@ -59,7 +67,7 @@ func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
 	}
 	list := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
 	for path, d := range docs {
-		list.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: location(path, d.etag)}
+		list.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: d.url}
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -82,6 +90,10 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 		w.WriteHeader(http.StatusNotFound) // without a body, as kube-openapi answers
 		return
 	}
+	if d.remote != nil {
+		d.remote.ServeHTTP(w, r)
+		return
+	}
 	t, ok := negotiate(r, v3Types)
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
@@ -89,7 +101,7 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	if hash := r.URL.Query().Get("hash"); hash != "" {
 		if hash != d.etag {
-			http.Redirect(w, r, location(path, d.etag), http.StatusMovedPermanently)
+			http.Redirect(w, r, d.url, http.StatusMovedPermanently)
 			return
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
@@ -123,7 +135,11 @@ func renderV3(path string, definitions []definition, f form) ([][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", path, err)
 	}
-	text, err := json.Marshal(merged)
+	return writeV3(path, merged, f)
+}
+
+func writeV3(path string, doc *spec3.OpenAPI, f form) ([][]byte, error) {
+	text, err := json.Marshal(doc)
 	if err != nil {
 		return nil, fmt.Errorf("render OpenAPI v3 of %s: %w", path, err)
 	}

@@ -1,0 +1,168 @@
+package aggregation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
+	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
+	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
+	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+)
+
+const (
+	// resync is how often the controllers look at every APIService again, as in kube-apiserver.
+	resync = 5 * time.Minute
+	// workers is how many APIServices each controller handles at once, as in kube-apiserver.
+	workers = 5
+)
+
+// Config is what the aggregation layer needs of the rest of the server. All fields are required.
+type Config struct {
+	*Options
+	// Loopback reaches this server in process.
+	Loopback *rest.Config
+	// Informers watch Services and EndpointSlices; who made them starts them.
+	Informers informers.SharedInformerFactory
+	// Resolver finds addresses of Services.
+	Resolver webhook.ServiceResolver
+	// Discovery is the aggregated discovery of /apis. The built-in and custom group versions are added by who serves them.
+	Discovery aggregated.ResourceManager
+	// BuiltIn are the group versions served that are not custom.
+	BuiltIn []schema.GroupVersion
+	// Definitions watches CustomResourceDefinitions; who made it starts it.
+	Definitions crdinformers.CustomResourceDefinitionInformer
+}
+
+// Aggregator is the aggregation layer of a server.
+type Aggregator struct {
+	factory     externalversions.SharedInformerFactory
+	services    listers.APIServiceLister
+	aggregated  aggregated.ResourceManager
+	certificate *dynamiccertificates.DynamicCertKeyPairContent
+	registrar   *registrar
+	available   []controller
+	proxies     *proxies
+	installing  *apiserver.APIServiceRegistrationController
+	discovery   apiserver.DiscoveryAggregationController
+	openAPI     *openapiv3.AggregationController
+	documents   *documents
+
+	installed, discovered chan struct{} // closed when the APIServices that there were at the start are known, and asked
+}
+
+// New builds everything and starts nothing. An error names the flag or the file that has to change.
+func New(c Config) (*Aggregator, error) {
+	if c.Options == nil || c.Loopback == nil || c.Informers == nil || c.Resolver == nil || c.Discovery == nil || c.Definitions == nil {
+		return nil, errors.New("aggregation.Config: all fields are required")
+	}
+	client, err := clientset.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Loopback), "apiregistration"))
+	if err != nil {
+		return nil, fmt.Errorf("build the loopback client of APIServices: %w", err)
+	}
+	certificate, err := dynamiccertificates.NewDynamicServingContentFromFiles("aggregator-proxy-cert", c.ClientCertFile, c.ClientKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+	}
+	gauges, err := registeredMetrics()
+	if err != nil {
+		return nil, fmt.Errorf("register the metrics of APIServices: %w", err)
+	}
+	prioritize(c.Discovery)
+	factory := externalversions.NewSharedInformerFactory(client, resync)
+	services := factory.Apiregistration().V1().APIServices()
+	local, err := localstatus.New(services, client.ApiregistrationV1(), gauges)
+	if err != nil {
+		return nil, fmt.Errorf("build the controller of local APIServices: %w", err)
+	}
+	remote, err := remotestatus.New(services, c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices(),
+		client.ApiregistrationV1(), nil, certificate.CurrentCertKeyContent, c.Resolver, gauges)
+	if err != nil {
+		return nil, fmt.Errorf("build the controller of remote APIServices: %w", err)
+	}
+	a := &Aggregator{
+		factory:     factory,
+		services:    services.Lister(),
+		aggregated:  c.Discovery,
+		certificate: certificate,
+		registrar:   newRegistrar(client, services, c.BuiltIn, c.Definitions),
+		available:   []controller{local, remote},
+		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
+		documents:   newDocuments(),
+		installed:   make(chan struct{}),
+		discovered:  make(chan struct{}),
+	}
+	a.openAPI = openapiv3.NewAggregationController(a.documents)
+	a.proxies = newProxies(c, certificate, a.discovery, a.openAPI)
+	a.installing = apiserver.NewAPIServiceRegistrationController(services, a.proxies)
+	certificate.AddListener(a.installing)
+	return a, nil
+}
+
+// registeredMetrics makes the metrics of availability; a process has one set, however many servers run in it.
+var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
+	m := metrics.New()
+	return m, m.Register(legacyregistry.Register, legacyregistry.CustomRegister)
+})
+
+// Run runs the controllers until ctx ends, and returns when they have ended. It is called once.
+//
+//	registrar  writes the APIServices of what this server serves itself
+//	available  writes the condition Available
+//	installing keeps the proxies as APIServices say
+//	discovery  adds to discovery what the servers behind the proxies serve
+//	openAPI    reads their OpenAPI documents
+func (a *Aggregator) Run(ctx context.Context) {
+	a.factory.StartWithContext(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { a.certificate.Run(ctx, 1) })
+	running.Go(func() { a.registrar.run(ctx) })
+	for _, controller := range a.available {
+		running.Go(func() { controller.Run(workers, ctx.Done()) })
+	}
+	running.Go(func() { a.installing.Run(ctx.Done(), a.installed) })
+	running.Go(func() {
+		if wait(ctx, a.installed) {
+			a.discovery.Run(ctx.Done(), a.discovered)
+		}
+	})
+	running.Go(func() { a.openAPI.RunWithContext(ctx) })
+	running.Wait()
+	a.factory.Shutdown()
+}
+
+func wait(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// HasSynced says whether requests for the APIServices that there were at the start are passed on.
+func (a *Aggregator) HasSynced() bool { return isClosed(a.installed) }

@@ -1,0 +1,119 @@
+package aggregation
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	openapiv2 "k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator"
+	openapiv3 "k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator"
+	"k8s.io/kube-openapi/pkg/aggregator"
+
+	"github.com/sqube/sqube/server/openapi"
+)
+
+// documents knows the OpenAPI documents of servers behind proxies. Upstream's controller makes it read them again: every
+// minute, and after failures ever less often until the APIService changes. What it has read it keeps until then.
+type documents struct {
+	mu     sync.Mutex
+	byName map[string]*published
+}
+
+// published is what the server of one APIService publishes.
+type published struct {
+	service *apiregistrationv1.APIService
+	remote  openapi.Remote
+}
+
+var _ openapiv3.SpecProxier = &documents{}
+
+func newDocuments() *documents { return &documents{byName: map[string]*published{}} }
+
+// AddUpdateAPIService implements openapiv3.SpecProxier.
+func (d *documents) AddUpdateAPIService(handler http.Handler, service *apiregistrationv1.APIService) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.byName[service.Name]
+	if p == nil {
+		p = &published{remote: openapi.Remote{GroupVersion: schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}}}
+		d.byName[service.Name] = p
+	}
+	p.service, p.remote.Handler = service, handler
+}
+
+// RemoveAPIServiceSpec implements openapiv3.SpecProxier.
+func (d *documents) RemoveAPIServiceSpec(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.byName, name)
+}
+
+// GetAPIServiceNames implements openapiv3.SpecProxier. It lists what the controller can't know of: nothing.
+func (d *documents) GetAPIServiceNames() []string { return nil }
+
+// UpdateAPIServiceSpec implements openapiv3.SpecProxier: it reads the documents of one server. A server may have none.
+func (d *documents) UpdateAPIServiceSpec(name string) error {
+	d.mu.Lock()
+	p, ok := d.byName[name]
+	if !ok {
+		d.mu.Unlock()
+		return openapiv3.ErrAPIServiceNotFound
+	}
+	remote := p.remote
+	d.mu.Unlock()
+
+	if err := read(&remote); err != nil {
+		return fmt.Errorf("read OpenAPI of APIService %s: %w", name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	remote.Handler = p.remote.Handler
+	p.remote = remote
+	return nil
+}
+
+// read brings what is known of a server's documents up to date.
+func read(r *openapi.Remote) error {
+	v3 := openapiv3.NewDownloader()
+	list, _, err := v3.OpenAPIV3Root(r.Handler)
+	if err != nil {
+		return err
+	}
+	r.V3URL = ""
+	if list != nil {
+		r.V3URL = list.Paths[r.Path()].ServerRelativeURL
+	}
+	v2 := openapiv2.NewDownloader()
+	document, etag, status, err := v2.Download(r.Handler, r.V2ETag)
+	switch {
+	case err != nil:
+		return err
+	case status == http.StatusOK:
+		r.V2, r.V2ETag = aggregator.FilterSpecByPathsWithoutSideEffects(document, []string{"/" + r.Path() + "/"}), etag
+	case status == http.StatusNotFound:
+		r.V2, r.V2ETag = nil, ""
+	}
+	return nil
+}
+
+// Documents lists what other servers publish, in the order of their groups' priorities.
+func (a *Aggregator) Documents() []openapi.Remote { return a.documents.list() }
+
+func (d *documents) list() []openapi.Remote {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var services []*apiregistrationv1.APIService
+	for _, p := range d.byName {
+		services = append(services, p.service)
+	}
+	var remotes []openapi.Remote
+	for _, versions := range helper.SortedByGroupAndVersion(services) {
+		for _, s := range versions {
+			remotes = append(remotes, d.byName[s.Name].remote)
+		}
+	}
+	return remotes
+}

@@ -1,0 +1,77 @@
+package aggregation
+
+import (
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"github.com/sqube/sqube/server/codecs"
+)
+
+// groups lists all groups but the core one as APIServices have them, by priority. apiregistration.k8s.io, which has none,
+// is always first.
+func (a *Aggregator) groups() ([]metav1.APIGroup, error) {
+	services, err := a.services.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	self := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{
+		Group: apiregistrationv1.GroupName, Version: apiregistrationv1.SchemeGroupVersion.Version,
+	}}
+	groups := []metav1.APIGroup{describe([]*apiregistrationv1.APIService{self})}
+	for _, versions := range helper.SortedByGroupAndVersion(services) {
+		if versions[0].Spec.Group != "" {
+			groups = append(groups, describe(versions))
+		}
+	}
+	return groups, nil
+}
+
+// describe makes a group of its versions, preferred first.
+func describe(versions []*apiregistrationv1.APIService) metav1.APIGroup {
+	group := metav1.APIGroup{Name: versions[0].Spec.Group}
+	for _, s := range versions {
+		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+	}
+	group.PreferredVersion = group.Versions[0]
+	return group
+}
+
+// serveGroups answers with all groups.
+func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
+	groups, err := a.groups()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	write(w, r, &metav1.APIGroupList{Groups: groups})
+}
+
+// serveGroup answers with one group. It returns false if there is none of that name.
+func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name string) bool {
+	groups, err := a.groups()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return true
+	}
+	for _, group := range groups {
+		if group.Name == name {
+			write(w, r, &group)
+			return true
+		}
+	}
+	return false
+}
+
+// write sends an object in the media type that the client prefers, whatever the method, as upstream does.
+func write(w http.ResponseWriter, r *http.Request, object runtime.Object) {
+	responsewriters.WriteObjectNegotiated(codecs.Serving(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, object, false)
+}

@@ -1,0 +1,27 @@
+package aggregation
+
+import (
+	"errors"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+)
+
+// Checks are kube-apiserver's health checks of the aggregation layer, under its names. All of them are about the start.
+func (a *Aggregator) Checks() []healthz.HealthChecker {
+	return []healthz.HealthChecker{
+		healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return a.registrar.registered() }),
+		after("poststarthook/apiservice-registration-controller", a.installed, "APIServices are still being read"),
+		after("poststarthook/apiservice-discovery-controller", a.discovered, "aggregated API servers are still being asked what they serve"),
+	}
+}
+
+// after makes a check that passes once done is closed.
+func after(name string, done <-chan struct{}, before string) healthz.HealthChecker {
+	return healthz.NamedCheck(name, func(*http.Request) error {
+		if !isClosed(done) {
+			return errors.New(before)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,52 @@
+package aggregation
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// Options are the flags of kube-apiserver on the aggregation layer.
+type Options struct {
+	// ClientCertFile and ClientKeyFile are what this server identifies itself with to servers that it passes requests on
+	// to.
+	ClientCertFile, ClientKeyFile string
+	// EndpointRouting sends requests to an endpoint of a Service instead of to its cluster IP.
+	EndpointRouting bool
+	// RejectRedirects answers with an error where another server's answer is a redirect.
+	RejectRedirects bool
+}
+
+// NewOptions returns kube-apiserver's defaults.
+func NewOptions() *Options { return &Options{RejectRedirects: true} }
+
+// AddFlags adds the flags under kube-apiserver's names.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.ClientCertFile, "proxy-client-cert-file", "", "File with the client certificate, in PEM, by which aggregated API servers know this one and take its word for who the user is. If unset, one is made under --data-dir.")
+	fs.StringVar(&o.ClientKeyFile, "proxy-client-key-file", "", "File with the key of --proxy-client-cert-file in PEM.")
+	fs.BoolVar(&o.EndpointRouting, "enable-aggregator-routing", o.EndpointRouting, "Reach Services, of aggregated APIs and of webhooks, by the addresses of their endpoints instead of by their cluster IPs.")
+	fs.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", o.RejectRedirects, "Do not pass redirects of aggregated API servers on to clients.")
+}
+
+// Validate returns what is wrong with the flags, naming them.
+func (o *Options) Validate() error {
+	if (o.ClientCertFile == "") != (o.ClientKeyFile == "") {
+		return errors.New("--proxy-client-cert-file and --proxy-client-key-file must be given together")
+	}
+	if o.ClientCertFile == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(o.ClientCertFile, o.ClientKeyFile); err != nil {
+		return fmt.Errorf("--proxy-client-cert-file and --proxy-client-key-file must name a certificate and its key: %w", err)
+	}
+	return nil
+}
+
+// Complete sets the certificate to use where no flag names one.
+func (o *Options) Complete(certFile, keyFile string) {
+	if o.ClientCertFile == "" {
+		o.ClientCertFile, o.ClientKeyFile = certFile, keyFile
+	}
+}

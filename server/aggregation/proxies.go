@@ -1,0 +1,114 @@
+package aggregation
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
+)
+
+// proxies are those of all APIServices that name a Service. Upstream's registration controller keeps them as the
+// APIServices are, one call at a time, and they tell those who read discovery and OpenAPI through them.
+type proxies struct {
+	config      Config
+	certificate dynamiccertificates.CertKeyContentProvider
+	discovery   apiserver.DiscoveryAggregationController
+	openAPI     *openapiv3.AggregationController
+
+	mu       sync.RWMutex
+	byTarget map[schema.GroupVersion]*proxy
+}
+
+var _ apiserver.APIHandlerManager = &proxies{}
+
+func newProxies(c Config, certificate dynamiccertificates.CertKeyContentProvider, discovery apiserver.DiscoveryAggregationController, openAPI *openapiv3.AggregationController) *proxies {
+	return &proxies{config: c, certificate: certificate, discovery: discovery, openAPI: openAPI, byTarget: map[schema.GroupVersion]*proxy{}}
+}
+
+// AddAPIService takes in an APIService that is new or has changed.
+func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
+	if s.Spec.Service == nil {
+		p.RemoveAPIService(s.Name) // it may have named one before
+		return nil
+	}
+	certificate, key := p.certificate.CurrentCertKeyContent()
+	made := newProxy(s, p.config.Resolver, certificate, key, p.config.RejectRedirects)
+	known := p.set(helper.APIServiceNameToGroupVersion(s.Name), made)
+	p.discovery.AddAPIService(s, made.assumeAvailable())
+	if known {
+		p.openAPI.UpdateAPIService(made, s)
+	} else {
+		p.openAPI.AddAPIService(made, s)
+	}
+	return nil
+}
+
+// RemoveAPIService forgets an APIService.
+func (p *proxies) RemoveAPIService(name string) {
+	if p.set(helper.APIServiceNameToGroupVersion(name), nil) {
+		p.discovery.RemoveAPIService(name)
+		p.openAPI.RemoveAPIService(name)
+	}
+}
+
+// set sets the proxy of a group version, or takes it away. It says whether there was one.
+func (p *proxies) set(target schema.GroupVersion, to *proxy) (known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known = p.byTarget[target]
+	if to == nil {
+		delete(p.byTarget, target)
+	} else {
+		p.byTarget[target] = to
+	}
+	return known
+}
+
+func (p *proxies) get(target schema.GroupVersion) (*proxy, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	found, ok := p.byTarget[target]
+	return found, ok
+}
+
+// Handler answers for all groups, and passes on requests for what other servers serve. All other requests are local's.
+func (a *Aggregator) Handler(local http.Handler) http.Handler {
+	groups := aggregated.WrapAggregatedDiscoveryToHandler(http.HandlerFunc(a.serveGroups), a.aggregated, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+		case r.URL.Path == "/apis":
+			groups.ServeHTTP(w, r)
+		case path == "/apis": // with a slash at its end it has no aggregated form, as upstream
+			a.serveGroups(w, r)
+		default:
+			target, ok := targetOf(path)
+			if ok && target.Version == "" && a.serveGroup(w, r, target.Group) {
+				return
+			}
+			if proxy, remote := a.proxies.get(target); ok && remote {
+				proxy.ServeHTTP(w, r)
+				return
+			}
+			local.ServeHTTP(w, r)
+		}
+	})
+}
+
+// targetOf returns the group that a path is about, and the version unless it ends with the group. The core group is v1's
+// APIService's as a whole.
+func targetOf(path string) (target schema.GroupVersion, ok bool) {
+	rest, ok := strings.CutPrefix(path, "/apis/")
+	if !ok {
+		return schema.GroupVersion{Version: "v1"}, path == "/api" || strings.HasPrefix(path, "/api/")
+	}
+	target.Group, rest, _ = strings.Cut(rest, "/")
+	target.Version, _, _ = strings.Cut(rest, "/")
+	return target, true
+}

@@ -1,0 +1,112 @@
+package aggregation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
+	"k8s.io/kubernetes/pkg/controlplane/controller/crdregistration"
+)
+
+// controller is how upstream's controllers are run.
+type controller interface {
+	Run(workers int, stop <-chan struct{})
+}
+
+// registrar creates, updates and deletes the APIServices of group versions that this server serves itself. Those that
+// somebody changed the label kube-aggregator.kubernetes.io/automanaged of, or created himself, it leaves alone.
+type registrar struct {
+	lister   listers.APIServiceLister
+	names    []string   // of built-in APIServices
+	register controller // makes APIServices be what they should be; deletes those of versions that are gone
+	custom   interface {
+		controller // says what they should be for the versions of definitions
+		WaitForInitialSync()
+	}
+}
+
+func newRegistrar(client clientset.Interface, services informers.APIServiceInformer, builtIn []schema.GroupVersion, definitions crdinformers.CustomResourceDefinitionInformer) *registrar {
+	register := autoregister.NewAutoRegisterController(services, client.ApiregistrationV1())
+	r := &registrar{
+		lister:   services.Lister(),
+		register: register,
+		custom:   crdregistration.NewCRDRegistrationController(definitions, register),
+	}
+	for _, gv := range builtIn {
+		if service := apiService(gv); service != nil {
+			register.AddAPIServiceToSyncOnStart(service)
+			r.names = append(r.names, service.Name)
+		}
+	}
+	slices.Sort(r.names)
+	return r
+}
+
+func apiService(gv schema.GroupVersion) *apiregistrationv1.APIService {
+	p, ok := builtIn[gv]
+	if !ok {
+		return nil
+	}
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: p.Group, VersionPriority: p.Version,
+		},
+	}
+}
+
+// run runs the controllers until ctx ends.
+func (r *registrar) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { r.custom.Run(workers, ctx.Done()) })
+	running.Go(func() {
+		if r.definitionsKnown(ctx) {
+			r.register.Run(workers, ctx.Done())
+		}
+	})
+	running.Wait()
+}
+
+// definitionsKnown waits until every definition has said what should be registered for it: before, its APIServices would
+// look like those of versions that are gone. It returns false if ctx ends first; upstream's wait can't be told, so then it
+// stays behind.
+func (r *registrar) definitionsKnown(ctx context.Context) bool {
+	known := make(chan struct{})
+	go func() {
+		defer close(known)
+		r.custom.WaitForInitialSync()
+	}()
+	select {
+	case <-known:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// registered returns nil once every built-in APIService is there and available; before, an error that names those that
+// are missing.
+func (r *registrar) registered() error {
+	var missing []string
+	for _, name := range r.names {
+		service, err := r.lister.Get(name)
+		if err != nil || !helper.IsAPIServiceConditionTrue(service, apiregistrationv1.Available) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("missing APIServices: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}

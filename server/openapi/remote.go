@@ -1,0 +1,100 @@
+package openapi
+
+import (
+	"crypto/sha512"
+	"fmt"
+	"io"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+)
+
+// Remote is what another server publishes of one group version.
+type Remote struct {
+	GroupVersion schema.GroupVersion
+	// Handler passes requests on to the server.
+	Handler http.Handler
+	// V3URL is where the server has its OpenAPI v3 document, without its host; empty if it has none.
+	V3URL string
+	// V2 is the group version's part of the server's OpenAPI v2 document, and V2ETag the ETag of that; nil if it has none.
+	V2     *spec.Swagger
+	V2ETag string
+}
+
+// Path returns the path of the group version without its first slash, such as "apis/example.com/v1".
+func (r Remote) Path() string { return "apis/" + r.GroupVersion.String() }
+
+// ofRemote returns the OpenAPI v3 document of another server: its own, or else one that is converted from OpenAPI v2, with
+// what that can't say missing. ok is false if there is neither.
+func (s *Service) ofRemote(r Remote) (d document, ok bool) {
+	switch {
+	case r.V3URL != "":
+		return document{url: r.V3URL, remote: r.Handler}, true
+	case r.V2 != nil:
+		etag := hash(r.V2ETag)
+		return document{url: location(r.Path(), etag), etag: etag, build: func(f form) ([][]byte, error) {
+			return get(s.rendered, fmt.Sprint("v3 ", f, r.Path(), etag), func() ([][]byte, error) {
+				return writeV3(r.Path(), openapiconv.ConvertV2ToV3(r.V2), f)
+			})
+		}}, true
+	}
+	return document{}, false
+}
+
+// withRemotes lists the servers that have something to merge into the OpenAPI v2 document, and returns the ETag of the
+// whole, given that of this server's own.
+func (s *Service) withRemotes(own string) (etag string, remotes []Remote) {
+	for _, r := range s.remotes() {
+		if r.V2 != nil {
+			remotes = append(remotes, r)
+			own = hash(own, r.Path(), r.V2ETag)
+		}
+	}
+	return own, remotes
+}
+
+// mergeV2 merges documents of other servers into this server's own, which comes as JSON. What several have under one name
+// but not alike is renamed, as the aggregator of kube-apiserver does it. Other than what buildV2 does this costs a lot.
+func mergeV2(own [][]byte, remotes []Remote, f form) ([][]byte, error) {
+	expanded, err := archive.Expand(own)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(expanded)
+	if err != nil {
+		return nil, fmt.Errorf("expand OpenAPI: %w", err)
+	}
+	merged := &spec.Swagger{}
+	if err := merged.UnmarshalJSON(text); err != nil {
+		return nil, fmt.Errorf("read OpenAPI v2: %w", err)
+	}
+	for _, r := range remotes {
+		if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(merged, r.V2); err != nil {
+			return nil, fmt.Errorf("merge OpenAPI v2 of %s: %w", r.Path(), err)
+		}
+	}
+	if text, err = merged.MarshalJSON(); err != nil {
+		return nil, fmt.Errorf("render OpenAPI v2: %w", err)
+	}
+	if f == asProto {
+		if text, err = handler.ToProtoBinary(text); err != nil {
+			return nil, fmt.Errorf("render OpenAPI v2 as protobuf: %w", err)
+		}
+	}
+	return compressed(text)
+}
+
+// hash is an ETag of what is made from these.
+func hash(parts ...string) string {
+	h := sha512.New()
+	for _, part := range parts {
+		fmt.Fprintln(h, part)
+	}
+	return fmt.Sprintf("%X", h.Sum(nil))
+}
