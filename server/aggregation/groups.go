@@ -2,6 +2,7 @@ package aggregation
 
 import (
 	"net/http"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,20 +56,23 @@ func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
 	write(w, r, &metav1.APIGroupList{Groups: groups})
 }
 
-// serveGroup answers with one group. It returns false if there is none of that name.
+// serveGroup answers with one group. It returns false if there is none of that name. A built-in group is there even when
+// its APIServices are not, such as after somebody has deleted them: what is built in is made once in a server's life.
 func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name string) bool {
 	groups, err := a.groups()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return true
 	}
-	for _, group := range groups {
-		if group.Name == name {
-			write(w, r, &group)
-			return true
-		}
+	for _, versions := range helper.SortedByGroupAndVersion(slices.Clone(a.registrar.builtIn)) {
+		groups = append(groups, describe(versions))
 	}
-	return false
+	i := slices.IndexFunc(groups, func(g metav1.APIGroup) bool { return g.Name == name })
+	if i < 0 {
+		return false
+	}
+	write(w, r, &groups[i])
+	return true
 }
 
 // write sends an object in the media type that the client prefers, whatever the method, as upstream does.

@@ -28,7 +28,7 @@ type controller interface {
 // somebody changed the label kube-aggregator.kubernetes.io/automanaged of, or created himself, it leaves alone.
 type registrar struct {
 	lister   listers.APIServiceLister
-	names    []string   // of built-in APIServices
+	builtIn  []*apiregistrationv1.APIService
 	register controller // makes APIServices be what they should be; deletes those of versions that are gone
 	custom   interface {
 		controller // says what they should be for the versions of definitions
@@ -46,10 +46,9 @@ func newRegistrar(client clientset.Interface, services informers.APIServiceInfor
 	for _, gv := range builtIn {
 		if service := apiService(gv); service != nil {
 			register.AddAPIServiceToSyncOnStart(service)
-			r.names = append(r.names, service.Name)
+			r.builtIn = append(r.builtIn, service)
 		}
 	}
-	slices.Sort(r.names)
 	return r
 }
 
@@ -99,13 +98,14 @@ func (r *registrar) definitionsKnown(ctx context.Context) bool {
 // are missing.
 func (r *registrar) registered() error {
 	var missing []string
-	for _, name := range r.names {
-		service, err := r.lister.Get(name)
+	for _, wanted := range r.builtIn {
+		service, err := r.lister.Get(wanted.Name)
 		if err != nil || !helper.IsAPIServiceConditionTrue(service, apiregistrationv1.Available) {
-			missing = append(missing, name)
+			missing = append(missing, wanted.Name)
 		}
 	}
 	if len(missing) > 0 {
+		slices.Sort(missing)
 		return fmt.Errorf("missing APIServices: %s", strings.Join(missing, ", "))
 	}
 	return nil
