@@ -56,7 +56,7 @@ var jsonPatches = []promise{
 			`{"op":"double","path":"/data/a"}`,
 			`{"path":"/data/a"}`,
 			`{"op":"add","value":"1"}`,
-			`{"op":"add","path":"data/a","value":"1"}`,
+			`{"op":"add","path":"data","value":"1"}`,
 		} {
 			a := c.patch(t, jsonPatch, path, `[{"op":"add","path":"/data/new","value":"1"},`+operation+`]`)
 			a.refused(t, http.StatusUnprocessableEntity, "Invalid", unprocessable)
