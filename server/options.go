@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/metrics"
 	netutils "k8s.io/utils/net"
 
 	"github.com/sqube/sqube/server/access"
@@ -47,6 +48,7 @@ type Options struct {
 	PriorityAndFairness  bool
 	RequestTimeout       time.Duration
 	MinRequestTimeout    time.Duration
+	LivezGracePeriod     time.Duration // for which /livez takes the start to succeed
 	ShutdownDelay        time.Duration // from not being ready to draining
 	ShutdownGracePeriod  time.Duration
 	MaxRequestBodyBytes  int64
@@ -56,6 +58,7 @@ type Options struct {
 	Aggregation          *aggregation.Options
 	Admission            *admission.Options
 	Audit                *audit.Options
+	Metrics              *metrics.Options
 	serviceRange, second net.IPNet
 }
 
@@ -80,6 +83,7 @@ func NewOptions() *Options {
 		Aggregation:           aggregation.NewOptions(),
 		Admission:             admission.NewOptions(),
 		Audit:                 audit.NewOptions(),
+		Metrics:               metrics.NewOptions(),
 	}
 }
 
@@ -93,6 +97,7 @@ const (
 	AggregationFlags = "Aggregation"
 	AdmissionFlags   = "Admission"
 	AuditFlags       = "Audit"
+	MetricsFlags     = "Metrics"
 )
 
 // AddFlags adds all flags but those on the database and on logging, in
@@ -123,6 +128,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
+	fs.DurationVar(&o.LivezGracePeriod, "livez-grace-period", 0, "How long /livez takes for granted that what a start does will succeed.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server goes on serving, with /readyz failing, once it was told to stop. Load balancers see in that time that it will be gone.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones.")
 
@@ -130,6 +136,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
 	o.Aggregation.AddFlags(sections.FlagSet(AggregationFlags))
 	o.Audit.AddFlags(sections.FlagSet(AuditFlags))
+	o.Metrics.AddFlags(sections.FlagSet(MetricsFlags))
 }
 
 // secondsValue is a flag in seconds for a field that is a duration.
@@ -177,10 +184,21 @@ func (o *Options) Complete() error {
 	if _, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
 		errs = append(errs, err)
 	}
-	for flag, d := range map[string]time.Duration{"event-ttl": o.EventTTL, "request-timeout": o.RequestTimeout, "min-request-timeout": o.MinRequestTimeout} {
-		if d < 0 || d == 0 && flag != "event-ttl" {
+	for flag, d := range map[string]time.Duration{"request-timeout": o.RequestTimeout, "min-request-timeout": o.MinRequestTimeout} {
+		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
 		}
+	}
+	for flag, number := range map[string]int64{
+		"event-ttl": int64(o.EventTTL), "livez-grace-period": int64(o.LivezGracePeriod), "shutdown-delay-duration": int64(o.ShutdownDelay),
+		"max-requests-inflight": int64(o.MaxInFlight), "max-mutating-requests-inflight": int64(o.MaxMutatingInFlight),
+	} {
+		if number < 0 {
+			errs = append(errs, fmt.Errorf("--%s must be 0 or more", flag))
+		}
+	}
+	for _, err := range o.Metrics.Validate() {
+		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version and --allow-metric-labels: %w", err))
 	}
 	if len(errs) == 0 {
 		errs = append(errs, o.checkServiceRange())

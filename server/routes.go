@@ -1,21 +1,17 @@
 package server
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/gorilla/mux"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/prometheus/slis"
 
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/handlers"
@@ -31,7 +27,8 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	api.Register(router)
 	documents.Register(router)
 	s.health(paths)
-	paths.Handle("/metrics", legacyregistry.Handler())
+	paths.Handle("/metrics", legacyregistry.HandlerWithReset())
+	slis.SLIMetricsWithReset{}.Install(paths)
 	paths.Handle("/version", onlyGet(version))
 	router.Handle("/version/", onlyGet(version))
 	for path, handler := range openID {
@@ -75,49 +72,4 @@ func onlyGet(handler http.HandlerFunc) http.Handler {
 
 func version(w http.ResponseWriter, _ *http.Request) {
 	responsewriters.WriteRawJSON(http.StatusOK, *compatibility.DefaultBuildEffectiveVersion().Info(), w)
-}
-
-// datastoreTimeout is how long a health check waits for the database.
-const datastoreTimeout = 2 * time.Second
-
-// health adds /healthz, /livez and /readyz, each with a path per check.
-//
-// The server is alive while it answers; it is ready when the database answers
-// too, everything that a new cluster needs is there, and it is not stopping.
-func (s *Server) health(paths *paths) {
-	datastore := healthz.NamedCheck("datastore", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
-		defer cancel()
-		if _, err := s.store.Revision(ctx); err != nil {
-			return fmt.Errorf("%w: %w", errDatastore, err)
-		}
-		return nil
-	})
-	definitions := healthz.NamedCheck("poststarthook/crd-informer-synced", func(*http.Request) error {
-		if !s.crd.HasSynced() {
-			return fmt.Errorf("custom resource definitions are still being read")
-		}
-		return nil
-	})
-	live := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
-	started := slices.Concat([]healthz.HealthChecker{datastore, definitions}, s.aggregation.Checks(), s.bootstrap.Checks(), s.encryption.HealthChecks())
-	ready := append(slices.Concat(live, started), once(healthz.NewInformerSyncHealthz(s.informers)), healthz.NewShutdownHealthz(s.phase.stopping))
-
-	healthz.InstallHandler(paths, slices.Concat(live, started)...)
-	healthz.InstallLivezHandler(paths, live...)
-	healthz.InstallReadyzHandler(paths, ready...)
-}
-
-// once is a check that stays passed. Controllers add informers after the start, which must not take the server back to not
-// being ready; what requests need was synced before.
-func once(check healthz.HealthChecker) healthz.HealthChecker {
-	var passed atomic.Bool
-	return healthz.NamedCheck(check.Name(), func(r *http.Request) error {
-		if passed.Load() {
-			return nil
-		}
-		err := check.Check(r)
-		passed.CompareAndSwap(false, err == nil)
-		return err
-	})
 }

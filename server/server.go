@@ -328,6 +328,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	// A JSON patch may copy no more than a request may hold (as upstream).
 	jsonpatch.AccumulatedCopySizeLimit = b.options.MaxRequestBodyBytes
 	metrics.Register()
+	b.options.Metrics.Apply()
 	return nil
 }
 
