@@ -107,6 +107,7 @@ var ordinary = []string{
 	`Resetting endpoints for master service "kubernetes"`,
 	"Getting lastest possible tracked_since time",
 	"Couldn't parse request",
+	"The manifest file is empty, ignoring.", // --allow-metric-labels-manifest is not given
 }
 
 // Write implements io.Writer.

@@ -13,11 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apiserver/pkg/features"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/server"
@@ -29,6 +25,7 @@ type serveOptions struct {
 	datastore datastore
 	store     sqlstore.Options
 	log       logOptions
+	features  featureGates
 }
 
 func serveCommand() *cobra.Command {
@@ -68,17 +65,13 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
 	o.log.addFlags(sections.FlagSet("Log"))
-	gates := utilfeature.DefaultMutableFeatureGate
-	runtime.Must(logsapi.AddFeatureGates(gates))
-	// On by default, unlike in kube-apiserver: nothing is stored as CBOR here, and clients have to ask for it.
-	runtime.Must(gates.OverrideDefault(features.CBORServingAndStorage, true))
-	gates.AddFlag(sections.FlagSet("Features"))
+	o.features.addFlag(sections.FlagSet("Features"))
 	return sections
 }
 
 // complete checks the flags, all of them before anything is made.
 func (o *serveOptions) complete() error {
-	err := errors.Join(o.server.Complete(), o.datastore.complete(o.server.DataDir))
+	err := errors.Join(o.features.apply(), o.server.Complete(), o.datastore.complete(o.server.DataDir))
 	if o.store.Retention < time.Second {
 		err = errors.Join(err, fmt.Errorf("--retention %s must be at least 1s", o.store.Retention))
 	}
