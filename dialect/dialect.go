@@ -12,16 +12,16 @@ import (
 	"fmt"
 )
 
-// Engine is one open database that holds a log.
+// Reader is one database that holds a log, opened to look into it. Another
+// process may serve it meanwhile.
 //
 // Every method may return an *Error whose Unwrap chain holds ErrUnavailable
 // (nothing was done, or it is unknown whether it was; try again) or
 // ErrCorrupt (trying again does not help), or the error of its context. An
 // *Error with neither says that what was given can't be stored or asked;
 // nothing was done.
-// All methods may be called from several goroutines, Commit, Compact and
-// Shrink from one at a time.
-type Engine interface {
+// All methods may be called from several goroutines.
+type Reader interface {
 	// Name is "sqlite" or "postgres".
 	Name() string
 
@@ -36,6 +36,16 @@ type Engine interface {
 	// row once for each row of its result. An error of row ends the walk and
 	// is returned as it is.
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
+
+	// Close ends all work and releases the database.
+	Close() error
+}
+
+// Engine is one open database that holds a log, to be served. Its methods keep
+// to what Reader says of errors. Commit, Compact and Shrink are called from one
+// goroutine at a time.
+type Engine interface {
+	Reader
 
 	// Commit appends a group of writes in one transaction. All of them become
 	// visible and durable together, or none. A conflict fails one write alone.
@@ -56,9 +66,6 @@ type Engine interface {
 	// Notifications delivers the newest revision that another process may
 	// have written. Nil where there is no other process (SQLite).
 	Notifications() <-chan int64
-
-	// Close ends all work and releases the database.
-	Close() error
 }
 
 // Row is one row of a result.

@@ -44,6 +44,24 @@ type Status struct {
 	Interrupted bool
 }
 
+// ErrOther says that the database has a schema that this binary can't read
+// without changing it.
+var ErrOther = errors.New("the database has another schema than this binary reads")
+
+// Usable returns nil when the schema is this binary's, or an ErrOther that says
+// what to do.
+func (s Status) Usable() error {
+	switch {
+	case s.Current == 0:
+		return fmt.Errorf("%w: none, so no sqube has served it", ErrOther)
+	case s.Current > s.Newest:
+		return ErrNewer
+	case s.Current < s.Newest || s.Interrupted:
+		return fmt.Errorf("%w: run sqube migrate up first", ErrOther)
+	}
+	return nil
+}
+
 // ErrNewer says that the database was made by a newer sqube.
 var ErrNewer = errors.New("the database has a newer schema than this binary knows: use a sqube at least as new as the one that last served it")
 

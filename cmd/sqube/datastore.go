@@ -77,6 +77,16 @@ func (d *datastore) open(ctx context.Context) (engine dialect.Engine, err error)
 	return engine, nil
 }
 
+// read opens the database to look into it, while it may be served.
+func (d *datastore) read(ctx context.Context) (reader dialect.Reader, err error) {
+	if d.dsn != "" {
+		reader, err = postgres.OpenReader(ctx, d.dsn)
+	} else {
+		reader, err = sqlite.OpenReader(ctx, d.path)
+	}
+	return reader, onOneLine(err)
+}
+
 // status tells where the schema stands, without changing it.
 func (d *datastore) status(ctx context.Context) (status migrations.Status, err error) {
 	if d.dsn != "" {

@@ -84,6 +84,29 @@ func open(ctx context.Context, dsn string) (*Engine, error) {
 	return e, nil
 }
 
+// OpenReader connects to the database that dsn names, to read it only. It
+// returns an error that wraps migrations.ErrOther when the schema is not that of
+// this binary.
+func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
+	status, err := Status(ctx, dsn)
+	if err == nil {
+		err = status.Usable()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the Postgres database: %w", err)
+	}
+	config, err := parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{pool: pool}, nil
+}
+
 // Status returns where the schema of the database stands, without changing it.
 func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	config, err := parse(dsn)
@@ -141,8 +164,10 @@ func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
 
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
-	e.listener.close()
-	e.writer.Close()
+	if e.writer != nil { // to be served, not only read
+		e.listener.close()
+		e.writer.Close()
+	}
 	e.pool.Close()
 	return nil
 }

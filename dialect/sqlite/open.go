@@ -97,12 +97,38 @@ func open(ctx context.Context, path string) (_ *Engine, err error) {
 	if err := e.write.prepare(ctx, e.writer); err != nil {
 		return nil, err
 	}
+	return e, e.openReaders(path)
+}
+
+func (e *Engine) openReaders(path string) (err error) {
 	if e.readers, err = sql.Open("sqlite", dsn(path, "query_only(1)", "busy_timeout(5000)", "cache_size(-4000)")); err != nil {
-		return nil, err
+		return err
 	}
 	n := max(4, 2*runtime.GOMAXPROCS(0))
 	e.readers.SetMaxOpenConns(n)
 	e.readers.SetMaxIdleConns(n)
+	return nil
+}
+
+// OpenReader opens the file at path, which must be there, to read it only. It
+// returns an error that wraps migrations.ErrOther when the schema is not that of
+// this binary.
+func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	status, err := Status(ctx, path)
+	if err == nil {
+		err = status.Usable()
+	}
+	e := &Engine{path: path}
+	if err == nil {
+		err = e.openReaders(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the database %s: %w", path, err)
+	}
 	return e, nil
 }
 

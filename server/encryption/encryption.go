@@ -19,6 +19,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -70,6 +72,14 @@ func (e *Encryption) Close() { e.close() }
 // version 1. As in kube-apiserver they belong to /healthz and /readyz.
 func (e *Encryption) HealthChecks() []healthz.HealthChecker { return e.checks }
 
+// Transformer returns what encrypts and decrypts the objects of a resource.
+func (e *Encryption) Transformer(resource schema.GroupResource) value.Transformer {
+	if e.transformers == nil {
+		return identity.NewEncryptCheckTransformer()
+	}
+	return e.transformers.TransformerForResource(resource)
+}
+
 // Storage returns a decorator whose storages encrypt what those of next store.
 func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecorator {
 	if e.transformers == nil {
@@ -79,7 +89,7 @@ func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecor
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
 		encrypted := *config
-		encrypted.Transformer = e.transformers.TransformerForResource(config.GroupResource)
+		encrypted.Transformer = e.Transformer(config.GroupResource)
 		return next(&encrypted, prefix, key, newObject, newList, attributes, triggers, indexers)
 	}
 }

@@ -90,13 +90,13 @@ func restOptions(config *storagebackend.ConfigForResource, decorator generic.Sto
 		Decorator:               decorator,
 		EnableGarbageCollection: true,
 		DeleteCollectionWorkers: 1,
-		ResourcePrefix:          resourcePrefix(config.GroupResource),
+		ResourcePrefix:          KeyPrefix(config.GroupResource),
 	}
 }
 
-// resourcePrefix returns the start of the keys of a resource's objects. The legacy group's name is empty and is written
+// KeyPrefix returns the start of the keys of a resource's objects, without the slash behind it. The legacy group's name is empty and is written
 // "core", so that every key has the same number of parts.
-func resourcePrefix(resource schema.GroupResource) string {
+func KeyPrefix(resource schema.GroupResource) string {
 	group := resource.Group
 	if group == "" {
 		group = "core"

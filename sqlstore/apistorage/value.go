@@ -35,6 +35,13 @@ func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte,
 // reveal returns what conceal was given. stale says that it is stored in a
 // form that should be written anew, such as under an old encryption key.
 func (s *Storage) reveal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
+	return Decrypt(ctx, s.Transformer, stored, key)
+}
+
+// Decrypt returns what the column value of the object at key holds, by the
+// transformer of its resource. stale says that it is stored in a form that
+// should be written anew. It fails where the transformer does.
+func Decrypt(ctx context.Context, transformer value.Transformer, stored []byte, key string) (data []byte, stale bool, err error) {
 	if isSealed(stored) {
 		var box sealed
 		if err := json.Unmarshal(stored, &box); err != nil {
@@ -42,5 +49,5 @@ func (s *Storage) reveal(ctx context.Context, stored []byte, key string) (data [
 		}
 		stored = box.Encrypted
 	}
-	return s.Transformer.TransformFromStorage(ctx, stored, value.DefaultContext(key))
+	return transformer.TransformFromStorage(ctx, stored, value.DefaultContext(key))
 }

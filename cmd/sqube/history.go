@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+func historyCommand() *cobra.Command {
+	var i inspection
+	cmd := &cobra.Command{
+		Use:   "history RESOURCE NAME",
+		Short: "List what happened to an object: when, by whom, and which fields changed",
+		Long: `List what happened to an object: when, by whom, and which fields changed, as far
+as the versions go back that are kept (serve --retention).
+
+` + objectArguments,
+		Example: "  sqube history deployments.apps -n prod web",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := i.open(cmd.Context(), args); err != nil {
+				return err
+			}
+			defer closing(&err, i.close)
+			table := newTable(cmd.OutOrStdout(), "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
+			err = inspect.History(cmd.Context(), i.reader, i.object, func(v *inspect.Version) error {
+				changed, err := i.changed(cmd, v)
+				if err != nil {
+					return err
+				}
+				table.row(fmt.Sprint(v.Revision), v.WrittenAt.UTC().Format(time.RFC3339), string(v.Operation), v.User, v.FieldManager, changed)
+				return nil
+			})
+			if err != nil {
+				return i.about(err)
+			}
+			return table.end()
+		},
+	}
+	i.addFlags(cmd)
+	return cmd
+}
+
+// changed tells the paths of what an update changed.
+func (i *inspection) changed(cmd *cobra.Command, v *inspect.Version) (string, error) {
+	if v.Operation != dialect.Update {
+		return "", nil
+	}
+	if v.Previous == nil {
+		return "(the version before is no longer kept)", nil
+	}
+	before, err := i.value(cmd.Context(), v.Key, v.Previous)
+	if err != nil {
+		return "", err
+	}
+	after, err := i.value(cmd.Context(), v.Key, v.Value)
+	if err != nil {
+		return "", err
+	}
+	paths, err := inspect.Changed(before, after)
+	return strings.Join(paths, " "), err
+}
+
+// table prints rows in columns.
+type table struct{ writer *tabwriter.Writer }
+
+func newTable(out io.Writer, heads ...string) table {
+	t := table{tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)}
+	t.row(heads...)
+	return t
+}
+
+func (t table) row(cells ...string) {
+	for i, cell := range cells {
+		if cell == "" {
+			cells[i] = "-"
+		}
+	}
+	fmt.Fprintln(t.writer, strings.Join(cells, "\t"))
+}
+
+func (t table) end() error { return t.writer.Flush() }
+
+// closing closes what a command has opened, and makes a failure of that the command's, if it has no other.
+func closing(err *error, close func() error) {
+	if failed := close(); *err == nil {
+		*err = failed
+	}
+}

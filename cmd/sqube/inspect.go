@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// inspection is what the commands share that look at one object in the database, without a server.
+type inspection struct {
+	datastore  datastore
+	dataDir    string
+	namespace  string
+	encryption encryption.Options
+
+	object inspect.Object
+	reader dialect.Reader
+	keys   *encryption.Encryption
+}
+
+// objectArguments is how the commands name an object.
+const objectArguments = `The object is named by the plural of its resource, with the API group behind a
+dot where there is one, and its name: "pods web", "deployments.apps web" or
+"deployments.apps/web". It is looked for in the namespace, or without one where
+no namespace is given and its resource has none. The server need not run, and
+may.`
+
+func (i *inspection) addFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	i.datastore.addFlag(fs)
+	fs.StringVar(&i.dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	fs.StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
+	i.encryption.AddFlags(fs)
+	_ = fs.MarkHidden("encryption-provider-config-automatic-reload") // which is there, or AddFlags would not be
+	cmd.Args = cobra.RangeArgs(1, 2)
+}
+
+// open takes the arguments apart and opens what they are about.
+func (i *inspection) open(ctx context.Context, args []string) (err error) {
+	if len(args) == 1 {
+		args = strings.SplitN(args[0], "/", 2)
+	}
+	if len(args) != 2 || args[0] == "" || args[1] == "" {
+		return errors.New("want a resource and a name, such as deployments.apps web")
+	}
+	resource, group, _ := strings.Cut(args[0], ".")
+	i.object = inspect.Object{Resource: sqlstore.Resource{Group: group, Name: resource}, Namespaces: []string{i.namespace}, Name: args[1]}
+	if i.namespace == "" {
+		i.object.Namespaces = []string{"default", ""}
+	}
+	if err := i.datastore.complete(i.dataDir); err != nil {
+		return err
+	}
+	if i.keys, err = encryption.Load(i.encryption, ""); err != nil {
+		return err
+	}
+	if i.reader, err = i.datastore.read(ctx); err != nil {
+		i.keys.Close()
+	}
+	return err
+}
+
+func (i *inspection) close() error {
+	i.keys.Close()
+	return i.reader.Close()
+}
+
+// value decrypts a stored form of the object.
+func (i *inspection) value(ctx context.Context, key string, stored []byte) ([]byte, error) {
+	if stored == nil {
+		return nil, nil
+	}
+	resource := schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name}
+	data, _, err := apistorage.Decrypt(ctx, i.keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
+	if err != nil {
+		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config does not open it: %w", err)
+	}
+	return data, nil
+}
+
+// about puts the object into an error.
+func (i *inspection) about(err error) error {
+	if err == nil {
+		return nil
+	}
+	resource := schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name}
+	return fmt.Errorf("%s %s: %w", resource, i.object.Name, err)
+}

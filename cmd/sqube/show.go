@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+func showCommand() *cobra.Command {
+	var i inspection
+	var revision int64
+	var whole bool
+	cmd := &cobra.Command{
+		Use:   "show RESOURCE NAME",
+		Short: "Print an object as it is, or as it was at a revision, ready for kubectl apply",
+		Long: `Print an object as it is, or as it was at a revision (see sqube history), ready for
+kubectl apply: without what the server sets itself, and without status.
+
+` + objectArguments,
+		Example: "  sqube show deployments.apps -n prod web --at 4711 | kubectl apply -f -",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := i.open(cmd.Context(), args); err != nil {
+				return err
+			}
+			defer closing(&err, i.close)
+			version, err := inspect.At(cmd.Context(), i.reader, i.object, revision)
+			if err != nil {
+				return i.about(err)
+			}
+			stored, err := i.value(cmd.Context(), version.Key, version.Value)
+			if err != nil {
+				return i.about(err)
+			}
+			var object map[string]any
+			if err := json.Unmarshal(stored, &object); err != nil {
+				return i.about(err)
+			}
+			if !whole {
+				applicable(object)
+			}
+			text, err := yaml.Marshal(object)
+			if err != nil {
+				return i.about(err)
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	i.addFlags(cmd)
+	cmd.Flags().Int64Var(&revision, "at", 0, "Revision (resourceVersion) to show it at. If unset, now.")
+	cmd.Flags().BoolVar(&whole, "whole", false, "Print all that is stored.")
+	return cmd
+}
+
+// applicable takes out what clients don't set.
+func applicable(object map[string]any) {
+	delete(object, "status")
+	metadata, _ := object["metadata"].(map[string]any)
+	for _, field := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
+		delete(metadata, field)
+	}
+}

@@ -1,0 +1,79 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+)
+
+// Changed returns the paths of the fields in which two stored forms of an object differ, sorted, such as ".spec.replicas"
+// and ".spec.containers[0].image". Fields that only one of them has are named as a whole. Who manages which fields
+// (managedFields) is left out: every write changes that. Nil stands for no object, which has no fields.
+func Changed(before, after []byte) ([]string, error) {
+	old, err := decode(before)
+	if err != nil {
+		return nil, err
+	}
+	now, err := decode(after)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	differ("", old, now, &paths)
+	slices.Sort(paths)
+	return paths, nil
+}
+
+func decode(text []byte) (map[string]any, error) {
+	var object map[string]any
+	if len(text) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(text, &object); err != nil {
+		return nil, fmt.Errorf("a stored object is no JSON: %w", err)
+	}
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		delete(metadata, "managedFields")
+	}
+	return object, nil
+}
+
+func differ(path string, before, after any, paths *[]string) {
+	if reflect.DeepEqual(before, after) {
+		return
+	}
+	switch b := before.(type) {
+	case map[string]any:
+		if a, ok := after.(map[string]any); ok {
+			for key := range b {
+				differ(path+field(key), b[key], a[key], paths)
+			}
+			for key := range a {
+				if _, both := b[key]; !both {
+					*paths = append(*paths, path+field(key))
+				}
+			}
+			return
+		}
+	case []any:
+		if a, ok := after.([]any); ok && len(a) == len(b) {
+			for i := range b {
+				differ(fmt.Sprintf("%s[%d]", path, i), b[i], a[i], paths)
+			}
+			return
+		}
+	}
+	*paths = append(*paths, path)
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// field is a step of a path: .name, or ["a.b/c"] for what could be taken for several.
+func field(key string) string {
+	if plain.MatchString(key) {
+		return "." + key
+	}
+	return fmt.Sprintf("[%q]", key)
+}
