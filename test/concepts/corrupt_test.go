@@ -14,6 +14,9 @@ import (
 
 // Objects that can't be read, and "Deleting resources" of the API concepts, "Force deletion" (KEP-3926). Rows are spoilt
 // while no server runs; then one runs without the gate AllowUnsafeMalformedObjectDeletion, and one with it.
+//
+// Lists and watches are answered as kube-apiserver does without its watch cache: with it they are told to come again, with 429,
+// for as long as there is a corrupt object.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
