@@ -28,10 +28,12 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -328,6 +330,8 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	// A JSON patch may copy no more than a request may hold (as upstream).
 	jsonpatch.AccumulatedCopySizeLimit = b.options.MaxRequestBodyBytes
 	metrics.Register()
+	handlersmetrics.Register()
+	flowcontrolmetrics.Register()
 	b.options.Metrics.Apply()
 	return nil
 }
