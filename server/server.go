@@ -262,6 +262,9 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := b.admission.FollowDefinitions(b.crd.Informer().Informer()); err != nil {
+		return err
+	}
 	o.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	b.aggregation, err = aggregation.New(aggregation.Config{
 		Options: o.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: b.services,
