@@ -1,7 +1,6 @@
 package concepts
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -41,10 +40,10 @@ func (c *cluster) fails(t testing.TB, object map[string]any, args string, parts 
 }
 
 var kubectlApplies = []promise{
-	{"kubectl apply --server-side creates and applies as the manager kubectl, or as that of --field-manager", func(t *testing.T, c *cluster) {
+	{"kubectl apply --server-side applies as the manager kubectl, or that of --field-manager", func(t *testing.T, c *cluster) {
 		path := c.path("apps/v1", "deployments", "a")
 		c.run(t, deployment("a"), "apply --server-side -f -")
-		a := c.get(t, path).want(t, http.StatusOK)
+		a := c.get(t, path).ok(t)
 		equal(t, managersOf(t, a), []string{"kubectl"})
 		if a.value(t, "metadata", "annotations") != nil {
 			t.Errorf("it has annotations: %s", a.Body)
@@ -72,7 +71,7 @@ var kubectlApplies = []promise{
 		if !strings.Contains(a.text(t, "metadata", "annotations", lastApplied), `"data":{"a":"1","b":"1"}`) {
 			t.Errorf("the annotations are %v", a.value(t, "metadata", "annotations"))
 		}
-		c.patch(t, mergePatch, path, `{"data":{"z":"9"}}`).want(t, http.StatusOK)
+		c.patch(t, mergePatch, path, `{"data":{"z":"9"}}`).ok(t)
 		c.run(t, data("a: '2'"), "apply -f -")
 		equal(t, c.get(t, path).value(t, "data"), map[string]any{"a": "2", "z": "9"})
 	}},
@@ -90,16 +89,17 @@ var kubectlApplies = []promise{
 		c.run(t, bare, "apply --server-side -f -")
 		equal(t, c.get(t, path).value(t, "spec", "replicas"), 1.0)
 	}},
-	{"a field that others changed since client-side apply, such as by kubectl scale, conflicts on server-side apply", func(t *testing.T, c *cluster) {
+	{"what was changed since client-side apply, as by kubectl scale, conflicts on server-side apply", func(t *testing.T, c *cluster) {
 		path := c.path("apps/v1", "deployments", "a")
 		c.run(t, deployment("a"), "apply -f -")
 		c.run(t, nil, "scale deployment a --replicas=7")
-		c.fails(t, deployment("a"), "apply --server-side -f -", `conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
+		c.fails(t, deployment("a"), "apply --server-side -f -",
+			`conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
 		equal(t, c.get(t, path).value(t, "spec", "replicas"), 7.0)
 		c.run(t, deployment("a"), "apply --server-side --force-conflicts -f -")
 		equal(t, c.get(t, path).value(t, "spec", "replicas"), 3.0)
 	}},
-	{"with another --field-manager than the default a change conflicts; without one kubectl hands the fields of client-side apply over to it", func(t *testing.T, c *cluster) {
+	{"with an own --field-manager changes conflict with client-side apply, and what is equal passes over", func(t *testing.T, c *cluster) {
 		path := c.path("apps/v1", "deployments", "a")
 		c.run(t, deployment("a"), "apply -f -")
 		c.fails(t, with(deployment("a"), 5, "spec", "replicas"), "apply --server-side --field-manager=my-manager -f -",
@@ -132,7 +132,7 @@ var kubectlApplies = []promise{
 		path := c.path(groupVersion, "widgets", "w")
 		c.run(t, spec(groupVersion, "replicas: 1, free: {a: 1, b: 2}"), "apply -f -")
 		c.run(t, spec(groupVersion, "free: {a: 3}"), "apply -f -")
-		equal(t, c.get(t, path).want(t, http.StatusOK).value(t, "spec"), map[string]any{"free": map[string]any{"a": 3.0}})
+		equal(t, c.get(t, path).ok(t).value(t, "spec"), map[string]any{"free": map[string]any{"a": 3.0}})
 		c.run(t, spec(groupVersion, "replicas: 2, free: {a: 4}"), "apply --server-side -f -")
 		equal(t, c.get(t, path).value(t, "spec"), map[string]any{"replicas": 2.0, "free": map[string]any{"a": 4.0}})
 	}},
