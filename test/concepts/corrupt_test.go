@@ -28,6 +28,14 @@ func TestCorrupt(t *testing.T) {
 			c.get(t, c.global("storagemigration.k8s.io/v1beta1", "storageversionmigrations")).want(t, http.StatusNotFound)
 		})
 		c.make(t)
+		t.Run("a custom resource may have a field that is called as what is around ciphertext in the database", func(t *testing.T) {
+			path := c.path(c.group()+"/v1", "widgets")
+			c.post(t, path, with(widget(c.group()+"/v1", "boxed"), "eyJhIjoiYiJ9", "$encrypted")).want(t, http.StatusCreated)
+			got := c.get(t, path+"/boxed").want(t, http.StatusOK)
+			equal(t, []string{got.text(t, "$encrypted"), got.text(t, "metadata", "name")}, []string{"eyJhIjoiYiJ9", "boxed"})
+			equal(t, c.get(t, path+"?labelSelector=!l").want(t, http.StatusOK).names(t), []string{"boxed", "garbage"})
+			c.delete(t, path+"/boxed").want(t, http.StatusOK)
+		})
 		server.Stop(t)
 		c.spoil(t)
 

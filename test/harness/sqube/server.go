@@ -66,6 +66,14 @@ type Server struct {
 // end of the server's log.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
+	s := Launch(t, o)
+	s.WaitReady(t)
+	return s
+}
+
+// Launch is Start without the wait.
+func Launch(t testing.TB, o Options) *Server {
+	t.Helper()
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
@@ -98,7 +106,9 @@ func Start(t testing.TB, o Options) *Server {
 			t.Errorf("end sqube: %v", err)
 		}
 	})
-	s.Start(t)
+	if err := s.launch(); err != nil {
+		t.Fatalf("start sqube: %v", err)
+	}
 	return s
 }
 
@@ -108,6 +118,12 @@ func (s *Server) Start(t testing.TB) {
 	if err := s.launch(); err != nil {
 		t.Fatalf("start sqube: %v", err)
 	}
+	s.WaitReady(t)
+}
+
+// WaitReady waits until the server is ready.
+func (s *Server) WaitReady(t testing.TB) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
 	if err := s.waitReady(ctx); err != nil {
