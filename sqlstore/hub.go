@@ -117,10 +117,14 @@ func (h *hub) close() {
 	h.topics = nil
 }
 
-// maxQueue is how many changes wait for one subscriber at the most. The
-// changes are shared, so the queue itself is only pointers; but a reader so
-// far behind keeps them all in memory.
-const maxQueue = 8192
+// maxQueue is how many changes wait for one subscriber at the most, and
+// maxQueueBytes how large their values may be together. The changes are shared,
+// so the queue itself is only pointers; but a reader so far behind keeps them
+// all in memory.
+const (
+	maxQueue      = 8192
+	maxQueueBytes = 32 << 20
+)
 
 // ErrSlow ends a subscription whose reader, or whose process, fell too far
 // behind. The reader can begin again from the last revision that it saw; if
@@ -139,6 +143,7 @@ type Subscription struct {
 
 	mu    sync.Mutex
 	queue []*Change
+	bytes int // of the values in the queue
 	err   error
 	wake  chan struct{} // holds one
 }
@@ -192,10 +197,11 @@ func (sub *Subscription) push(c *Change) {
 	switch {
 	case sub.err != nil:
 		return
-	case len(sub.queue) >= maxQueue:
+	case len(sub.queue) >= maxQueue || sub.bytes >= maxQueueBytes:
 		sub.queue, sub.err = nil, ErrSlow
 	default:
 		sub.queue = append(sub.queue, c)
+		sub.bytes += c.size()
 	}
 	sub.signal()
 }
@@ -226,7 +232,7 @@ func (sub *Subscription) Take() ([]*Change, error) {
 	defer sub.mu.Unlock()
 	if len(sub.queue) > 0 {
 		changes := sub.queue
-		sub.queue = nil
+		sub.queue, sub.bytes = nil, 0
 		if sub.err != nil {
 			sub.signal()
 		}

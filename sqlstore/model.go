@@ -46,6 +46,15 @@ type Change struct {
 	Cache sync.Map
 }
 
+// size is that of the values.
+func (c *Change) size() int {
+	size := len(c.Record.Value)
+	if c.Previous != nil {
+		size += len(c.Previous.Value)
+	}
+	return size
+}
+
 // Sets are the labels and fields by which selectors decide on a version.
 type Sets struct{ Labels, Fields map[string]string }
 

@@ -142,6 +142,9 @@ func (w *watcher) begin() error {
 }
 
 func (w *watcher) initialState() error {
+	if err := w.reach(w.ctx, w.opts.ResourceVersion, 0); err != nil {
+		return err
+	}
 	opts := w.opts
 	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
 	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan

@@ -50,7 +50,8 @@ func TestAggregation(t *testing.T) {
 					t.Errorf("%s is %q instead of %q", name, got.Header[name], want)
 				}
 			}
-			if name, allowed := got.TLS.PeerCertificates[0].Subject.CommonName, authentication(t, c).text(t, "data", "requestheader-allowed-names"); !strings.Contains(allowed, `"`+name+`"`) {
+			authentication := c.get(t, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+			if name, allowed := got.TLS.PeerCertificates[0].Subject.CommonName, authentication.text(t, "data", "requestheader-allowed-names"); !strings.Contains(allowed, `"`+name+`"`) {
 				t.Errorf("the front proxy's name is %q, allowed are %s", name, allowed)
 			}
 		}},

@@ -22,13 +22,12 @@ func TestEncryption(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
-		kms := newKMS(t, "key-1")
-		kms.start(t)
+		kms := startKMS(t, "key-1")
 		kmsV1 := startKMSv1(t)
 		file := encryptionFile(t)
 		file.write(t, encryptionOf(
-			encrypts("secrets", aesgcm("old"), identityProvider),
-			encrypts("configmaps", aescbc("old"), identityProvider),
+			encrypts("secrets", aescbc("old"), identityProvider),
+			encrypts("configmaps", aesgcm("old"), identityProvider),
 			encrypts("podtemplates", identityProvider, aescbc("old")),
 			encrypts("*.apps", secretbox("old")),
 			encrypts("*.coordination.k8s.io", kmsProvider("v1", "plugin1", kmsV1)),
@@ -46,9 +45,9 @@ func TestEncryption(t *testing.T) {
 		server.Stop(t)
 		kms.keyID.Store("key-2")
 		file.write(t, encryptionOf(
-			encrypts("secrets", secretbox("new"), aesgcm("old")),
+			encrypts("secrets", secretbox("new"), aescbc("old")),
 			encrypts("podtemplates", identityProvider),
-			encrypts("configmaps", identityProvider, aescbc("old")),
+			encrypts("configmaps", identityProvider, aesgcm("old")),
 			encrypts("*.apps", aesgcm("new"), secretbox("old")),
 			encrypts("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
 			encrypts("*.encryption-0.example.com", kmsProvider("v2", "plugin2", kms.endpoint)),
@@ -61,7 +60,7 @@ func TestEncryption(t *testing.T) {
 		file.write(t, encryptionOf(
 			encrypts("secrets", secretbox("new")),
 			encrypts("podtemplates", aesgcm("other")),
-			encrypts("configmaps", identityProvider, aescbc("old")),
+			encrypts("configmaps", identityProvider, aesgcm("old")),
 			encrypts("*.apps", aesgcm("other")),
 			encrypts("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
 			encrypts("*.encryption-0.example.com", identityProvider),
@@ -89,9 +88,9 @@ func (e *encrypted) encryptedKinds() []encryptedKind {
 	}
 	const metadata = "metadata: {name: a, labels: {l: " + never + "}, annotations: {a: " + never + "}}"
 	return []encryptedKind{
-		kind("the provider aesgcm encrypts", "v1", "secrets", "k8s:enc:aesgcm:v1:old:", "k8s:enc:secretbox:v1:new:",
+		kind("the provider aescbc encrypts", "v1", "secrets", "k8s:enc:aescbc:v1:old:", "k8s:enc:secretbox:v1:new:",
 			"{apiVersion: v1, kind: Secret, type: "+never+"/type, stringData: {k: "+never+"}, "+metadata+"}"),
-		kind("the provider aescbc encrypts", "v1", "configmaps", "k8s:enc:aescbc:v1:old:", "",
+		kind("the provider aesgcm encrypts", "v1", "configmaps", "k8s:enc:aesgcm:v1:old:", "",
 			"{apiVersion: v1, kind: ConfigMap, data: {k: "+never+"}, "+metadata+"}"),
 		kind("the provider secretbox encrypts, here all of a group", "apps/v1", "controllerrevisions", "k8s:enc:secretbox:v1:old:", "k8s:enc:aesgcm:v1:new:",
 			"{apiVersion: apps/v1, kind: ControllerRevision, revision: 1, data: {k: "+never+"}, "+metadata+"}"),
@@ -138,7 +137,7 @@ func (e *encrypted) isEncrypted(t *testing.T) {
 			t.Errorf("there are %d versions", len(versions))
 		}
 		for _, value := range versions {
-			(row{value: value}).encryptedBy(t, "k8s:enc:aesgcm:v1:old:")
+			(row{value: value}).encryptedBy(t, "k8s:enc:aescbc:v1:old:")
 		}
 	})
 }

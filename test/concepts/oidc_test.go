@@ -3,7 +3,6 @@ package concepts
 import (
 	"crypto/rand"
 	"crypto/rsa"
-	"maps"
 	"testing"
 	"time"
 )
@@ -12,7 +11,9 @@ import (
 func (a *authenticators) openIDConnect() []promise {
 	token := func(t *testing.T, further claims) string {
 		all := claims{"sub": "ann", "tier": "gold"}
-		maps.Copy(all, further)
+		for name, value := range further {
+			all[name] = value
+		}
 		return a.issuer.token(t, all)
 	}
 	// The server reads the issuer's documents in the background.
