@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	servermux "k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/prometheus/slis"
@@ -33,6 +34,11 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	router.Handle("/version/", onlyGet(version))
 	for path, handler := range openID {
 		paths.Handle(path, handler)
+	}
+	if s.fairness != nil {
+		queues := servermux.NewPathRecorderMux("priority and fairness")
+		s.fairness.Install(queues)
+		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
 	}
 	all := append(paths.seen, "/api", "/api/v1", "/apis", openapi.PathV2, openapi.PathV3)
 	slices.Sort(all)

@@ -28,10 +28,12 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -260,6 +262,9 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := b.admission.FollowDefinitions(b.crd.Informer().Informer()); err != nil {
+		return err
+	}
 	o.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	b.aggregation, err = aggregation.New(aggregation.Config{
 		Options: o.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: b.services,
@@ -328,6 +333,8 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	// A JSON patch may copy no more than a request may hold (as upstream).
 	jsonpatch.AccumulatedCopySizeLimit = b.options.MaxRequestBodyBytes
 	metrics.Register()
+	handlersmetrics.Register()
+	flowcontrolmetrics.Register()
 	b.options.Metrics.Apply()
 	return nil
 }

@@ -27,12 +27,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 	basecompatibility "k8s.io/component-base/compatibility"
 	controlplaneadmission "k8s.io/kubernetes/pkg/controlplane/apiserver/admission"
 	kubeadmission "k8s.io/kubernetes/pkg/kubeapiserver/admission"
 )
 
-// mapperMaxAge is how long a kind may go unknown to plugins, or be mapped to a resource that has changed.
+// mapperMaxAge is how long a kind may go unknown to plugins, or be mapped to a resource that has changed, where
+// [Chain.FollowDefinitions] does not tell.
 const mapperMaxAge = 30 * time.Second
 
 // Config is what plugins work with.
@@ -108,6 +110,16 @@ func New(c Config) (*Chain, error) {
 // has it as the post-start hook start-apiserver-admission-initializer.
 func (c *Chain) Run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) { c.mapper.Reset() }, mapperMaxAge)
+}
+
+// FollowDefinitions makes plugins look kinds up anew when the objects of the informer change, which define kinds. Without
+// it, as in kube-apiserver, a policy can wait 30 s until it may have objects of a new kind as parameters.
+func (c *Chain) FollowDefinitions(definitions cache.SharedInformer) error {
+	changed := func(any) { c.mapper.Reset() }
+	_, err := definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, after any) { changed(after) }, DeleteFunc: changed,
+	})
+	return err
 }
 
 // initializers hand each plugin what it asks for. Their order is that of kube-apiserver.

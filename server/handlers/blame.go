@@ -45,11 +45,17 @@ func blame(handler http.HandlerFunc, serializer runtime.NegotiatedSerializer, ve
 // path, of which no key can be made. It has a reason, but not the right one.
 const badName = "Internal error occurred: invalid resource name "
 
-// withoutReason returns the message of the Status in body if it has no reason.
+// badConversion begins the message about a conversion webhook that failed, which
+// is the fault of none who send requests, and has no reason either.
+const badConversion = "conversion webhook for "
+
+// withoutReason returns the message of the Status in body if it has no reason,
+// and is not about what the server itself lacks.
 func withoutReason(body []byte) (message string, ok bool) {
 	obj, _, err := codecs.Serving().UniversalDeserializer().Decode(body, nil, nil)
 	if status, isStatus := obj.(*metav1.Status); err == nil && isStatus {
-		return status.Message, status.Reason == metav1.StatusReasonUnknown || strings.HasPrefix(status.Message, badName)
+		blamed := status.Reason == metav1.StatusReasonUnknown && !strings.HasPrefix(status.Message, badConversion)
+		return status.Message, blamed || strings.HasPrefix(status.Message, badName)
 	}
 	return "", false
 }

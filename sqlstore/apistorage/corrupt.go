@@ -31,7 +31,7 @@ func undecodable(r *sqlstore.Record, key string, err error) error {
 	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
 		return storage.NewCorruptObjError(key, fmt.Errorf("object not decodable revision=%d: %w", r.Revision, err))
 	}
-	return fmt.Errorf("unable to decode key %q: %w", key, err)
+	return apierrors.NewInternalError(fmt.Errorf("unable to decode key %q: %w", key, err))
 }
 
 // maxCorrupt is how many corrupt objects a list tells, as in kube-apiserver.

@@ -10,7 +10,8 @@ import (
 
 // The column value always holds a JSON object, so that any SQL tool can read
 // it: the object itself, or around what is no JSON, because a transformer
-// encrypted it, an object with one field.
+// encrypted it, an object with one field. An object that begins with a field of
+// that name itself, as custom resources may, is put into such a one too.
 type sealed struct {
 	Encrypted []byte `json:"$encrypted"`
 }
@@ -26,7 +27,7 @@ func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	if len(out) > 0 && out[0] == '{' {
+	if len(out) > 0 && out[0] == '{' && !isSealed(out) {
 		return out, nil
 	}
 	return json.Marshal(sealed{out})

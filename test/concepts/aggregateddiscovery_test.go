@@ -189,8 +189,7 @@ func resourcesOf(t testing.TB, c *cluster, group string) []any {
 func waitOpenAPI(t testing.TB, c *cluster, r *remote, address string) {
 	t.Helper()
 	eventually(t, "OpenAPI has "+r.group, func() bool {
-		list := c.get(t, "/openapi/v3").want(t, http.StatusOK)
-		got, _, _ := unstructured.NestedString(list.object(t), "paths", "apis/"+r.group+"/v1", "serverRelativeURL")
+		got := documentAddress(t, c, "apis/"+r.group+"/v1")
 		return got != "" && (address == "" || got == address)
 	})
 }

@@ -50,8 +50,7 @@ func TestAggregation(t *testing.T) {
 					t.Errorf("%s is %q instead of %q", name, got.Header[name], want)
 				}
 			}
-			authentication := c.get(t, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
-			if name, allowed := got.TLS.PeerCertificates[0].Subject.CommonName, authentication.text(t, "data", "requestheader-allowed-names"); !strings.Contains(allowed, `"`+name+`"`) {
+			if name, allowed := got.TLS.PeerCertificates[0].Subject.CommonName, authentication(t, c).text(t, "data", "requestheader-allowed-names"); !strings.Contains(allowed, `"`+name+`"`) {
 				t.Errorf("the front proxy's name is %q, allowed are %s", name, allowed)
 			}
 		}},

@@ -10,7 +10,7 @@ import (
 // Custom resources: what CustomResourceDefinitions promise. One server for all its subjects, which have a file each.
 func TestCustomResources(t *testing.T) {
 	prove(t, nil, slices.Concat(
-		customDefinitions, customSchemas, customDefaults, customRules, customServing,
+		customDefinitions, customSchemas, customDefaults, customRules, customServing, customVersions, customConversion,
 	)...)
 }
 

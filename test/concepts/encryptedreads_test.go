@@ -11,7 +11,8 @@ import (
 // tableOf asks for a Table.
 const tableOf = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-// isRead reads the secrets in every way there is.
+// isRead reads the secrets in every way there is. They are encrypted by aesgcm, which authenticates where an object is stored:
+// every way has to know that.
 func (e *encrypted) isRead(t *testing.T) {
 	secrets := e.path("v1", "secrets")
 	from := e.get(t, secrets).version(t)

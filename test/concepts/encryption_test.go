@@ -22,12 +22,13 @@ func TestEncryption(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
-		kms := startKMS(t, "key-1")
+		kms := newKMS(t, "key-1")
+		kms.start(t)
 		kmsV1 := startKMSv1(t)
 		file := encryptionFile(t)
 		file.write(t, encryptionOf(
-			encrypts("secrets", aescbc("old"), identityProvider),
-			encrypts("configmaps", aesgcm("old"), identityProvider),
+			encrypts("secrets", aesgcm("old"), identityProvider),
+			encrypts("configmaps", aescbc("old"), identityProvider),
 			encrypts("podtemplates", identityProvider, aescbc("old")),
 			encrypts("*.apps", secretbox("old")),
 			encrypts("*.coordination.k8s.io", kmsProvider("v1", "plugin1", kmsV1)),
@@ -45,9 +46,9 @@ func TestEncryption(t *testing.T) {
 		server.Stop(t)
 		kms.keyID.Store("key-2")
 		file.write(t, encryptionOf(
-			encrypts("secrets", secretbox("new"), aescbc("old")),
+			encrypts("secrets", secretbox("new"), aesgcm("old")),
 			encrypts("podtemplates", identityProvider),
-			encrypts("configmaps", identityProvider, aesgcm("old")),
+			encrypts("configmaps", identityProvider, aescbc("old")),
 			encrypts("*.apps", aesgcm("new"), secretbox("old")),
 			encrypts("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
 			encrypts("*.encryption-0.example.com", kmsProvider("v2", "plugin2", kms.endpoint)),
@@ -60,7 +61,7 @@ func TestEncryption(t *testing.T) {
 		file.write(t, encryptionOf(
 			encrypts("secrets", secretbox("new")),
 			encrypts("podtemplates", aesgcm("other")),
-			encrypts("configmaps", identityProvider, aesgcm("old")),
+			encrypts("configmaps", identityProvider, aescbc("old")),
 			encrypts("*.apps", aesgcm("other")),
 			encrypts("*.coordination.k8s.io", aescbc("new"), kmsProvider("v1", "plugin1", kmsV1)),
 			encrypts("*.encryption-0.example.com", identityProvider),
@@ -88,9 +89,9 @@ func (e *encrypted) encryptedKinds() []encryptedKind {
 	}
 	const metadata = "metadata: {name: a, labels: {l: " + never + "}, annotations: {a: " + never + "}}"
 	return []encryptedKind{
-		kind("the provider aescbc encrypts", "v1", "secrets", "k8s:enc:aescbc:v1:old:", "k8s:enc:secretbox:v1:new:",
+		kind("the provider aesgcm encrypts", "v1", "secrets", "k8s:enc:aesgcm:v1:old:", "k8s:enc:secretbox:v1:new:",
 			"{apiVersion: v1, kind: Secret, type: "+never+"/type, stringData: {k: "+never+"}, "+metadata+"}"),
-		kind("the provider aesgcm encrypts", "v1", "configmaps", "k8s:enc:aesgcm:v1:old:", "",
+		kind("the provider aescbc encrypts", "v1", "configmaps", "k8s:enc:aescbc:v1:old:", "",
 			"{apiVersion: v1, kind: ConfigMap, data: {k: "+never+"}, "+metadata+"}"),
 		kind("the provider secretbox encrypts, here all of a group", "apps/v1", "controllerrevisions", "k8s:enc:secretbox:v1:old:", "k8s:enc:aesgcm:v1:new:",
 			"{apiVersion: apps/v1, kind: ControllerRevision, revision: 1, data: {k: "+never+"}, "+metadata+"}"),
@@ -137,7 +138,7 @@ func (e *encrypted) isEncrypted(t *testing.T) {
 			t.Errorf("there are %d versions", len(versions))
 		}
 		for _, value := range versions {
-			(row{value: value}).encryptedBy(t, "k8s:enc:aescbc:v1:old:")
+			(row{value: value}).encryptedBy(t, "k8s:enc:aesgcm:v1:old:")
 		}
 	})
 }

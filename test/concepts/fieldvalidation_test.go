@@ -12,7 +12,7 @@ import (
 
 // Section "Field validation".
 func TestFieldValidation(t *testing.T) {
-	prove(t, nil, append(append(levels, anomalies()...), kubectlValidates...)...)
+	prove(t, nil, slices.Concat(levels, anomalies(), kubectlValidates)...)
 }
 
 // warnings are the texts of an answer's Warning headers, sorted. All must have the code 299 and no agent.
@@ -40,54 +40,62 @@ var levels = []promise{
 	{"a field of the wrong type is refused at every level, and no unknown or duplicate field is mentioned", func(t *testing.T, c *cluster) {
 		for _, level := range []string{"", "Ignore", "Warn", "Strict"} {
 			body := strings.Replace(odd, `"colour"`, `"generation":"x","colour"`, 1)
-			a := c.post(t, c.path("v1", "configmaps")+"?fieldValidation="+level, body).refused(t, http.StatusBadRequest, "BadRequest",
+			a := c.post(t, c.path("v1", "configmaps")+"?fieldValidation="+level, body).badRequest(t,
 				"ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal string into Go struct field ObjectMeta.metadata.generation of type int64")
 			if strings.Contains(a.text(t, "message"), "extra") || len(warnings(t, a)) > 0 {
 				t.Errorf("%s: %v\n%s", level, warnings(t, a), a.Body)
 			}
 		}
 	}},
-	{"unknown and duplicate fields are told of before what is invalid with Strict, and beside it with Warn", func(t *testing.T, c *cluster) {
+	{"Strict tells of unknown and duplicate fields before what is invalid, Warn beside it", func(t *testing.T, c *cluster) {
 		body := strings.Replace(odd, `"a"`, `"A B"`, 1)
-		a := c.post(t, c.path("v1", "configmaps")+"?fieldValidation=Strict", body).refused(t, http.StatusBadRequest, "BadRequest", `unknown field "extra"`)
+		a := c.post(t, c.path("v1", "configmaps")+"?fieldValidation=Strict", body).badRequest(t, `unknown field "extra"`)
 		if strings.Contains(a.text(t, "message"), "metadata.name") {
 			t.Errorf("the message is %s", a.text(t, "message"))
 		}
-		a = c.post(t, c.path("v1", "configmaps"), body).refused(t, http.StatusUnprocessableEntity, "Invalid", "metadata.name")
+		a = c.post(t, c.path("v1", "configmaps"), body).invalid(t, "metadata.name")
 		equal(t, warnings(t, a), []string{`duplicate field "data.k"`, `unknown field "extra"`, `unknown field "metadata.colour"`})
 	}},
 	{"the level is Ignore, Warn or Strict, in this spelling, for every verb that takes one", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
-		c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
+		c.post(t, path, configMap("a", nil)).created(t)
 		for options, a := range map[string]answer{
 			"CreateOptions": c.post(t, path+"?fieldValidation=strict", configMap("b", nil)),
 			"UpdateOptions": c.put(t, path+"/a?fieldValidation=Error", configMap("a", nil)),
 			"PatchOptions":  c.patch(t, mergePatch, path+"/a?fieldValidation=true", `{}`),
 		} {
-			a.refused(t, http.StatusUnprocessableEntity, "Invalid", options+".meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: ",
+			a.invalid(t, options+".meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: ",
 				`supported values: "", "Ignore", "Strict", "Warn"`)
 		}
 	}},
 	{"the names of fields are case-sensitive", func(t *testing.T, c *cluster) {
 		c.post(t, c.path("v1", "configmaps")+"?fieldValidation=Strict", `{"metadata":{"name":"a"},"Data":{"a":"b"}}`).
 			refused(t, http.StatusBadRequest, "BadRequest", `strict decoding error: unknown field "Data"`)
-		a := c.post(t, c.path("v1", "configmaps"), `{"metadata":{"name":"a"},"Data":{"a":"b"}}`).want(t, http.StatusCreated)
+		a := c.post(t, c.path("v1", "configmaps"), `{"metadata":{"name":"a"},"Data":{"a":"b"}}`).created(t)
 		equal(t, a.value(t, "data"), nil)
 		equal(t, warnings(t, a), []string{`unknown field "Data"`})
 	}},
+	{"where a schema keeps unknown fields none is unknown, except in the object's metadata", func(t *testing.T, c *cluster) {
+		groupVersion := c.widgets(t, anySchema)
+		path := c.path(groupVersion, "widgets")
+		any := with(widget(groupVersion, "a"), "red", "anything", "colour")
+		equal(t, c.post(t, path+"?fieldValidation=Strict", any).created(t).text(t, "anything", "colour"), "red")
+		c.post(t, path+"?fieldValidation=Strict", with(any, "red", "metadata", "colour")).
+			badRequest(t, `strict decoding error: unknown field "metadata.colour"`)
+	}},
 	{"an object without unknown or duplicate fields passes Strict, in every encoding", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps") + "?fieldValidation=Strict"
-		c.post(t, path, configMap("a", map[string]string{"a": "b"})).want(t, http.StatusCreated)
-		c.send(t, http.MethodPost, path, header{"Content-Type", "application/yaml"}, "metadata: {name: b}").want(t, http.StatusCreated)
+		c.post(t, path, configMap("a", map[string]string{"a": "b"})).created(t)
+		c.send(t, http.MethodPost, path, header{"Content-Type", "application/yaml"}, "metadata: {name: b}").created(t)
 		// In protobuf fields have numbers, and those that nobody knows are dropped without a word.
-		c.send(t, http.MethodPost, path, header{"Content-Type", "application/vnd.kubernetes.protobuf"}, protobufConfigMap).want(t, http.StatusCreated)
+		c.send(t, http.MethodPost, path, header{"Content-Type", "application/vnd.kubernetes.protobuf"}, protobufConfigMap).created(t)
 	}},
 	{"of very many unknown fields each is told, up to a limit of bytes", func(t *testing.T, c *cluster) {
-		few := c.post(t, c.path("v1", "configmaps")+"?dryRun=All", many(50)).want(t, http.StatusCreated)
+		few := c.post(t, c.path("v1", "configmaps")+"?dryRun=All", many(50)).created(t)
 		if n := len(warnings(t, few)); n != 50 {
 			t.Errorf("%d warnings", n)
 		}
-		all := c.post(t, c.path("v1", "configmaps")+"?dryRun=All", many(1000)).want(t, http.StatusCreated)
+		all := c.post(t, c.path("v1", "configmaps")+"?dryRun=All", many(1000)).created(t)
 		if n := len(warnings(t, all)); n < 100 || n >= 1000 {
 			t.Errorf("%d warnings", n)
 		}
@@ -145,7 +153,8 @@ func anomalies() []promise {
 	widgetText := `{"apiVersion":"GROUP/v1","kind":"Widget","metadata":{"name":"NAME","colour":"red"},"spec":{"replicas":4,"replicas":5,"extra":1,
 		"free":{"any":{"thing":1}},"template":{"apiVersion":"v1","kind":"X","metadata":{"name":"x","colour":"red"},"spec":{"a":"b","z":1}}},"other":1}`
 	widgetYAML := "apiVersion: GROUP/v1\nkind: Widget\nmetadata: {name: NAME}\nspec:\n  replicas: 4\n  replicas: 5\n  extra: 1\n"
-	widgetWarnings := []string{`duplicate field "spec.replicas"`, `unknown field "metadata.colour"`, `unknown field "other"`, `unknown field "spec.extra"`,
+	widgetWarnings := []string{`duplicate field "spec.replicas"`, `unknown field "metadata.colour"`,
+		`unknown field "other"`, `unknown field "spec.extra"`,
 		`unknown field "spec.template.metadata.colour"`, `unknown field "spec.template.spec.z"`}
 	patched := []string{`duplicate field "spec.replicas"`, `unknown field "spec.replicaz"`}
 	const bad, invalid = http.StatusBadRequest, http.StatusUnprocessableEntity
@@ -154,21 +163,25 @@ func anomalies() []promise {
 		{"a create in JSON", "POST", "application/json", configMaps, strings.Replace(odd, `"a"`, `"NAME"`, 1),
 			[]string{`duplicate field "data.k"`, `unknown field "extra"`, `unknown field "metadata.colour"`}, bad,
 			func(t *testing.T, a answer) bool { return a.text(t, "data", "k") == "2" && a.value(t, "extra") == nil }},
-		{"a create in YAML", "POST", "application/yaml", configMaps, "metadata:\n  name: NAME\n  colour: red\ndata: {k: '1', k: '2'}\nextra: 1\n",
+		{"a create in YAML", "POST", "application/yaml", configMaps,
+			"metadata:\n  name: NAME\n  colour: red\ndata: {k: '1', k: '2'}\nextra: 1\n",
 			[]string{`line 4: key "k" already set in map`, `unknown field "extra"`, `unknown field "metadata.colour"`}, bad,
 			func(t *testing.T, a answer) bool { return a.text(t, "data", "k") == "2" && a.value(t, "extra") == nil }},
 		{"an update", "PUT", "application/json", oneDeployment, deploymentText, patched, bad, replicas},
-		{"a merge patch", "PATCH", mergePatch, oneDeployment, `{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`, patched, invalid, replicas},
+		{"a merge patch", "PATCH", mergePatch, oneDeployment, `{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`,
+			patched, invalid, replicas},
 		{"a strategic merge patch", "PATCH", strategicPatch, oneDeployment,
 			`{"spec":{"replicas":4,"replicas":5,"replicaz":1,"template":{"spec":{"containers":[{"name":"c","imagee":"i"}]}}}}`,
 			append(slices.Clone(patched), `unknown field "spec.template.spec.containers[0].imagee"`), invalid, replicas},
 		{"a JSON patch", "PATCH", jsonPatch, oneDeployment,
 			`[{"op":"add","path":"/spec/replicaz","value":1},{"op":"test","op":"add","path":"/spec/replicas","value":5,"colour":"red"}]`,
-			[]string{`json patch duplicate field "[1].op"`, `json patch unknown field "[1].colour"`, `unknown field "spec.replicaz"`}, invalid, replicas},
+			[]string{`json patch duplicate field "[1].op"`, `json patch unknown field "[1].colour"`,
+				`unknown field "spec.replicaz"`}, invalid, replicas},
 		{"an apply, of duplicate fields", "PATCH", applyPatch, oneDeployment,
 			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 4\n  replicas: 5\n",
 			[]string{`line 6: key "replicas" already set in map`}, bad, replicas},
-		{"a patch of a subresource", "PATCH", mergePatch, oneScale, `{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`, patched, invalid, replicas},
+		{"a patch of a subresource", "PATCH", mergePatch, oneScale,
+			`{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`, patched, invalid, replicas},
 		{"a create of a custom resource in JSON", "POST", "application/json", widgets, widgetText, widgetWarnings, bad,
 			func(t *testing.T, a answer) bool {
 				return replicas(t, a) && a.value(t, "other") == nil && a.value(t, "spec", "free", "any", "thing") == 1.0 &&
@@ -176,17 +189,20 @@ func anomalies() []promise {
 			}},
 		{"a create of a custom resource in YAML", "POST", "application/yaml", widgets, widgetYAML,
 			[]string{`line 6: key "replicas" already set in map`, `unknown field "spec.extra"`}, bad, replicas},
-		{"an update of a custom resource", "PUT", "application/json", oneWidget, strings.Replace(widgetText, `"NAME"`, `"w","resourceVersion":"VERSION"`, 1), widgetWarnings, bad, replicas},
+		{"an update of a custom resource", "PUT", "application/json", oneWidget, strings.Replace(widgetText, `"NAME"`,
+			`"w","resourceVersion":"VERSION"`, 1), widgetWarnings, bad, replicas},
 		{"a merge patch of a custom resource", "PATCH", mergePatch, oneWidget, `{"spec":{"replicas":4,"replicas":5,"extra":1}}`,
 			[]string{`duplicate field "spec.replicas"`, `unknown field "spec.extra"`}, invalid, replicas},
-		{"a JSON patch of a custom resource", "PATCH", jsonPatch, oneWidget, `[{"op":"add","op":"add","path":"/spec/replicas","value":5},{"op":"add","path":"/extra","value":1}]`,
+		{"a JSON patch of a custom resource", "PATCH", jsonPatch, oneWidget,
+			`[{"op":"add","op":"add","path":"/spec/replicas","value":5},{"op":"add","path":"/extra","value":1}]`,
 			[]string{`json patch duplicate field "[0].op"`, `unknown field "extra"`}, invalid, replicas},
 		{"an apply of a custom resource, of duplicate fields", "PATCH", applyPatch, oneWidget,
 			"apiVersion: GROUP/v1\nkind: Widget\nmetadata: {name: w}\nspec:\n  replicas: 4\n  replicas: 5\n",
 			[]string{`line 6: key "replicas" already set in map`}, bad, replicas},
 	} {
-		promises = append(promises, promise{a.what + " drops unknown and duplicate fields silently with Ignore, with warnings with Warn and by default, and is refused with Strict",
-			func(t *testing.T, c *cluster) { a.prove(t, c) }})
+		promises = append(promises,
+			promise{a.what + " with odd fields drops them with Ignore, warns with Warn and by default, and fails with Strict",
+				func(t *testing.T, c *cluster) { a.prove(t, c) }})
 	}
 	return promises
 }
@@ -195,9 +211,9 @@ func (o anomaly) prove(t *testing.T, c *cluster) {
 	groupVersion := c.namespace + ".example.com/v1"
 	if strings.Contains(o.what, "custom") {
 		c.widgets(t, structural)
-		c.post(t, c.path(groupVersion, "widgets"), with(widget(groupVersion, "w"), 1, "spec", "replicas")).want(t, http.StatusCreated)
+		c.post(t, c.path(groupVersion, "widgets"), with(widget(groupVersion, "w"), 1, "spec", "replicas")).created(t)
 	}
-	c.post(t, c.path("apps/v1", "deployments"), deployment("web")).want(t, http.StatusCreated)
+	c.post(t, c.path("apps/v1", "deployments"), deployment("web")).created(t)
 	send := func(name, level string) answer {
 		query := "?fieldValidation=" + level
 		if level == "" {
@@ -208,7 +224,7 @@ func (o anomaly) prove(t *testing.T, c *cluster) {
 		}
 		body := strings.NewReplacer("GROUP/v1", groupVersion, "NAME", name).Replace(o.body)
 		if strings.Contains(body, "VERSION") {
-			body = strings.Replace(body, "VERSION", c.get(t, o.on(c, groupVersion)).want(t, http.StatusOK).version(t), 1)
+			body = strings.Replace(body, "VERSION", c.get(t, o.on(c, groupVersion)).ok(t).version(t), 1)
 		}
 		return c.send(t, o.method, o.on(c, groupVersion)+query, header{"Content-Type", o.contentType}, body)
 	}
@@ -237,18 +253,20 @@ func (o anomaly) prove(t *testing.T, c *cluster) {
 }
 
 var kubectlValidates = []promise{
-	{"kubectl --validate refuses with strict, which is also true and the default, warns with warn, and is silent with ignore, which is also false", func(t *testing.T, c *cluster) {
+	{"kubectl --validate is strict (true, the default), warn or ignore (false)", func(t *testing.T, c *cluster) {
 		for _, validate := range []string{"", "--validate", "--validate=strict", "--validate=true"} {
 			output, ok := c.kubectl(t, odd, strings.Fields("apply -f - "+validate)...)
-			if ok || !strings.Contains(output, `Error from server (BadRequest): error when creating "STDIN": ConfigMap in version "v1" cannot be handled as a ConfigMap: `+
-				`strict decoding error: `) || !strings.Contains(output, `unknown field "extra"`) {
+			if ok || !strings.Contains(output,
+				`Error from server (BadRequest): error when creating "STDIN": ConfigMap in version "v1" cannot be handled as a ConfigMap: `+
+					`strict decoding error: `) || !strings.Contains(output, `unknown field "extra"`) {
 				t.Errorf("%s: %s", validate, output)
 			}
 		}
-		c.get(t, c.path("v1", "configmaps", "a")).want(t, http.StatusNotFound)
+		c.get(t, c.path("v1", "configmaps", "a")).notFound(t)
 		for _, verb := range []string{"create", "replace"} {
 			output, ok := c.kubectl(t, odd, verb, "-f", "-", "--validate=warn")
-			if !ok || !strings.Contains(output, `Warning: unknown field "extra"`) || !strings.Contains(output, `Warning: unknown field "metadata.colour"`) {
+			if !ok || !strings.Contains(output, `Warning: unknown field "extra"`) || !strings.Contains(output,
+				`Warning: unknown field "metadata.colour"`) {
 				t.Errorf("%s: %s", verb, output)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -31,12 +32,30 @@ func TestEncryptionReload(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
-		kms := startKMS(t, "key-1")
+		kms := newKMS(t, "key-1")
 		file := encryptionFile(t)
 		configMaps := encrypts("configmaps", kmsProvider("v2", "plugin", kms.endpoint))
 		file.write(t, encryptionOf(encrypts("secrets", aescbc("old")), configMaps))
-		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore,
+		outer := t
+		server := sqube.Launch(t, sqube.Options{Datastore: engine.Datastore,
 			Args: []string{"--encryption-provider-config", file.path, "--encryption-provider-config-automatic-reload"}})
+		t.Run("a server whose KMS plugin is not there yet starts, and is ready when that is", func(t *testing.T) {
+			eventually(t, "the server has made its files", func() bool {
+				_, err := os.Stat(server.Kubeconfig)
+				return err == nil
+			})
+			early := newClient(t, server.Config(t))
+			eventually(t, "the health check of the plugin fails", func() bool {
+				response, err := early.http.Get(early.url + "/readyz/kms-providers")
+				if err != nil {
+					return false // it does not listen yet
+				}
+				response.Body.Close()
+				return response.StatusCode == http.StatusInternalServerError
+			})
+			kms.start(outer)
+			server.WaitReady(t)
+		})
 		c := newCluster(t, server.Config(t), server, 0)
 		stored := rows{harness.OpenDatabase(t, engine)}
 		secret := manifest("{apiVersion: v1, kind: Secret, metadata: {name: a}}")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,24 +26,29 @@ type kmsPlugin struct {
 
 const kmsTimeout = 3 * time.Second
 
-// startKMS starts a plugin, which ends with the test.
-func startKMS(t *testing.T, keyID string) *kmsPlugin {
+// newKMS returns a plugin that does not run yet.
+func newKMS(t *testing.T, keyID string) *kmsPlugin {
 	t.Helper()
 	socket := socketPath(t)
 	p := &kmsPlugin{endpoint: "unix://" + socket}
 	p.keyID.Store(keyID)
 	p.server = kmsservice.NewGRPCService(socket, kmsTimeout, p)
+	return p
+}
+
+// start runs the plugin. It ends with the test.
+func (p *kmsPlugin) start(t *testing.T) {
+	t.Helper()
 	go func() {
 		if err := p.server.ListenAndServe(); err != nil {
 			t.Errorf("the KMS plugin: %v", err)
 		}
 	}()
 	eventually(t, "the KMS plugin listens", func() bool {
-		_, err := os.Stat(socket)
+		_, err := os.Stat(strings.TrimPrefix(p.endpoint, "unix://"))
 		return err == nil
 	})
 	t.Cleanup(p.server.Close)
-	return p
 }
 
 // Status implements kmsservice.Service.

@@ -78,7 +78,7 @@ func (c *cluster) widgets(t testing.TB, schema string) string {
 	t.Helper()
 	group := c.namespace + ".example.com"
 	definitions := c.global("apiextensions.k8s.io/v1", "customresourcedefinitions")
-	c.post(t, definitions, widgetDefinition(group, schema)).want(t, http.StatusCreated)
+	c.post(t, definitions, widgetDefinition(group, schema)).created(t)
 	t.Cleanup(func() {
 		if _, err := c.http.Do(deletion(c.url + definitions + "/widgets." + group)); err != nil {
 			t.Error(err)
@@ -138,7 +138,8 @@ func (c *cluster) kubectl(t testing.TB, stdin string, args ...string) (output st
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthority: c.config.CAFile, CertificateAuthorityData: c.config.CAData}
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthority: c.config.CAFile,
+		CertificateAuthorityData: c.config.CAData}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
 		ClientCertificate: c.config.CertFile, ClientCertificateData: c.config.CertData,
 		ClientKey: c.config.KeyFile, ClientKeyData: c.config.KeyData, Token: c.config.BearerToken,
@@ -164,4 +165,36 @@ func equal(t testing.TB, got, want any) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("not what it should be (-want +got):\n%s", diff)
 	}
+}
+
+// What most answers should be.
+
+func (a answer) ok(t testing.TB) answer {
+	t.Helper()
+	return a.want(t, http.StatusOK)
+}
+
+func (a answer) created(t testing.TB) answer {
+	t.Helper()
+	return a.want(t, http.StatusCreated)
+}
+
+func (a answer) badRequest(t testing.TB, parts ...string) answer {
+	t.Helper()
+	return a.refused(t, http.StatusBadRequest, "BadRequest", parts...)
+}
+
+func (a answer) notFound(t testing.TB, parts ...string) answer {
+	t.Helper()
+	return a.refused(t, http.StatusNotFound, "NotFound", parts...)
+}
+
+func (a answer) conflict(t testing.TB, parts ...string) answer {
+	t.Helper()
+	return a.refused(t, http.StatusConflict, "Conflict", parts...)
+}
+
+func (a answer) invalid(t testing.TB, parts ...string) answer {
+	t.Helper()
+	return a.refused(t, http.StatusUnprocessableEntity, "Invalid", parts...)
 }

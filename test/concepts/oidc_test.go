@@ -3,6 +3,7 @@ package concepts
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"maps"
 	"testing"
 	"time"
 )
@@ -11,9 +12,7 @@ import (
 func (a *authenticators) openIDConnect() []promise {
 	token := func(t *testing.T, further claims) string {
 		all := claims{"sub": "ann", "tier": "gold"}
-		for name, value := range further {
-			all[name] = value
-		}
+		maps.Copy(all, further)
 		return a.issuer.token(t, all)
 	}
 	// The server reads the issuer's documents in the background.

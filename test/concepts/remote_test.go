@@ -59,10 +59,10 @@ func startRemote(t *testing.T, c *cluster, address string) *remote {
 			`"description":"OK","schema":{"$ref":"#/definitions/Widget"}}}}},"/apis/another.example.com/v1/widgets":{}},` +
 			`"definitions":{"Widget":{"type":"object","description":"what ` + r.group + ` makes"}}}`,
 	}
-	authentication := c.get(t, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication").want(t, http.StatusOK)
+	known := authentication(t, c)
 	proxies := x509.NewCertPool()
-	if !proxies.AppendCertsFromPEM([]byte(authentication.text(t, "data", "requestheader-client-ca-file"))) {
-		t.Fatalf("no authority of front proxies in %s", authentication.Body)
+	if !proxies.AppendCertsFromPEM([]byte(known.text(t, "data", "requestheader-client-ca-file"))) {
+		t.Fatalf("no authority of front proxies in %s", known.Body)
 	}
 	certificate, key, err := cert.GenerateSelfSignedCertKey("widgets."+c.namespace+".svc", nil, nil)
 	if err != nil {
@@ -85,6 +85,17 @@ func startRemote(t *testing.T, c *cluster, address string) *remote {
 	t.Cleanup(r.stop)
 	r.port = r.server.Listener.Addr().(*net.TCPAddr).Port
 	return r
+}
+
+// authentication reads the ConfigMap that tells servers of aggregated APIs by what to know the front proxy. It is written
+// when a server has started.
+func authentication(t testing.TB, c *cluster) (found answer) {
+	t.Helper()
+	eventually(t, "extension-apiserver-authentication is there", func() bool {
+		found = c.get(t, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+		return found.Code == http.StatusOK
+	})
+	return found
 }
 
 // stop ends the server and what it answers.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"net/http"
 	"slices"
@@ -260,9 +261,7 @@ func (a *authenticators) accountTokens() []promise {
 			"iat": time.Now().Unix(), "nbf": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
 			"kubernetes.io": map[string]any{"namespace": c.namespace, "serviceaccount": map[string]any{"name": "robot", "uid": account.UID}},
 		}
-		for name, value := range further {
-			all[name] = value
-		}
+		maps.Copy(all, further)
 		return signToken(t, key, all)
 	}
 	return []promise{

@@ -66,6 +66,14 @@ type Server struct {
 // end of the server's log.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
+	s := Launch(t, o)
+	s.WaitReady(t)
+	return s
+}
+
+// Launch is Start without the wait.
+func Launch(t testing.TB, o Options) *Server {
+	t.Helper()
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
@@ -98,7 +106,9 @@ func Start(t testing.TB, o Options) *Server {
 			t.Errorf("end sqube: %v", err)
 		}
 	})
-	s.Start(t)
+	if err := s.launch(); err != nil {
+		t.Fatalf("start sqube: %v", err)
+	}
 	return s
 }
 
@@ -108,6 +118,12 @@ func (s *Server) Start(t testing.TB) {
 	if err := s.launch(); err != nil {
 		t.Fatalf("start sqube: %v", err)
 	}
+	s.WaitReady(t)
+}
+
+// WaitReady waits until the server is ready.
+func (s *Server) WaitReady(t testing.TB) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
 	if err := s.waitReady(ctx); err != nil {
@@ -186,10 +202,11 @@ func (s *Server) launch() error {
 	return s.keeper.Watch(cmd.Process.Pid)
 }
 
-// waitReady asks /readyz until it answers 200.
+// waitReady asks /readyz until it answers 200. It asks as the administrator, since --anonymous-auth=false may be set.
 func (s *Server) waitReady(ctx context.Context) error {
-	// The certificate is not what is asked about here, and at a first start there is no CA to check it with yet.
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	// The server's certificate is not what is asked about here, and at a first start there are no keys yet.
+	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: s.administrator}
+	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
 	for {
@@ -214,6 +231,19 @@ func (s *Server) waitReady(ctx context.Context) error {
 		case <-time.After(10 * time.Millisecond): // until it listens there is nothing to wait on
 		}
 	}
+}
+
+// administrator returns the certificate in the administrator's kubeconfig.
+func (s *Server) administrator(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err == nil {
+		err = rest.LoadTLSFiles(config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	return &pair, err
 }
 
 // signal sends the signal and waits for the end that it brings. A server that is stopped stays so.

@@ -1,0 +1,250 @@
+package concepts
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Section "API Discovery", and "API groups and versioning".
+func TestDiscovery(t *testing.T) {
+	prove(t, nil,
+		promise{"/api names the version of the core group, and where the server is", func(t *testing.T, c *cluster) {
+			versions := c.get(t, "/api").want(t, http.StatusOK)
+			equal(t, versions.value(t, "versions"), []any{"v1"})
+			addresses, _ := versions.value(t, "serverAddressByClientCIDRs").([]any)
+			if versions.text(t, "kind") != "APIVersions" || len(addresses) != 1 {
+				t.Errorf("the document is %s", versions.Body)
+			}
+		}},
+		promise{"/apis lists the groups, each with its versions and the one it prefers, which /apis/GROUP says too", func(t *testing.T, c *cluster) {
+			list := decode[metav1.APIGroupList](t, c.get(t, "/apis").want(t, http.StatusOK))
+			if list.Kind != "APIGroupList" || list.Groups[0].Name != "apiregistration.k8s.io" {
+				t.Errorf("it is a %s that begins with %s", list.Kind, list.Groups[0].Name)
+			}
+			for _, group := range list.Groups {
+				if group.PreferredVersion != group.Versions[0] {
+					t.Errorf("%s prefers %s over its first version", group.Name, group.PreferredVersion.Version)
+				}
+				if strings.Contains(group.Name, "example.com") {
+					continue // comes and goes with other tests
+				}
+				alone := decode[metav1.APIGroup](t, c.get(t, "/apis/"+group.Name).want(t, http.StatusOK))
+				group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+				equal(t, alone, group)
+			}
+		}},
+		promise{"the document of a version says of each resource what it is called and what can be done with it", func(t *testing.T, c *cluster) {
+			for path, want := range map[string]string{
+				"/apis/apps/v1": `{name: deployments, singularName: deployment, namespaced: true, kind: Deployment, shortNames: [deploy], categories: [all],
+					verbs: [create, delete, deletecollection, get, list, patch, update, watch], storageVersionHash: 8aSe+NMegvE=}`,
+				"/api/v1": `{name: pods/eviction, singularName: "", namespaced: true, group: policy, version: v1, kind: Eviction, verbs: [create]}`,
+			} {
+				list := c.get(t, path).want(t, http.StatusOK)
+				if list.text(t, "kind") != "APIResourceList" || list.text(t, "groupVersion") != strings.TrimPrefix(strings.TrimPrefix(path, "/apis/"), "/api/") {
+					t.Errorf("%s begins with %.200s", path, list.Body)
+				}
+				wanted := manifest("%s", want)
+				for _, resource := range list.value(t, "resources").([]any) {
+					if resource.(map[string]any)["name"] == wanted["name"] {
+						equal(t, resource, any(wanted))
+					}
+				}
+			}
+		}},
+		promise{"aggregated discovery, at /api and at /apis, has in two answers what all other documents have", func(t *testing.T, c *cluster) {
+			list := decode[metav1.APIGroupList](t, c.get(t, "/apis").want(t, http.StatusOK))
+			var groups []string
+			for _, path := range []string{"/api", "/apis"} {
+				for _, group := range aggregated(t, c, path).Items {
+					if strings.Contains(group.Name, "example.com") {
+						continue
+					}
+					for _, version := range group.Versions {
+						groupVersion := "/api/" + version.Version
+						if group.Name != "" {
+							groupVersion = "/apis/" + group.Name + "/" + version.Version
+						}
+						sameResources(t, version, decode[metav1.APIResourceList](t, c.get(t, groupVersion).want(t, http.StatusOK)))
+					}
+					if group.Name != "" {
+						groups = append(groups, group.Name)
+					}
+				}
+			}
+			var listed []string
+			for _, group := range list.Groups {
+				if !strings.Contains(group.Name, "example.com") {
+					listed = append(listed, group.Name)
+				}
+			}
+			equal(t, groups, listed)
+		}},
+		promise{"aggregated discovery comes as JSON, YAML and protobuf, as Accept says, and says so", func(t *testing.T, c *cluster) {
+			const form = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+			for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "apiVersion: apidiscovery.k8s.io/v2", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
+				got := c.send(t, http.MethodGet, "/apis", header{"Accept", accept + form}, nil).want(t, http.StatusOK)
+				if kind := got.Header.Get("Content-Type"); kind != accept+form || !strings.HasPrefix(string(got.Body), begins) {
+					t.Errorf("%s is answered as %s: %.100q", accept, kind, got.Body)
+				}
+				if got.Header.Get("Vary") != "Accept" {
+					t.Errorf("caches are told that answers vary by %q", got.Header.Get("Vary"))
+				}
+			}
+		}},
+		promise{"of the forms in Accept the server sends one that it has, and it has aggregated discovery for /api and /apis alone", func(t *testing.T, c *cluster) {
+			for accept, want := range map[string]string{
+				aggregatedList + ",application/json": "APIGroupDiscoveryList",
+				// v2beta1, of which the documents tell, is gone since v1.35; clients that want it fall back as before v1.26.
+				"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json": "APIGroupList",
+				"*/*": "APIGroupList",
+			} {
+				if kind := c.send(t, http.MethodGet, "/apis", header{"Accept", accept}, nil).want(t, http.StatusOK).text(t, "kind"); kind != want {
+					t.Errorf("%s is answered with %s", accept, kind)
+				}
+			}
+			for _, accept := range []string{"text/plain", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"} {
+				c.send(t, http.MethodGet, "/apis", header{"Accept", accept}, nil).refused(t, http.StatusNotAcceptable, "NotAcceptable")
+			}
+			// A version's document, other than aggregated discovery, is served by a handler that knows no forms with parameters.
+			c.send(t, http.MethodGet, "/apis/apps/v1", header{"Accept", aggregatedList}, nil).refused(t, http.StatusNotAcceptable, "NotAcceptable")
+		}},
+		promise{"the other documents come as JSON, YAML and protobuf", func(t *testing.T, c *cluster) {
+			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"} {
+				for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
+					got := c.send(t, http.MethodGet, path, header{"Accept", accept}, nil).want(t, http.StatusOK)
+					if kind := got.Header.Get("Content-Type"); kind != accept || !strings.HasPrefix(string(got.Body), begins) {
+						t.Errorf("%s as %s is answered as %s: %.100q", path, accept, kind, got.Body)
+					}
+				}
+			}
+		}},
+		promise{"aggregated discovery has an ETag, and If-None-Match with it is answered with 304", func(t *testing.T, c *cluster) {
+			for _, path := range []string{"/api", "/apis"} {
+				eventually(t, path+" has not changed between two requests", func() bool { // other tests define resources
+					first := c.send(t, http.MethodGet, path, header{"Accept", aggregatedList}, nil).want(t, http.StatusOK)
+					again := c.send(t, http.MethodGet, path, header{"Accept", aggregatedList, "If-None-Match", first.Header.Get("Etag")}, nil)
+					return first.Header.Get("Etag") != "" && again.Code == http.StatusNotModified && len(again.Body) == 0
+				})
+				c.send(t, http.MethodGet, path, header{"Accept", aggregatedList, "If-None-Match", `"another"`}, nil).want(t, http.StatusOK)
+			}
+		}},
+		promise{"everybody who is known may read discovery; who is not may read /version", func(t *testing.T, c *cluster) {
+			nobody := newClient(t, rest.AnonymousClientConfig(c.config))
+			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/version"} {
+				c.as(t, "jane").get(t, path).want(t, http.StatusOK)
+				if path != "/version" {
+					nobody.get(t, path).want(t, http.StatusForbidden, http.StatusUnauthorized)
+				}
+			}
+			nobody.get(t, "/version").want(t, http.StatusOK)
+		}},
+		promise{"/version tells which Kubernetes the API is of", func(t *testing.T, c *cluster) {
+			version := c.get(t, "/version").want(t, http.StatusOK)
+			if version.text(t, "major") != "1" || version.text(t, "minor") != "36" || !strings.HasPrefix(version.text(t, "gitVersion"), "v1.36.") {
+				t.Errorf("it says %s", version.Body)
+			}
+			for _, field := range []string{"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"} {
+				if version.text(t, field) == "" {
+					t.Errorf("%s is empty", field)
+				}
+			}
+		}},
+		promise{"what is not served is not discovered: 404", func(t *testing.T, c *cluster) {
+			for _, path := range []string{"/api/v2", "/apis/apps/v2", "/apis/nothing.example.com", "/apis/nothing.example.com/v1", "/apis/extensions/v1beta1"} {
+				c.get(t, path).want(t, http.StatusNotFound)
+			}
+		}},
+	)
+}
+
+// TestRecordedDiscovery compares with the documents in the sources of Kubernetes, which are recorded of a kube-apiserver
+// in which everything is switched on. With -against everything must be.
+func TestRecordedDiscovery(t *testing.T) {
+	// With ClientsPreferCBOR client-go can't read discovery any more.
+	prove(t, []string{"--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,ClientsPreferCBOR=false"},
+		promise{"every discovery document is the one that Kubernetes has recorded of its release", func(t *testing.T, c *cluster) {
+			module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+			if err != nil {
+				t.Fatalf("find the sources of Kubernetes: %v", err)
+			}
+			documents, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), "api", "discovery", "*.json"))
+			if err != nil || len(documents) < 50 {
+				t.Fatalf("recorded are %v, %v", documents, err)
+			}
+			for _, document := range documents {
+				text, err := os.ReadFile(document)
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := strings.TrimSuffix(filepath.Base(document), ".json")
+				got := c.get(t, "/"+strings.ReplaceAll(name, "__", "/"))
+				if name == "aggregated_v2" {
+					got = c.send(t, http.MethodGet, "/apis", header{"Accept", aggregatedList}, nil)
+				}
+				want := manifest("%s", text)
+				served := got.want(t, http.StatusOK).object(t)
+				for _, object := range []map[string]any{want, served} {
+					delete(object, "serverAddressByClientCIDRs") // where the server is
+					if name == "apis__apiextensions.k8s.io__v1" {
+						// tells that kube-apiserver stores definitions as v1beta1, which is shorter; sqube stores v1
+						delete(object["resources"].([]any)[0].(map[string]any), "storageVersionHash")
+					}
+				}
+				if diff := cmp.Diff(want, served); diff != "" {
+					t.Errorf("%s (-recorded +served):\n%s", name, diff)
+				}
+			}
+		}},
+	)
+}
+
+// aggregated reads aggregated discovery.
+func aggregated(t testing.TB, c *cluster, path string) apidiscoveryv2.APIGroupDiscoveryList {
+	t.Helper()
+	return decode[apidiscoveryv2.APIGroupDiscoveryList](t, c.send(t, http.MethodGet, path, header{"Accept", aggregatedList}, nil).want(t, http.StatusOK))
+}
+
+// decode reads a body in JSON, of which every field must be known.
+func decode[T any](t testing.TB, a answer) T {
+	t.Helper()
+	var into T
+	decoder := json.NewDecoder(strings.NewReader(string(a.Body)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&into); err != nil {
+		t.Fatalf("%s: %v\n%s", a.request, err, a.Body)
+	}
+	return into
+}
+
+// sameResources compares a version in aggregated discovery with its own document.
+func sameResources(t testing.TB, version apidiscoveryv2.APIVersionDiscovery, document metav1.APIResourceList) {
+	t.Helper()
+	var got, want []string
+	for _, r := range version.Resources {
+		if len(r.Verbs) > 0 { // else it stands for its subresources alone
+			got = append(got, r.Resource+" "+r.ResponseKind.Kind+" "+strings.Join(r.Verbs, ",")+" "+strings.Join(r.ShortNames, ",")+" "+r.SingularResource)
+		}
+		for _, s := range r.Subresources {
+			got = append(got, r.Resource+"/"+s.Subresource+" "+s.ResponseKind.Kind+" "+strings.Join(s.Verbs, ",")+"  ")
+		}
+	}
+	for _, r := range document.APIResources {
+		want = append(want, r.Name+" "+r.Kind+" "+strings.Join(r.Verbs, ",")+" "+strings.Join(r.ShortNames, ",")+" "+r.SingularName)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-own document +aggregated):\n%s", document.GroupVersion, diff)
+	}
+}

@@ -1,0 +1,285 @@
+package concepts
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	flowSchemas    = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+	priorityLevels = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
+)
+
+// Concept "API Priority and Fairness".
+func TestFairness(t *testing.T) {
+	// 60 requests at once; a quarter of the time of a request is what it may wait.
+	prove(t, []string{"--max-requests-inflight=40", "--max-mutating-requests-inflight=20", "--request-timeout=4m"},
+		promise{"a cluster has the mandatory and the suggested flow schemas and priority levels", func(t *testing.T, c *cluster) {
+			for path, want := range map[string][]string{
+				flowSchemas: {
+					"catch-all", "exempt", "global-default", "kube-controller-manager", "kube-scheduler", "kube-system-service-accounts",
+					"probes", "service-accounts", "system-leader-election", "system-node-high", "system-nodes",
+				},
+				priorityLevels: {"catch-all", "exempt", "global-default", "leader-election", "node-high", "system", "workload-high", "workload-low"},
+			} {
+				names := c.get(t, path).want(t, http.StatusOK).names(t)
+				names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "fairness") })
+				if !slices.Equal(names, want) {
+					t.Errorf("%s has %v instead of %v", path, names, want)
+				}
+			}
+		}},
+		promise{"an answer names the flow schema and the priority level of the request", func(t *testing.T, c *cluster) {
+			lease := c.path("coordination.k8s.io/v1", "leases")
+			system := "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+			for _, r := range []struct {
+				client               *client
+				method, path         string
+				flowSchema, priority string
+			}{
+				{c.client, http.MethodGet, "/version", "exempt", "exempt"},
+				{c.anonymous(t), http.MethodGet, "/readyz", "probes", "exempt"},
+				{c.anonymous(t), http.MethodGet, "/version", "global-default", "global-default"},
+				{c.as(t, "jane"), http.MethodGet, "/version", "global-default", "global-default"},
+				{c.as(t, "jane"), http.MethodGet, "/api/v1/pods", "global-default", "global-default"}, // though it is forbidden
+				{c.as(t, "system:node:n", "system:nodes"), http.MethodGet, "/api/v1/pods", "system-nodes", "system"},
+				{c.as(t, "system:node:n", "system:nodes"), http.MethodPut, "/api/v1/nodes/n/status", "system-node-high", "node-high"},
+				{c.as(t, "system:node:n", "system:nodes"), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "system-node-high", "node-high"},
+				{c.as(t, "system:kube-scheduler"), http.MethodGet, "/api/v1/pods", "kube-scheduler", "workload-high"},
+				{c.as(t, "system:kube-scheduler"), http.MethodPut, system + "/kube-scheduler", "system-leader-election", "leader-election"},
+				{c.as(t, "system:kube-controller-manager"), http.MethodGet, lease, "kube-controller-manager", "workload-high"},
+				{c.as(t, "system:serviceaccount:kube-system:a", "system:serviceaccounts", "system:serviceaccounts:kube-system"), http.MethodGet, lease, "kube-system-service-accounts", "workload-high"},
+				{c.as(t, "system:serviceaccount:default:a", "system:serviceaccounts", "system:serviceaccounts:default"), http.MethodGet, lease, "service-accounts", "workload-low"},
+			} {
+				a := r.client.send(t, r.method, r.path, header{"Content-Type", "application/json"}, nil)
+				for name, object := range map[string]string{
+					"X-Kubernetes-Pf-Flowschema-Uid": flowSchemas + "/" + r.flowSchema, "X-Kubernetes-Pf-Prioritylevel-Uid": priorityLevels + "/" + r.priority,
+				} {
+					if got, want := a.Header.Get(name), c.get(t, object).text(t, "metadata", "uid"); got != want {
+						t.Errorf("%s: %s is %q, but that of %s is %q", a.request, name, got, object, want)
+					}
+				}
+			}
+		}},
+		promise{"a flow schema whose priority level is missing says so, and requests go on to the next", func(t *testing.T, c *cluster) {
+			user := c.as(t, c.namespace)
+			c.post(t, flowSchemas, manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 60, priorityLevelConfiguration: {name: %[1]s},
+				rules: [{subjects: [{kind: User, user: {name: %[1]s}}], nonResourceRules: [{verbs: ["*"], nonResourceURLs: ["*"]}]}]}}`, c.namespace)).want(t, http.StatusCreated)
+			dangling := func(want string) {
+				t.Helper()
+				eventually(t, "Dangling is "+want, func() bool {
+					conditions, _ := c.get(t, flowSchemas+"/"+c.namespace).value(t, "status", "conditions").([]any)
+					return slices.ContainsFunc(conditions, func(condition any) bool {
+						return object(condition)["type"] == "Dangling" && object(condition)["status"] == want
+					})
+				})
+			}
+			dangling("True")
+			if got, want := user.get(t, "/version").Header.Get("X-Kubernetes-Pf-Flowschema-Uid"), c.get(t, flowSchemas+"/global-default").text(t, "metadata", "uid"); got != want {
+				t.Errorf("the flow schema is %q instead of %q", got, want)
+			}
+			level := c.post(t, priorityLevels, manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {limitResponse: {type: Reject}}}}`, c.namespace)).want(t, http.StatusCreated)
+			dangling("False")
+			eventually(t, "the level is in force", func() bool {
+				return user.get(t, "/version").Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level.text(t, "metadata", "uid")
+			})
+		}},
+		promise{"a user who floods a priority level is told to come again, others of the level take their turns, other levels notice nothing", flood},
+		promise{"metrics and dumps tell what became of requests", func(t *testing.T, c *cluster) {
+			c.as(t, "jane").get(t, "/version").want(t, http.StatusOK)
+			if metrics := string(c.get(t, "/metrics").Body); !strings.Contains(metrics, `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`) {
+				t.Error("no metric of global-default")
+			}
+			for dump, column := range map[string]string{
+				"dump_priority_levels": "PriorityLevelName", "dump_queues": "PriorityLevelName", "dump_requests": "FlowSchemaName",
+			} {
+				if a := c.get(t, "/debug/api_priority_and_fairness/"+dump).want(t, http.StatusOK); !strings.Contains(string(a.Body), column) {
+					t.Errorf("%s is\n%s", dump, a.Body)
+				}
+			}
+		}},
+	)
+}
+
+// flood has a priority level of one seat, with a queue of six for each of two users, of whom one sends far too much.
+func flood(t *testing.T, c *cluster) {
+	const requests, fit = 20, 1 + 6 // in the seat, and in the queue
+	flooder, other := c.writer(t, c.namespace+"-flooder"), c.writer(t, c.namespace+"-other")
+	level := c.post(t, priorityLevels, manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {
+		nominalConcurrencyShares: 1, lendablePercent: 0, borrowingLimitPercent: 0,
+		limitResponse: {type: Queue, queuing: {queues: 512, handSize: 1, queueLengthLimit: 6}}}}}`, c.namespace)).want(t, http.StatusCreated).text(t, "metadata", "uid")
+	c.post(t, flowSchemas, manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 50, priorityLevelConfiguration: {name: %[1]s}, distinguisherMethod: {type: ByUser},
+		rules: [{subjects: [{kind: User, user: {name: %[1]s-flooder}}, {kind: User, user: {name: %[1]s-other}}],
+			resourceRules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"], namespaces: ["*"]}]}]}}`, c.namespace)).want(t, http.StatusCreated)
+	maps := c.path("v1", "configmaps")
+	for _, user := range []*client{flooder, other} {
+		eventually(t, "the level is in force", func() bool { return user.get(t, maps).Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level })
+	}
+	gate := c.gate(t, c.namespace+"-flooder")
+
+	answers, others := make(chan answer, requests), make(chan answer, 1)
+	for range requests {
+		go func() { answers <- flooder.post(t, maps, manifest(`{metadata: {generateName: flood-}}`)) }()
+	}
+	gate.arrival(t)
+	for range requests - fit {
+		(<-answers).tooMany(t)
+	}
+	c.post(t, maps, configMap("by-admin", nil)).want(t, http.StatusCreated)
+	c.as(t, "jane").get(t, "/version").want(t, http.StatusOK)
+	c.anonymous(t).get(t, "/livez").want(t, http.StatusOK)
+
+	go func() { others <- other.post(t, maps, configMap("by-other", nil)) }()
+	eventually(t, "the other waits, too", func() bool {
+		levels := string(c.get(t, "/debug/api_priority_and_fairness/dump_priority_levels").Body)
+		for line := range strings.Lines(levels) {
+			// The name, active queues, idle, quiescing, waiting.
+			if columns := strings.FieldsFunc(line, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }); len(columns) > 4 && columns[0] == c.namespace {
+				return columns[4] == "7"
+			}
+		}
+		return false
+	})
+	// The other came last, but the flooder had the seat all the time.
+	served := 0
+	for done := false; !done; served++ {
+		gate.pass()
+		select {
+		case a := <-others:
+			a.want(t, http.StatusCreated)
+			done = true
+		case <-gate.arrivals:
+		case <-time.After(requestTimeout):
+			t.Fatal("nobody is served")
+		}
+	}
+	if served > fit/2 {
+		t.Errorf("%d of the flood were served before the other", served)
+	}
+	gate.open()
+	for range fit {
+		(<-answers).want(t, http.StatusCreated)
+	}
+}
+
+// TestPlainLimits is about what holds where priority and fairness is switched off.
+func TestPlainLimits(t *testing.T) {
+	prove(t, []string{"--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2"},
+		promise{"more writing requests at once than the limit are told to come again, but for those of administrators; reads go on", func(t *testing.T, c *cluster) {
+			user := c.writer(t, c.namespace+"-user")
+			gate := c.gate(t, c.namespace+"-user")
+			maps := c.path("v1", "configmaps")
+			answers := make(chan answer, 2)
+			for range cap(answers) {
+				go func() {
+					slow := manifest(`{metadata: {generateName: slow-}}`)
+					a := user.post(t, maps, slow)
+					for a.Code == http.StatusTooManyRequests { // the cluster's own writes count, too
+						a = user.post(t, maps, slow)
+					}
+					answers <- a
+				}()
+				gate.arrival(t)
+			}
+			user.post(t, maps, configMap("refused", nil)).tooMany(t)
+			user.delete(t, maps+"/missing").tooMany(t)
+			a := user.get(t, maps).want(t, http.StatusOK)
+			if uid := a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"); uid != "" {
+				t.Errorf("the answer names flow schema %s", uid)
+			}
+			c.post(t, maps, configMap("by-admin", nil)).want(t, http.StatusCreated)
+			gate.open()
+			for range cap(answers) {
+				(<-answers).want(t, http.StatusCreated)
+			}
+			eventually(t, "the user may write again", func() bool { return user.post(t, maps+"?dryRun=All", configMap("a", nil)).Code == http.StatusCreated })
+		}},
+	)
+}
+
+// tooMany fails the test unless the answer is that of a server that has too much to do.
+func (a answer) tooMany(t testing.TB) {
+	t.Helper()
+	a.want(t, http.StatusTooManyRequests)
+	if a.Header.Get("Retry-After") == "" || string(a.Body) != "Too many requests, please try again later.\n" {
+		t.Errorf("%s: the answer says %q, with Retry-After %q", a.request, a.Body, a.Header.Get("Retry-After"))
+	}
+}
+
+// writer is a user who may do everything with the ConfigMaps of the namespace.
+func (c *cluster) writer(t *testing.T, name string) *client {
+	t.Helper()
+	c.allow(t, name, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"configmaps"}})
+	return c.as(t, name)
+}
+
+// gate is a webhook that holds up the ConfigMaps that one user creates in the namespace.
+type gate struct {
+	arrivals chan struct{} // one for each request that is held up
+	passes   chan struct{} // one for each that may pass
+}
+
+// gate makes one, and waits until it is in force.
+func (c *cluster) gate(t *testing.T, user string) *gate {
+	t.Helper()
+	g := &gate{arrivals: make(chan struct{}, 100), passes: make(chan struct{})}
+	var inForce atomic.Bool
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		inForce.Store(true)
+		if review.Request.UserInfo.Username == user {
+			g.arrivals <- struct{}{}
+			select {
+			case <-g.passes:
+			case <-r.Context().Done():
+			}
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}
+		if err := json.NewEncoder(w).Encode(review); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	c.post(t, c.global("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"), manifest(`{metadata: {name: %[1]s}, webhooks: [{name: gate.example.com,
+		sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 30, clientConfig: {url: %[2]q, caBundle: %[3]s},
+		namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
+		rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}]}`, c.namespace, server.URL, asYAML(ca))).want(t, http.StatusCreated)
+	eventually(t, "the webhook is in force", func() bool {
+		c.post(t, c.path("v1", "configmaps")+"?dryRun=All", configMap("probe", nil)).want(t, http.StatusCreated)
+		return inForce.Load()
+	})
+	return g
+}
+
+// arrival waits until a request is held up.
+func (g *gate) arrival(t testing.TB) {
+	t.Helper()
+	select {
+	case <-g.arrivals:
+	case <-time.After(requestTimeout):
+		t.Fatal("no request comes as far as the webhook")
+	}
+}
+
+// pass lets one request pass.
+func (g *gate) pass() { g.passes <- struct{}{} }
+
+// open lets all pass.
+func (g *gate) open() { close(g.passes) }

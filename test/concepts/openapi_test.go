@@ -1,0 +1,143 @@
+package concepts
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Section "OpenAPI interface definition".
+func TestOpenAPI(t *testing.T) {
+	prove(t, nil,
+		promise{"/openapi/v2 is an OpenAPI v2 document of all paths and kinds", func(t *testing.T, c *cluster) {
+			document := c.get(t, "/openapi/v2").want(t, http.StatusOK)
+			object := document.object(t)
+			if document.Header.Get("Content-Type") != "application/json" || object["swagger"] != "2.0" {
+				t.Errorf("it is %s, swagger %v", document.Header.Get("Content-Type"), object["swagger"])
+			}
+			for _, fields := range [][]string{
+				{"paths", "/api/v1/namespaces/{namespace}/pods/{name}", "get"}, {"paths", "/apis/apps/v1/deployments", "get"},
+				{"paths", "/version/", "get"}, {"definitions", "io.k8s.api.core.v1.Pod", "properties", "spec"},
+			} {
+				if _, has, err := unstructured.NestedFieldNoCopy(object, fields...); err != nil || !has {
+					t.Errorf("it lacks %v: %v", fields, err)
+				}
+			}
+		}},
+		promise{"/openapi/v2 comes as protobuf for those who ask", func(t *testing.T, c *cluster) {
+			for _, accept := range []string{"application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"} {
+				got := c.send(t, http.MethodGet, "/openapi/v2", header{"Accept", accept}, nil).want(t, http.StatusOK)
+				var document openapi_v2.Document
+				if err := proto.Unmarshal(got.Body, &document); err != nil || document.Swagger != "2.0" || len(document.Paths.Path) < 300 {
+					t.Errorf("%s: %v, swagger %q", accept, err, document.Swagger)
+				}
+				if kind := got.Header.Get("Content-Type"); kind != "application/com.github.proto-openapi.spec.v2.v1.0+protobuf" {
+					t.Errorf("%s is answered as %s", accept, kind)
+				}
+			}
+			c.send(t, http.MethodGet, "/openapi/v2", header{"Accept", "text/html"}, nil).want(t, http.StatusNotAcceptable)
+		}},
+		promise{"/openapi/v2 has an ETag, and If-None-Match with it is answered with 304", func(t *testing.T, c *cluster) {
+			etag := c.get(t, "/openapi/v2").want(t, http.StatusOK).Header.Get("Etag")
+			if again := c.send(t, http.MethodGet, "/openapi/v2", header{"If-None-Match", etag}, nil).want(t, http.StatusNotModified); len(again.Body) > 0 || etag == "" {
+				t.Errorf("the ETag is %q, the body %.100q", etag, again.Body)
+			}
+			c.send(t, http.MethodGet, "/openapi/v2", header{"If-None-Match", `"another"`}, nil).want(t, http.StatusOK)
+		}},
+		promise{"/openapi/v3 lists a document for each group version, and its address with its hash", func(t *testing.T, c *cluster) {
+			paths := c.get(t, "/openapi/v3").want(t, http.StatusOK).value(t, "paths").(map[string]any)
+			wanted := []string{"api/v1", "version"}
+			for _, group := range aggregated(t, c, "/apis").Items {
+				for _, version := range group.Versions {
+					wanted = append(wanted, "apis/"+group.Name+"/"+version.Version)
+				}
+			}
+			for _, path := range wanted {
+				entry, _ := paths[path].(map[string]any)
+				if address := fmt.Sprint(entry["serverRelativeURL"]); !strings.HasPrefix(address, "/openapi/v3/"+path+"?hash=") {
+					t.Errorf("%s is at %s", path, address)
+				}
+			}
+		}},
+		promise{"a document of OpenAPI v3 describes its group version's paths and kinds", func(t *testing.T, c *cluster) {
+			document := c.get(t, "/openapi/v3/apis/apps/v1").want(t, http.StatusOK).object(t)
+			for _, fields := range [][]string{
+				{"paths", "/apis/apps/v1/namespaces/{namespace}/deployments/{name}", "patch", "x-kubernetes-group-version-kind"},
+				{"components", "schemas", "io.k8s.api.apps.v1.Deployment", "x-kubernetes-group-version-kind"},
+			} {
+				if _, has, err := unstructured.NestedFieldNoCopy(document, fields...); err != nil || !has {
+					t.Errorf("it lacks %v: %v", fields, err)
+				}
+			}
+			if version, _ := document["openapi"].(string); !strings.HasPrefix(version, "3.0") {
+				t.Errorf("it is of OpenAPI %q", version)
+			}
+			// Unlike OpenAPI v2, it keeps defaults.
+			if value, has, _ := unstructured.NestedFieldNoCopy(document, "components", "schemas", "io.k8s.api.core.v1.ContainerPort", "properties", "protocol", "default"); !has || value != "TCP" {
+				t.Errorf("a port's protocol is by default %v", value)
+			}
+		}},
+		promise{"a document that is asked for by its hash may be cached for ever", func(t *testing.T, c *cluster) {
+			address := documentAddress(t, c, "api/v1")
+			got := c.get(t, address).want(t, http.StatusOK)
+			if got.Header.Get("Cache-Control") != "public, immutable" || got.Header.Get("Expires") == "" {
+				t.Errorf("the header is %v", got.Header)
+			}
+			if etag := got.Header.Get("Etag"); !strings.HasSuffix(address, "?hash="+strings.Trim(etag, `"`)) {
+				t.Errorf("the ETag is %s at %s", etag, address)
+			}
+			c.send(t, http.MethodGet, address, header{"If-None-Match", got.Header.Get("Etag")}, nil).want(t, http.StatusNotModified)
+			if cache := c.get(t, "/openapi/v3/api/v1").want(t, http.StatusOK).Header.Get("Cache-Control"); strings.Contains(cache, "immutable") {
+				t.Errorf("without its hash it may be cached: %s", cache)
+			}
+		}},
+		promise{"a hash that is not the document's leads to the address with the right one", func(t *testing.T, c *cluster) {
+			c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			got := c.get(t, "/openapi/v3/api/v1?hash=OLD").want(t, http.StatusMovedPermanently)
+			if address := documentAddress(t, c, "api/v1"); got.Header.Get("Location") != address {
+				t.Errorf("it leads to %s instead of %s", got.Header.Get("Location"), address)
+			}
+		}},
+		promise{"a document of OpenAPI v3 comes as protobuf for those who ask", func(t *testing.T, c *cluster) {
+			for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
+				got := c.send(t, http.MethodGet, "/openapi/v3/apis/batch/v1", header{"Accept", accept}, nil).want(t, http.StatusOK)
+				var document openapi_v3.Document
+				if err := proto.Unmarshal(got.Body, &document); err != nil || !strings.HasPrefix(document.Openapi, "3.0") {
+					t.Errorf("%s: %v, %q", accept, err, document.Openapi)
+				}
+				if kind := got.Header.Get("Content-Type"); kind != "application/com.github.proto-openapi.spec.v3.v1.0+protobuf" {
+					t.Errorf("%s is answered as %s", accept, kind)
+				}
+			}
+			c.send(t, http.MethodGet, "/openapi/v3/apis/batch/v1", header{"Accept", "text/html"}, nil).want(t, http.StatusNotAcceptable)
+			c.get(t, "/openapi/v3/apis/batch/v9").want(t, http.StatusNotFound)
+		}},
+		promise{"OpenAPI has custom resources, as their schemas say, from when they are served until they go", func(t *testing.T, c *cluster) {
+			version := c.widgets(t, "{type: object, properties: {spec: {type: object, description: what it is to be}}}")
+			eventually(t, "OpenAPI v3 has it", func() bool {
+				return strings.Contains(string(c.get(t, "/openapi/v3/apis/"+version).Body), "what it is to be")
+			})
+			before := documentAddress(t, c, "apis/"+version)
+			eventually(t, "OpenAPI v2 has it", func() bool { return strings.Contains(string(c.get(t, "/openapi/v2").Body), "what it is to be") })
+
+			path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets." + strings.TrimSuffix(version, "/v1")
+			c.patch(t, jsonPatch, path, `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/description","value":"another"}]`).want(t, http.StatusOK)
+			eventually(t, "the document has another address", func() bool { return documentAddress(t, c, "apis/"+version) != before })
+			c.delete(t, path).want(t, http.StatusOK)
+			eventually(t, "it is gone", func() bool { return documentAddress(t, c, "apis/"+version) == "" })
+		}},
+	)
+}
+
+// documentAddress is where the list of OpenAPI v3 documents says that one is; empty if it isn't there.
+func documentAddress(t testing.TB, c *cluster, path string) string {
+	t.Helper()
+	address, _, _ := unstructured.NestedString(c.get(t, "/openapi/v3").want(t, http.StatusOK).object(t), "paths", path, "serverRelativeURL")
+	return address
+}
