@@ -33,7 +33,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	paths.Handle("/version", onlyGet(version))
 	router.Handle("/version/", onlyGet(version))
 	for path, handler := range openID {
-		paths.Handle(path, handler)
+		paths.Handle(path, onlyGet(handler.ServeHTTP))
 	}
 	if s.fairness != nil {
 		queues := servermux.NewPathRecorderMux("priority and fairness")

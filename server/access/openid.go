@@ -29,14 +29,9 @@ func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handle
 	}, nil
 }
 
-// document serves what get returns; anybody may keep it for as many seconds as get says.
+// document answers a GET with what get returns; anybody may keep it for as many seconds as get says.
 func document(mediaType string, get func() (content []byte, maxAge int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET is allowed here", http.StatusMethodNotAllowed)
-			return
-		}
 		content, maxAge := get()
 		w.Header().Set("Content-Type", mediaType)
 		w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", maxAge))
