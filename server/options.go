@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
@@ -181,8 +182,10 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--cors-allowed-origins %q must be a regular expression: %w", origin, err))
 		}
 	}
-	if _, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
+	if versions, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
 		errs = append(errs, err)
+	} else if o.PriorityAndFairness && !versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
+		errs = append(errs, errors.New("--runtime-config must leave flowcontrol.apiserver.k8s.io/v1 on, or --enable-priority-and-fairness must be false"))
 	}
 	for flag, d := range map[string]time.Duration{"request-timeout": o.RequestTimeout, "min-request-timeout": o.MinRequestTimeout} {
 		if d <= 0 {

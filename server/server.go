@@ -21,7 +21,6 @@ import (
 	"os"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -92,6 +91,7 @@ type Server struct {
 // where they are missing. o must be complete. An error names the file or the
 // flag that has to change.
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
+	o.Metrics.Apply() // it does not change what is registered
 	s := &Server{options: o, store: store, loopback: loopback.New(), phase: newPhase()}
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {
@@ -292,7 +292,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	if address == nil {
 		address = bootstrap.AdvertiseAddress(o.BindAddress)
 	}
-	if o.PriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 && b.versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
+	if o.PriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
 		b.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
 	headers := b.access.RequestHeader
@@ -335,7 +335,6 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	metrics.Register()
 	handlersmetrics.Register()
 	flowcontrolmetrics.Register()
-	b.options.Metrics.Apply()
 	return nil
 }
 

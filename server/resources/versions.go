@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,8 +40,18 @@ func DefaultVersions() *serverstorage.ResourceConfig {
 
 // ParseRuntimeConfig applies the values of --runtime-config to DefaultVersions. Keys have the forms that kube-apiserver
 // takes: api/all, api/ga, api/beta, api/alpha, group/version and group/version/resource; values are "true", "false" or,
-// for the last two, empty for true. It returns an error that names the key for a form, group or version it doesn't know.
-func ParseRuntimeConfig(values map[string]string) (*serverstorage.ResourceConfig, error) {
+// for the last two, empty for true. The core group is v1 or api/v1, always as a whole, or has an empty name: /v1/resource.
+// It returns an error that names the key for a form, group or version it doesn't know.
+func ParseRuntimeConfig(given map[string]string) (*serverstorage.ResourceConfig, error) {
+	values := map[string]string{}
+	for key, value := range given {
+		switch first, _, _ := strings.Cut(strings.TrimPrefix(key, "api/"), "/"); {
+		case first == "v1":
+			values["/v1"] = value
+		case key != "api/legacy": // which has no meaning any more
+			values[key] = value
+		}
+	}
 	flag := &options.APIEnablementOptions{RuntimeConfig: values}
 	if errs := flag.Validate(schemes); len(errs) > 0 {
 		return nil, fmt.Errorf("--runtime-config: %w", errors.Join(errs...))

@@ -38,6 +38,8 @@ func TestParseRuntimeConfig(t *testing.T) {
 		"beta":                          {values: map[string]string{"api/beta": "true"}, on: []schema.GroupVersionResource{deployments, cidrs}, off: []schema.GroupVersionResource{pools}},
 		"one version":                   {values: map[string]string{"networking.k8s.io/v1beta1": ""}, on: []schema.GroupVersionResource{cidrs}},
 		"one version off":               {values: map[string]string{"apps/v1": "false"}, off: []schema.GroupVersionResource{deployments}},
+		"core":                          {values: map[string]string{"v1": "false"}, off: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}},
+		"core resource":                 {values: map[string]string{"/v1/endpoints": "false", "api/legacy": ""}, on: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, off: []schema.GroupVersionResource{{Version: "v1", Resource: "endpoints"}}},
 		"one resource":                  {values: map[string]string{"resource.k8s.io/v1alpha3/devicetaintrules": "true"}, on: []schema.GroupVersionResource{pools}, off: []schema.GroupVersionResource{cidrs}},
 		"particular wins over general":  {values: map[string]string{"api/all": "false", "apps/v1": "true"}, on: []schema.GroupVersionResource{deployments}, off: []schema.GroupVersionResource{cidrs}},
 		"all off but a stable resource": {values: map[string]string{"api/ga": "false", "apps/v1/deployments": "true"}, on: []schema.GroupVersionResource{deployments}},
@@ -63,7 +65,7 @@ func TestParseRuntimeConfig(t *testing.T) {
 
 func TestParseRuntimeConfigRefuses(t *testing.T) {
 	for key, value := range map[string]string{
-		"v1":                  "true",        // no group
+		"v1/pods/log/x":       "perhaps",     // not a boolean
 		"nosuchgroup/v1":      "true",        // unknown group
 		"apps/v9":             "true",        // unknown version
 		"apps/v1/Deployments": "true",        // not a resource's name
