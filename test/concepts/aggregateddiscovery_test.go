@@ -131,11 +131,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			definition := with(widgetDefinition("node.k8s.io", anySchema), "unapproved, for a test", "metadata", "annotations", "api-approved.kubernetes.io")
 			definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["name"] = "v9alpha1"
 			c.post(t, definitions, definition).want(t, http.StatusCreated)
-			t.Cleanup(func() {
-				if _, err := c.http.Do(deletion(c.url + definitions + "/widgets.node.k8s.io")); err != nil {
-					t.Error(err)
-				}
-			})
+			c.deleteLater(t, definitions+"/widgets.node.k8s.io")
 			for _, path := range []string{"/apis", "/apis/node.k8s.io"} {
 				eventually(t, path+" has the version", func() bool { return strings.Contains(string(c.get(t, path).Body), `"node.k8s.io/v9alpha1"`) })
 			}

@@ -157,7 +157,7 @@ func (c *cluster) mapType(t *testing.T, kind string) (groupVersion string, redef
 	groupVersion = c.widgets(t, schema(kind))
 	group := groupVersion[:len(groupVersion)-len("/v1")]
 	return groupVersion, func(kind string) {
-		path := c.global("apiextensions.k8s.io/v1", "customresourcedefinitions", "widgets."+group)
+		path := definitions + "/widgets." + group
 		c.patch(t, mergePatch, path, map[string]any{"spec": widgetDefinition(group, schema(kind))["spec"]}).ok(t)
 	}
 }

@@ -1,15 +1,12 @@
 package concepts
 
 import (
-	"encoding/json"
-	"encoding/pem"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Section "Dry-run". Those of deletes of collections are in deletecollection_test.go, of apply in apply_test.go.
@@ -138,7 +135,6 @@ var dryRuns = []promise{
 	}},
 	{"a dry run of a definition defines nothing", func(t *testing.T, c *cluster) {
 		group := c.namespace + ".example.com"
-		definitions := c.global("apiextensions.k8s.io/v1", "customresourcedefinitions")
 		c.post(t, definitions+"?dryRun=All", widgetDefinition(group, anySchema)).created(t)
 		c.get(t, definitions+"/widgets."+group).notFound(t)
 		c.get(t, "/apis/"+group).want(t, http.StatusNotFound)
@@ -252,59 +248,29 @@ var dryAdmission = []promise{
 
 // webhookIsTold shows that a webhook with these side effects takes part in every verb, dry or not, and knows which it is.
 func (c *cluster) webhookIsTold(t *testing.T, sideEffects string) {
-	seen := make(chan bool, 100)
-	c.mutatingWebhook(t, sideEffects, func(dryRun bool) { seen <- dryRun })
-	path, secret := c.path("v1", "secrets"), manifest("{apiVersion: v1, kind: Secret, metadata: {name: a}}")
-	eventually(t, "the webhook is called", func() bool {
-		return c.post(t, path+"?dryRun=All", secret).created(t).text(t, "metadata", "labels", "by") == "hook"
+	h := reviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if r.Operation == admissionv1.Delete {
+			return allow(r)
+		}
+		return change(`[{"op":"add","path":"/metadata/labels","value":{"by":"hook"}}]`)(r)
 	})
-	equal(t, <-seen, true)
-	c.post(t, path, secret).created(t)
-	equal(t, <-seen, false)
-	for _, a := range []answer{
-		c.put(t, path+"/a?dryRun=All", with(secret, "1", "stringData", "a")),
-		c.patch(t, mergePatch, path+"/a?dryRun=All", `{"stringData":{"a":"1"}}`),
-		c.delete(t, path+"/a?dryRun=All"),
-	} {
-		a.ok(t)
-		equal(t, <-seen, true)
+	c.activate(t, "Mutating", "", c.webhook("a.example.com", h, "{sideEffects: "+sideEffects+
+		", rules: [{operations: ['*'], apiGroups: [''], apiVersions: [v1], resources: [secrets]}]}"))
+	calls := 0
+	told := func(dryRun bool, a answer) answer {
+		t.Helper()
+		a.want(t, http.StatusOK, http.StatusCreated)
+		calls++
+		if all := h.requests(); len(all) != calls || ptr.Deref(all[calls-1].DryRun, false) != dryRun {
+			t.Errorf("%s: the webhook saw %v", a.request, all)
+		}
+		return a
 	}
-	c.delete(t, path+"/a").ok(t)
-	equal(t, <-seen, false)
-}
-
-// mutatingWebhook runs a webhook that labels the Secrets of the namespace, which no controller writes. It calls seen with
-// the dryRun of each review, and goes with the test.
-func (c *cluster) mutatingWebhook(t *testing.T, sideEffects string, seen func(dryRun bool)) {
-	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-		if review.Request.Operation != admissionv1.Delete {
-			patchType := admissionv1.PatchTypeJSONPatch
-			review.Response.PatchType = &patchType
-			review.Response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"by":"hook"}}]`)
-		}
-		seen(review.Request.DryRun != nil && *review.Request.DryRun)
-		review.TypeMeta = metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}
-		if err := json.NewEncoder(w).Encode(review); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(server.Close)
-	hooks := c.global("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	c.post(t, hooks, manifest(`{metadata: {name: %s}, webhooks: [{name: a.example.com, sideEffects: %s, admissionReviewVersions: [v1],
-		clientConfig: {url: %q, caBundle: %s}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}},
-		rules: [{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: ["*"]}]}]}`,
-		c.namespace, sideEffects, server.URL, asYAML(ca), c.namespace)).created(t)
-	t.Cleanup(func() {
-		if _, err := c.http.Do(deletion(c.url + hooks + "/" + c.namespace)); err != nil {
-			t.Error(err)
-		}
-	})
+	path, secret := c.path("v1", "secrets"), manifest("{apiVersion: v1, kind: Secret, metadata: {name: a}}")
+	equal(t, told(true, c.post(t, path+"?dryRun=All", secret)).text(t, "metadata", "labels", "by"), "hook")
+	told(false, c.post(t, path, secret))
+	told(true, c.put(t, path+"/a?dryRun=All", with(secret, "1", "stringData", "a")))
+	told(true, c.patch(t, mergePatch, path+"/a?dryRun=All", `{"stringData":{"a":"1"}}`))
+	told(true, c.delete(t, path+"/a?dryRun=All"))
+	told(false, c.delete(t, path+"/a"))
 }

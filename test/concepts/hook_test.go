@@ -147,13 +147,7 @@ func (c *cluster) activate(t testing.TB, kind, name string, webhooks ...map[stri
 	configuration := manifest("{apiVersion: admissionregistration.k8s.io/v1, kind: %sWebhookConfiguration, metadata: {name: %s}}", kind, name)
 	configuration["webhooks"] = list
 	c.post(t, path, configuration).want(t, http.StatusCreated)
-	t.Cleanup(func() {
-		if response, err := c.http.Do(deletion(c.url + path + "/" + name)); err != nil {
-			t.Error(err)
-		} else {
-			response.Body.Close()
-		}
-	})
+	c.deleteLater(t, path+"/"+name)
 	probe := manifest("{apiVersion: v1, kind: ConfigMap, metadata: {name: beacon, labels: {beacon: %s}}}", name)
 	eventually(t, name+" is in effect", func() bool {
 		return strings.Contains(string(c.post(t, c.path("v1", "configmaps")+"?dryRun=All", probe).Body), "in effect: "+name)

@@ -77,25 +77,27 @@ func (c *cluster) serviceAccount(t testing.TB) {
 func (c *cluster) widgets(t testing.TB, schema string) string {
 	t.Helper()
 	group := c.namespace + ".example.com"
-	definitions := c.global("apiextensions.k8s.io/v1", "customresourcedefinitions")
 	c.post(t, definitions, widgetDefinition(group, schema)).created(t)
-	t.Cleanup(func() {
-		if _, err := c.http.Do(deletion(c.url + definitions + "/widgets." + group)); err != nil {
-			t.Error(err)
-		}
-	})
+	c.deleteLater(t, definitions+"/widgets."+group)
 	eventually(t, "the custom resource is served", func() bool {
 		return c.get(t, c.path(group+"/v1", "widgets")).Code == http.StatusOK
 	})
 	return group + "/v1"
 }
 
-func deletion(url string) *http.Request {
-	request, err := http.NewRequest(http.MethodDelete, url, nil)
-	if err != nil {
-		panic(err)
-	}
-	return request
+// deleteLater deletes what a path names when the test ends: with -against the server outlives it.
+func (c *cluster) deleteLater(t testing.TB, path string) {
+	t.Cleanup(func() {
+		request, err := http.NewRequest(http.MethodDelete, c.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := c.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	})
 }
 
 func widgetDefinition(group, schema string) map[string]any {

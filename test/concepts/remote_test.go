@@ -331,11 +331,7 @@ func (r *remote) register(t *testing.T, c *cluster) {
 func registerAPIService(t *testing.T, c *cluster, object map[string]any) {
 	t.Helper()
 	made := c.post(t, apiServices, object).want(t, http.StatusCreated)
-	t.Cleanup(func() {
-		if _, err := c.http.Do(deletion(c.url + apiServices + "/" + made.text(t, "metadata", "name"))); err != nil {
-			t.Error(err)
-		}
-	})
+	c.deleteLater(t, apiServices+"/"+made.text(t, "metadata", "name"))
 }
 
 // waitAvailable waits until the condition Available of an APIService is as it should be, and returns its message.
