@@ -109,7 +109,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 	out.ctx, out.walk = ctx, w
 	w.take = func(r *sqlstore.Record) (bool, error) { return out.take(ctx, r) }
 	// What was encoded before need not be read; see load.
-	w.query.WithoutValues = out.Format == Protobuf && w.opts.Predicate.Empty() && w.opts.Predicate.ShardSelector == nil
+	w.query.WithoutValues = out.Format == Protobuf && w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
 	var err error
 	switch {
 	case !w.opts.Recursive:

@@ -301,7 +301,7 @@ func (w *walk) page(ctx context.Context) error {
 // finish makes the continue token and counts what is left.
 func (w *walk) finish(ctx context.Context) error {
 	pred := &w.opts.Predicate
-	if !w.more && !pred.Empty() && pred.Limit > 0 && w.taken == int(pred.Limit) {
+	if !w.more && (!pred.Empty() || sharded(pred)) && pred.Limit > 0 && w.taken == int(pred.Limit) {
 		// A full page ends with a token if there are more objects of any kind,
 		// as kube-apiserver does it.
 		rest := sqlstore.Query{Resource: w.resource, Prefix: w.query.Prefix, Revision: w.query.Revision, After: w.last, Limit: 1}
@@ -388,7 +388,7 @@ func (w *walk) undecided(r *sqlstore.Record) bool {
 // could be selected by, or by what is no label or field, or the row withholds
 // all of them.
 func undecided(pred *storage.SelectionPredicate, r *sqlstore.Record, sets func() sqlstore.Sets) bool {
-	if pred.ShardSelector != nil && !pred.ShardSelector.Empty() || r.Withheld() && !pred.Empty() {
+	if sharded(pred) || r.Withheld() && !pred.Empty() {
 		return true
 	}
 	if pred.Field == nil || pred.Field.Empty() {
@@ -401,6 +401,11 @@ func undecided(pred *storage.SelectionPredicate, r *sqlstore.Record, sets func()
 		}
 	}
 	return false
+}
+
+// sharded says whether a predicate selects a part of the objects by a hash.
+func sharded(pred *storage.SelectionPredicate) bool {
+	return pred.ShardSelector != nil && !pred.ShardSelector.Empty()
 }
 
 func matches(pred *storage.SelectionPredicate, sets sqlstore.Sets) bool {

@@ -290,8 +290,7 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 		return false, nil
 	}
 	pred := &w.opts.Predicate
-	sharded := pred.ShardSelector != nil && !pred.ShardSelector.Empty()
-	if pred.Empty() && !sharded {
+	if pred.Empty() && !sharded(pred) {
 		return true, nil
 	}
 	record := &c.Record

@@ -237,6 +237,9 @@ func (c *corrupted) isDeleted(t *testing.T) {
 		done := c.send(t, http.MethodDelete, c.configMap("garbage"), nil, options).want(t, http.StatusOK)
 		equal(t, []any{done.text(t, "kind"), done.text(t, "status"), done.text(t, "details", "name")}, []any{"Status", "Success", "garbage"})
 		c.get(t, c.configMap("garbage")).refused(t, http.StatusNotFound, "NotFound")
+		if c.rows.exists(t, "configmaps", c.namespace, "garbage") {
+			t.Error("the database still has it")
+		}
 	})
 	t.Run("a watch is told of the deletion by an event of type ERROR, since there is no object to send, and ends", func(t *testing.T) {
 		event := watch.next(t)

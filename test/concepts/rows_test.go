@@ -26,6 +26,17 @@ func (r rows) live(t testing.TB, resource, namespace, name string) row {
 	return found
 }
 
+// exists says whether an object has a row that is live.
+func (r rows) exists(t testing.TB, resource, namespace, name string) (exists bool) {
+	t.Helper()
+	err := r.db.QueryRow("SELECT EXISTS (SELECT 1 FROM log WHERE replaced_by IS NULL AND resource = $1 AND namespace = $2 AND name = $3)",
+		resource, namespace, name).Scan(&exists)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exists
+}
+
 // history reads the values of all versions of an object that are still kept.
 func (r rows) history(t testing.TB, resource, namespace, name string) (values []string) {
 	t.Helper()
