@@ -12,8 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
-
-	"github.com/sqube/sqube/server/codecs"
+	"k8s.io/kube-aggregator/pkg/apiserver/scheme"
 )
 
 // groups lists all groups but the core one as APIServices have them, by priority. apiregistration.k8s.io, which has none,
@@ -77,5 +76,5 @@ func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name str
 
 // write sends an object in the media type that the client prefers, whatever the method, as upstream does.
 func write(w http.ResponseWriter, r *http.Request, object runtime.Object) {
-	responsewriters.WriteObjectNegotiated(codecs.Serving(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, object, false)
+	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, object, false)
 }

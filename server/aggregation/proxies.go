@@ -89,7 +89,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 			a.serveGroups(w, r)
 		default:
 			target, ok := targetOf(path)
-			if ok && target.Version == "" && a.serveGroup(w, r, target.Group) {
+			if path == "/apis/"+target.Group && a.serveGroup(w, r, target.Group) {
 				return
 			}
 			if proxy, remote := a.proxies.get(target); ok && remote {
@@ -101,8 +101,8 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	})
 }
 
-// targetOf returns the group that a path is about, and the version unless it ends with the group. The core group is v1's
-// APIService's as a whole.
+// targetOf returns the group version that a path is about, without a version if it has none. All of the core group is that
+// of its version v1.
 func targetOf(path string) (target schema.GroupVersion, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/apis/")
 	if !ok {

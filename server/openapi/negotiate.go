@@ -39,8 +39,11 @@ var (
 	}
 )
 
-// negotiate picks the first of the client's accepted types that is offered; ok is false if none is.
-func negotiate(r *http.Request, offered []mediaType) (chosen mediaType, ok bool) {
+// negotiate picks the first of the client's accepted types that is offered; ok is false if none is. It tells caches what
+// the answer depends on.
+func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (chosen mediaType, ok bool) {
+	w.Header().Add("Vary", "Accept")
+	w.Header().Add("Vary", "Accept-Encoding")
 	accept := r.Header.Get("Accept")
 	if accept == "" {
 		return offered[0], true

@@ -61,7 +61,6 @@ func respondText(w http.ResponseWriter, r *http.Request, contentType, etag strin
 // upToDate sends what every answer has of its header. If the client's copy is the current one it answers so and returns
 // true.
 func upToDate(w http.ResponseWriter, r *http.Request, etag string) bool {
-	w.Header().Add("Vary", "Accept, Accept-Encoding")
 	w.Header().Set("Etag", `"`+etag+`"`)
 	if !notModified(r, etag) {
 		return false

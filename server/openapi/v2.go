@@ -22,7 +22,7 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 		unavailable(w, r, err)
 		return
 	}
-	t, ok := negotiate(r, v2Types)
+	t, ok := negotiate(w, r, v2Types)
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return

@@ -94,7 +94,7 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 		d.remote.ServeHTTP(w, r)
 		return
 	}
-	t, ok := negotiate(r, v3Types)
+	t, ok := negotiate(w, r, v3Types)
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return

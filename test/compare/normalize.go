@@ -51,6 +51,9 @@ func (a answer) normal(key string, value any) any {
 		for k := range out {
 			out[k] = a.normal(k, v[k])
 		}
+		if v["title"] == "Kubernetes" { // the head of OpenAPI documents, with what the server says it was built as
+			out["version"] = "{release}"
+		}
 		if prefix, ok := v["generateName"].(string); ok && prefix != "" {
 			if name, ok := v["name"].(string); ok && strings.HasPrefix(name, prefix) && name != prefix {
 				out["name"] = prefix + "{random}"
