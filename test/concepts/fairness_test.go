@@ -62,14 +62,12 @@ func TestFairness(t *testing.T) {
 				{c.as(t, "system:serviceaccount:kube-system:a", "system:serviceaccounts", "system:serviceaccounts:kube-system"), http.MethodGet, lease, "kube-system-service-accounts", "workload-high"},
 				{c.as(t, "system:serviceaccount:default:a", "system:serviceaccounts", "system:serviceaccounts:default"), http.MethodGet, lease, "service-accounts", "workload-low"},
 			} {
-				a := r.client.send(t, r.method, r.path, header{"Content-Type", "application/json"}, nil)
-				for name, object := range map[string]string{
-					"X-Kubernetes-Pf-Flowschema-Uid": flowSchemas + "/" + r.flowSchema, "X-Kubernetes-Pf-Prioritylevel-Uid": priorityLevels + "/" + r.priority,
-				} {
-					if got, want := a.Header.Get(name), c.get(t, object).text(t, "metadata", "uid"); got != want {
-						t.Errorf("%s: %s is %q, but that of %s is %q", a.request, name, got, object, want)
-					}
-				}
+				schema, level := c.get(t, flowSchemas+"/"+r.flowSchema).text(t, "metadata", "uid"), c.get(t, priorityLevels+"/"+r.priority).text(t, "metadata", "uid")
+				// A server that has just started takes a moment to read them.
+				eventually(t, r.method+" "+r.path+" is of "+r.flowSchema+" and "+r.priority, func() bool {
+					a := r.client.send(t, r.method, r.path, header{"Content-Type", "application/json"}, nil)
+					return a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == schema && a.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level
+				})
 			}
 		}},
 		promise{"a flow schema whose priority level is missing says so, and requests go on to the next", func(t *testing.T, c *cluster) {
