@@ -42,8 +42,8 @@ type Reader interface {
 }
 
 // Engine is one open database that holds a log, to be served. Its methods keep
-// to what Reader says of errors. Commit, Compact and Shrink are called from one
-// goroutine at a time.
+// to what Reader says of errors. Commit, Load, Compact and Shrink are called from
+// one goroutine at a time.
 type Engine interface {
 	Reader
 
@@ -52,6 +52,12 @@ type Engine interface {
 	// In the group those that replace a row come before those that create an
 	// object: an engine may see to all of the former first.
 	Commit(ctx context.Context, group []Write) (Committed, error)
+
+	// Load fills an empty log, in one transaction, with the rows that rows
+	// hands to its argument, and sets the counter. It returns ErrNotEmpty where
+	// there are rows already, and the error of rows as it is. Nobody else may
+	// use the database meanwhile.
+	Load(ctx context.Context, counter Counter, rows func(add func(*LogRow) error) error) error
 
 	// Compact forgets, in one short transaction, up to limit rows that were
 	// replaced at or before upTo, after recording upTo as the compacted

@@ -78,17 +78,11 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 			return false, err
 		}
 	}
-	var replacedBy, expiresAt, value any
+	row := dialect.LogRow{ID: id, Write: *w}
 	if w.Operation == dialect.Delete {
-		replacedBy = id
-	} else {
-		value = string(w.Value)
+		row.ReplacedBy = id
 	}
-	if w.ExpiresAt != 0 {
-		expiresAt = w.ExpiresAt
-	}
-	_, err := insert.ExecContext(ctx, id, w.Replaces, replacedBy, string(w.Operation), w.Group, w.Resource, w.Key, w.Namespace, w.Name, w.UID,
-		w.WrittenAt, expiresAt, w.User, w.FieldManager, w.Labels, w.Fields, value)
+	err := add(ctx, insert, &row)
 	// Only the index of live rows can be violated: the key exists. SQLite
 	// takes back the statement, not the transaction.
 	var cause *sqlite.Error
@@ -96,6 +90,54 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// add inserts a row as it is.
+func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
+	var replacedBy, expiresAt, value any
+	if row.ReplacedBy != 0 {
+		replacedBy = row.ReplacedBy
+	}
+	if row.ExpiresAt != 0 {
+		expiresAt = row.ExpiresAt
+	}
+	if row.Operation != dialect.Delete {
+		value = string(row.Value)
+	}
+	_, err := insert.ExecContext(ctx, row.ID, row.Replaces, replacedBy, string(row.Operation), row.Group, row.Resource, row.Key, row.Namespace, row.Name,
+		row.UID, row.WrittenAt, expiresAt, row.User, row.FieldManager, row.Labels, row.Fields, value)
+	return err
+}
+
+// Load implements dialect.Engine.
+func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(add func(*dialect.LogRow) error) error) error {
+	var refused error // what is no failure of the database
+	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
+		var some bool
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
+			return err
+		}
+		if some {
+			refused = dialect.ErrNotEmpty
+			return refused
+		}
+		insert := tx.StmtContext(ctx, e.write.insert)
+		refused = rows(func(row *dialect.LogRow) error {
+			if err := add(ctx, insert, row); err != nil {
+				return failure("load", err)
+			}
+			return nil
+		})
+		if refused != nil {
+			return refused
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?, compacted = ?", counter.Revision, counter.Compacted)
+		return err
+	})
+	if refused != nil {
+		return refused
+	}
+	return err
 }
 
 // Compact implements dialect.Engine.

@@ -71,15 +71,14 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces WHERE `)
 // At returns the object as it was at a revision, 0 for now. It returns ErrAbsent, ErrForgotten or ErrUnknown where there
 // is nothing to return.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
-	var newest, compacted int64
-	err := r.Query(ctx, "SELECT revision, compacted FROM counter", nil, func(row dialect.Row) error { return row.Scan(&newest, &compacted) })
+	at, _, err := Position(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
-	case revision > newest:
-		return nil, fmt.Errorf("revision %d is in the future: the newest is %d", revision, newest)
-	case revision != 0 && revision < compacted:
-		return nil, fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, compacted)
+	case revision > at.Revision:
+		return nil, fmt.Errorf("revision %d is in the future: the newest is %d", revision, at.Revision)
+	case revision != 0 && revision < at.Compacted:
+		return nil, fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, at.Compacted)
 	}
 	var found *Version
 	err = History(ctx, r, o, func(v *Version) error {

@@ -25,6 +25,7 @@ func Run(t *testing.T, open Opener) {
 		{"Expiry", testExpiry},
 		{"Retention", testRetention},
 		{"Compaction", testCompaction},
+		{"Load", testLoad},
 		{"Restart", testRestart},
 		{"Close", testClose},
 		{"Selectors", testSelectors},

@@ -182,25 +182,3 @@ func rows(t *testing.T, db *sql.DB, query string) (n int) {
 	}
 	return n
 }
-
-// TestBackup copies an SQLite database while it is written to, as the README says, and serves the copy.
-func TestBackup(t *testing.T) {
-	t.Parallel()
-	s := serve(t, nil)
-	changeConfigMap(t, client(t, s.kubeconfig()))
-	dir := t.TempDir()
-	source := openToRead(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + filepath.Join(s.dataDir, "sqube.db")})
-	if _, err := source.Exec("VACUUM INTO '" + filepath.Join(dir, "sqube.db") + "'"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))); err != nil {
-		t.Fatal(err)
-	}
-	restored := &server{process: start(t, serveArgs(t, dir)), dataDir: dir}
-	restored.url = "https://127.0.0.1:" + restored.cmd.Args[len(restored.cmd.Args)-1]
-	restored.waitReady(t)
-	got, err := client(t, restored.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "seen", metav1.GetOptions{})
-	if err != nil || got.Data["a"] != "2" {
-		t.Errorf("restored: %v, %v", got, err)
-	}
-}

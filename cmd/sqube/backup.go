@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+func backupCommand() *cobra.Command {
+	var d datastore
+	var dataDir string
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Write the database, as of one moment, to a file, also while it is served",
+		Long: `Write the database, as of one moment, to a file, also while it is served.
+
+An SQLite database becomes an SQLite file, which is checked; a Postgres database
+becomes an archive of pg_dump, which has to be installed. The keys of the cluster,
+under --data-dir, are not in it: keep pki with it. sqube restore takes it back.`,
+		Example: "  sqube backup /backups/sqube-$(date +%F).db",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := d.complete(dataDir); err != nil {
+				return err
+			}
+			file := args[0]
+			if _, err := os.Lstat(file); err == nil {
+				return fmt.Errorf("%s is there already: give another name, or remove it", file)
+			}
+			reader, err := d.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			at, _, err := inspect.Position(cmd.Context(), reader)
+			closing(&err, reader.Close)
+			if err != nil {
+				return err
+			}
+			partial := file + ".partial"
+			done := watchSize(cmd, partial)
+			if d.dsn != "" {
+				err = postgres.Dump(cmd.Context(), d.dsn, partial)
+			} else {
+				err = sqlite.Backup(cmd.Context(), d.path, partial)
+			}
+			done()
+			if err != nil {
+				_ = os.Remove(partial) // which may not have been made
+				return err
+			}
+			if err := os.Rename(partial, file); err != nil {
+				return err
+			}
+			info, err := os.Stat(file)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of revision %d or later, %s\n", file, &d, at.Revision, size(info.Size()))
+			return nil
+		},
+	}
+	d.addFlag(cmd.Flags())
+	cmd.Flags().StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	return cmd
+}

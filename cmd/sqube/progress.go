@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// progressInterval is how often progress is shown.
+const progressInterval = 200 * time.Millisecond
+
+// progress shows on a terminal how far a command has come, by a text that tell returns from time to time. It shows
+// nothing elsewhere. The func it returns ends it.
+func progress(cmd *cobra.Command, tell func() string) (done func()) {
+	terminal, ok := cmd.ErrOrStderr().(*os.File)
+	if !ok {
+		return func() {}
+	}
+	if info, err := terminal.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return func() {}
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		const clear = "\r\x1b[K"
+		ticker := time.NewTicker(progressInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				fmt.Fprint(terminal, clear)
+				return
+			case <-ticker.C:
+				fmt.Fprint(terminal, clear, tell())
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		running.Wait()
+	}
+}
+
+// watchSize shows how a file grows.
+func watchSize(cmd *cobra.Command, path string) (done func()) {
+	return progress(cmd, func() string {
+		info, err := os.Stat(path)
+		if err != nil {
+			return ""
+		}
+		return fmt.Sprintf("%s: %s", path, size(info.Size()))
+	})
+}
+
+// size is a number of bytes as people read it.
+func size(bytes int64) string {
+	switch {
+	case bytes >= 10e9:
+		return fmt.Sprintf("%d GB", bytes/1e9)
+	case bytes >= 10e6:
+		return fmt.Sprintf("%d MB", bytes/1e6)
+	default:
+		return fmt.Sprintf("%d kB", (bytes+999)/1e3)
+	}
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+type restoration struct {
+	target   datastore
+	dataDir  string
+	revision int64
+	moment   string
+	force    bool
+}
+
+func restoreCommand() *cobra.Command {
+	var r restoration
+	cmd := &cobra.Command{
+		Use:   "restore SOURCE",
+		Short: "Make a database out of a backup, or of another database as it was",
+		Long: `Make a database out of a backup, or of another database, as it is or as it was at a
+revision or a time within --retention. SOURCE is a file that sqube backup wrote, or
+a database as --datastore takes it; it may be of the other engine, unless it is an
+archive of pg_dump. The database that --datastore names must be empty and not
+served, or, with --force, what is in it is put aside.
+
+No resourceVersion is ever used twice: the counter jumps far ahead, and whatever
+watched the cluster reads it anew.`,
+		Example: `  sqube restore /backups/sqube-2026-11-21.db
+  sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
+	}
+	fs := cmd.Flags()
+	r.target.addFlag(fs)
+	fs.StringVar(&r.dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
+	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z.")
+	fs.BoolVar(&r.force, "force", false, "Put aside what the database holds: a file gets another name, tables another schema.")
+	return cmd
+}
+
+func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
+	ctx := cmd.Context()
+	if err := r.target.complete(r.dataDir); err != nil {
+		return err
+	}
+	if r.revision != 0 && r.moment != "" {
+		return errors.New("give one of --to-revision and --to-time")
+	}
+	archive, err := isArchive(source)
+	if err != nil {
+		return err
+	}
+	if archive {
+		return r.unarchive(cmd, source)
+	}
+	from := datastore{flag: source}
+	if !strings.Contains(source, "://") {
+		from.flag = "sqlite://" + source
+	}
+	if err := from.complete(""); err != nil {
+		return fmt.Errorf("the source must be a file, or as --datastore is: %w", err)
+	}
+	reader, err := from.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, reader.Close)
+	at, newest, err := r.find(ctx, reader)
+	if err != nil {
+		return err
+	}
+	aside, err := r.putAside(ctx)
+	if err != nil {
+		return err
+	}
+	engine, err := r.target.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, engine.Close)
+	var objects atomic.Int64
+	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
+	err = engine.Load(ctx, beyond(at, newest, time.Now()), func(add func(*dialect.LogRow) error) error {
+		return inspect.Snapshot(ctx, reader, at, func(row *dialect.LogRow) error {
+			objects.Add(1)
+			return add(row)
+		})
+	})
+	done()
+	if errors.Is(err, dialect.ErrNotEmpty) {
+		return r.notEmpty()
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", &r.target, objects.Load(), &from, at)
+	tellAside(cmd, aside)
+	return nil
+}
+
+// find returns the revision to restore, and when the source was written last.
+func (r *restoration) find(ctx context.Context, reader dialect.Reader) (revision int64, newest time.Time, err error) {
+	at, newest, err := inspect.Position(ctx, reader)
+	switch {
+	case err != nil:
+		return 0, newest, err
+	case r.moment != "":
+		moment, err := time.Parse(time.RFC3339, r.moment)
+		if err != nil {
+			return 0, newest, fmt.Errorf("--to-time must be like 2026-11-21T10:00:00Z, not %q", r.moment)
+		}
+		revision, err = inspect.RevisionAt(ctx, reader, moment)
+		if err != nil {
+			return 0, newest, fmt.Errorf("--to-time %s: %w", r.moment, err)
+		}
+		return revision, newest, nil
+	case r.revision != 0:
+		if r.revision < at.Compacted || r.revision > at.Revision {
+			return 0, newest, fmt.Errorf("--to-revision must be between %d and %d, which are kept", at.Compacted, at.Revision)
+		}
+		return r.revision, newest, nil
+	}
+	return at.Revision, newest, nil
+}
+
+// unarchive restores what pg_dump wrote.
+func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
+	ctx := cmd.Context()
+	switch {
+	case r.target.dsn == "":
+		return errors.New("what Postgres' pg_dump wrote goes to Postgres only: give --datastore postgres://…")
+	case r.revision != 0 || r.moment != "":
+		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
+	}
+	aside, err := r.putAside(ctx)
+	if err != nil {
+		return err
+	}
+	status, err := r.target.status(ctx)
+	if err != nil {
+		return err
+	}
+	if status.Current != 0 {
+		return r.notEmpty()
+	}
+	if err := postgres.Undump(ctx, r.target.dsn, file); err != nil {
+		return err
+	}
+	engine, err := postgres.Open(ctx, r.target.dsn)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, engine.Close)
+	at, newest, err := inspect.Position(ctx, engine)
+	if err != nil {
+		return err
+	}
+	if err := engine.SetCounter(ctx, beyond(at.Revision, newest, time.Now())); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", &r.target, file, at.Revision)
+	tellAside(cmd, aside)
+	return nil
+}
+
+func (r *restoration) notEmpty() error {
+	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", &r.target)
+}
+
+func (r *restoration) putAside(ctx context.Context) (aside string, err error) {
+	if !r.force {
+		return "", nil
+	}
+	if r.target.dsn != "" {
+		aside, err = postgres.PutAside(ctx, r.target.dsn, time.Now())
+	} else {
+		aside, err = sqlite.PutAside(r.target.path, time.Now())
+	}
+	return aside, onOneLine(err)
+}
+
+func tellAside(cmd *cobra.Command, aside string) {
+	if aside != "" {
+		fmt.Fprintf(cmd.OutOrStdout(), "what it held before is in %s\n", aside)
+	}
+}
+
+// How far a restored log is ahead of its source, which may have gone on after the backup: more than a busy cluster
+// writes in a day, and for each second since the source was written more than any cluster does.
+const (
+	jump          = 1_000_000_000
+	jumpPerSecond = 10_000
+)
+
+// beyond returns the counter of a log that was restored at a revision from what was written last at newest. All before
+// it counts as forgotten, so that clients which know a later state than the restored one get 410 and list anew.
+func beyond(revision int64, newest, now time.Time) dialect.Counter {
+	ahead := revision + jump
+	if age := now.Sub(newest); !newest.IsZero() && age > 0 {
+		ahead += int64(age/time.Second) * jumpPerSecond
+	}
+	return dialect.Counter{Revision: ahead, Compacted: ahead}
+}
+
+// isArchive says whether the source is a file that pg_dump wrote.
+func isArchive(source string) (bool, error) {
+	if strings.Contains(source, "://") {
+		return false, nil
+	}
+	f, err := os.Open(source)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	magic := make([]byte, 5)
+	if _, err := io.ReadFull(f, magic); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return bytes.Equal(magic, []byte("PGDMP")), nil
+}

@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// Load implements dialect.Engine.
+func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(add func(*dialect.LogRow) error) error) error {
+	var refused error // what is no failure of the database
+	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
+		var some bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
+			return err
+		}
+		if some {
+			refused = dialect.ErrNotEmpty
+			return refused
+		}
+		given := give(ctx, rows)
+		columns := append([]string{"id", "replaces", "replaced_by"}, strings.Split(dialect.Columns, ", ")...)
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, columns, given)
+		if refused = given.stop(); refused != nil {
+			return refused
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted)
+		return err
+	})
+	switch {
+	case refused != nil:
+		return refused
+	case err != nil:
+		return failure(ctx, "load", err)
+	}
+	return nil
+}
+
+// source turns rows that are handed over, one after the other, into rows that COPY takes when it wants.
+type source struct {
+	rows   chan *dialect.LogRow
+	cancel context.CancelFunc
+	err    error // of the giver, once rows is closed
+	row    *dialect.LogRow
+}
+
+// give starts to hand over the rows.
+func give(ctx context.Context, rows func(add func(*dialect.LogRow) error) error) *source {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &source{rows: make(chan *dialect.LogRow), cancel: cancel}
+	go func() {
+		defer close(s.rows)
+		err := rows(func(row *dialect.LogRow) error {
+			select {
+			case s.rows <- row:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if ctx.Err() == nil {
+			s.err = err
+		}
+	}()
+	return s
+}
+
+// Next implements pgx.CopyFromSource.
+func (s *source) Next() (more bool) {
+	s.row, more = <-s.rows
+	return more
+}
+
+// Err implements pgx.CopyFromSource: the copy must not end well when the giver failed.
+func (s *source) Err() error { return s.err }
+
+// stop ends the giver and returns its error, unless it was stopped before its end.
+func (s *source) stop() error {
+	s.cancel()
+	for range s.rows {
+	}
+	return s.err
+}
+
+// Values implements pgx.CopyFromSource.
+func (s *source) Values() ([]any, error) {
+	row := s.row
+	var replacedBy, expiresAt, value any
+	if row.ReplacedBy != 0 {
+		replacedBy = row.ReplacedBy
+	}
+	if row.ExpiresAt != 0 {
+		expiresAt = row.ExpiresAt
+	}
+	if row.Operation != dialect.Delete {
+		value = string(row.Value)
+	}
+	return []any{row.ID, row.Replaces, replacedBy, string(row.Operation), row.Group, row.Resource, row.Key, row.Namespace, row.Name, row.UID,
+		row.WrittenAt, expiresAt, row.User, row.FieldManager, row.Labels, row.Fields, value}, nil
+}

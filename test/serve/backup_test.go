@@ -1,0 +1,112 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// setData makes or changes a ConfigMap, and returns its resourceVersion.
+func setData(t *testing.T, c kubernetes.Interface, name, value string) string {
+	t.Helper()
+	maps := c.CoreV1().ConfigMaps("default")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
+	set, err := maps.Update(t.Context(), object, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		set, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.ResourceVersion
+}
+
+// data returns what setData has set, and "" where there is no such ConfigMap.
+func data(t *testing.T, c kubernetes.Interface, name string) string {
+	t.Helper()
+	object, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return object.Data["value"]
+}
+
+// TestBackupRestore backs up while the server runs, goes on, and goes back: to the backup, and to moments in between.
+func TestBackupRestore(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		database := []string{"--datastore", engine.Datastore}
+		s := serve(t, database)
+		c := client(t, s.kubeconfig())
+		setData(t, c, "kept", "before")
+		setData(t, c, "gone", "before")
+		file := filepath.Join(t.TempDir(), "backup")
+		if text := succeeds(t, append([]string{"backup", file}, database...)); !strings.HasPrefix(text, file+": ") {
+			t.Errorf("the backup says %q", text)
+		}
+		refuses(t, "is there already", append([]string{"backup", file}, database...))
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 && engine.Name == "sqlite" {
+			t.Errorf("the backup has mode %v, %v", info.Mode(), err)
+		}
+
+		moment := setData(t, c, "kept", "between")
+		if err := c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		last := setData(t, c, "new", "after")
+
+		// A past moment, in a new database, while the server goes on.
+		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+		succeeds(t, []string{"restore", engine.Datastore, "--to-revision", moment, "--datastore", then})
+		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: between") {
+			t.Errorf("at revision %s it was\n%s", moment, text)
+		}
+		refuses(t, "there is no such object", []string{"show", "configmaps", "new", "--datastore", then})
+		succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
+		refuses(t, "is not empty", []string{"restore", engine.Datastore, "--datastore", then})
+		refuses(t, "--to-revision must be between", []string{"restore", engine.Datastore, "--to-revision", "10000000", "--datastore", then})
+		refuses(t, "versions as old as that are no longer kept", []string{"restore", then, "--to-time", "2020-01-01T00:00:00Z", "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "none.db")})
+
+		refuses(t, "in use by another sqube", append([]string{"restore", file, "--force"}, database...))
+		s.terminate(t)
+		refuses(t, "is not empty: give another --datastore, or --force", append([]string{"restore", file}, database...))
+		if text := succeeds(t, append([]string{"restore", file, "--force"}, database...)); !strings.Contains(text, "what it held before is in ") {
+			t.Errorf("the restore says %q", text)
+		}
+
+		again := serve(t, database)
+		c = client(t, again.kubeconfig())
+		for name, want := range map[string]string{"kept": "before", "gone": "before", "new": ""} {
+			if got := data(t, c, name); got != want {
+				t.Errorf("%s is %q instead of %q", name, got, want)
+			}
+		}
+		// Whoever knows what came after the backup is told to read anew, and no version is used twice.
+		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("a list at a revision that was lost is answered with %v", err)
+		}
+		if version := setData(t, c, "new", "again"); number(t, version) <= number(t, last) {
+			t.Errorf("version %s comes after %s", version, last)
+		}
+		again.terminate(t)
+	})
+}
+
+func number(t *testing.T, version string) int {
+	t.Helper()
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
