@@ -10,7 +10,7 @@ import (
 // "Garbage collection", which deletion leaves the dependents of an object to. kube-apiserver keeps these promises together
 // with kube-controller-manager.
 func TestGarbageCollection(t *testing.T) {
-	prove(t, nil, slices.Concat(cascades, defaultPolicies, namespaceDeletions)...)
+	prove(t, nil, slices.Concat(cascades, ownerReferences, defaultPolicies, namespaceDeletions)...)
 }
 
 // own is the object with one more owner, that of the answer.
@@ -154,6 +154,36 @@ var cascades = []promise{
 		c.setFinalizers(t, configMaps+"/child").ok(t)
 		c.gone(t, widgets+"/middle")
 		c.gone(t, configMaps+"/top")
+	}},
+}
+
+// ownerReferences are the promises about what an object says of its owners and finalizers.
+var ownerReferences = []promise{
+	{"an owner is named completely, once, and controls alone", func(t *testing.T, c *cluster) {
+		post := func(references string) answer {
+			return c.post(t, c.path("v1", "configmaps"), manifest("{metadata: {name: a, ownerReferences: [%s]}}", references))
+		}
+		post("{apiVersion: v1, kind: ConfigMap}").invalid(t, "metadata.ownerReferences.name: Invalid value: \"\": must not be empty",
+			"metadata.ownerReferences.uid: Invalid value: \"\": must not be empty")
+		one := "{apiVersion: v1, kind: ConfigMap, name: one, uid: one, controller: true}"
+		post(one+", "+strings.ReplaceAll(one, "one", "two")).invalid(t, "Only one reference can have Controller set to true. "+
+			`Found "true" in references for ConfigMap/one and ConfigMap/two`)
+		self := c.get(t, c.global("v1", "namespaces", c.namespace)).text(t, "metadata", "uid")
+		owner := "{apiVersion: v1, kind: Namespace, name: " + c.namespace + ", uid: " + self + "}"
+		a := post(owner + ", " + owner).created(t)
+		if owners := a.value(t, "metadata", "ownerReferences").([]any); len(owners) != 1 {
+			t.Errorf("the owners are %v", owners)
+		}
+		equal(t, warnings(t, a), []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
+			"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + self})
+	}},
+	{"the name of a finalizer has a domain, and those of the two policies exclude each other", func(t *testing.T, c *cluster) {
+		c.post(t, c.path("v1", "configmaps"), finalized("a", "", "unqualified", "a b/c")).invalid(t,
+			"metadata.finalizers[0]: Invalid value: \"\": name is neither a standard finalizer name nor is it fully qualified",
+			"metadata.finalizers[1]: Invalid value: \"unqualified\": name is neither a standard finalizer name nor is it fully qualified",
+			"metadata.finalizers: Invalid value: \"a b/c\"")
+		c.post(t, c.path("v1", "configmaps"), finalized("a", "foregroundDeletion", "orphan")).invalid(t,
+			"finalizer orphan and foregroundDeletion cannot be both set")
 	}},
 }
 

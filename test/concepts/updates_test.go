@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -119,6 +120,22 @@ var updates = []promise{
 		}
 		c.post(t, c.path("v1", "configmaps"), `{"metadata":{"name":"b","namespace":"default"}}`).badRequest(t,
 			"the namespace of the provided object does not match the namespace sent on the request")
+	}},
+	{"what is sent may have 3 MiB, and more is 413, in every write", func(t *testing.T, c *cluster) {
+		path := c.path("v1", "configmaps", "a")
+		c.post(t, collection(path), configMap("a", nil)).created(t)
+		large := configMap("a", map[string]string{"a": strings.Repeat("x", 3<<20)})
+		for _, a := range []answer{
+			c.post(t, collection(path), large),
+			c.put(t, path, large),
+			c.patch(t, mergePatch, path, large),
+			c.patch(t, strategicPatch, path, large),
+			c.patch(t, jsonPatch, path, []any{large}),
+			c.apply(t, path, "one", large),
+			c.send(t, http.MethodDelete, path, nil, large),
+		} {
+			a.refused(t, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+		}
 	}},
 	{"no update is lost: of 16 writers who increment a number, all increments are counted", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps", "counter")
