@@ -158,7 +158,7 @@ func TestPlansPostgres(t *testing.T) {
 	}
 	want := map[string][]string{
 		"get":                        {"Index Scan using log_live on log l"},
-		"list":                       {"on log_live"},
+		"list":                       {"log_live"},
 		"first page":                 {"Limit", "Index Scan using log_live on log"},
 		"page":                       {"Limit", "Index Scan using log_live on log"},
 		"namespace":                  {"log_live"},
