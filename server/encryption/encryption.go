@@ -17,6 +17,7 @@ package encryption
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,6 +41,9 @@ type Encryption struct {
 	close        context.CancelFunc
 }
 
+// reloadPeriod is how often AutomaticReload reads the file; upstream does once a minute.
+const reloadPeriod = 10 * time.Second
+
 // Load reads the configuration, connects to the KMS plugins that it names and, with AutomaticReload, starts to look
 // for changes. All that ends with Close. A plugin that does not answer is no error, but fails the health checks. The id
 // of the server is put into metrics.
@@ -59,6 +63,7 @@ func Load(o Options, serverID string) (*Encryption, error) {
 	}
 	// What was loaded first ends with the first reload.
 	dynamic := encryptionconfig.NewDynamicTransformers(config.Transformers, config.HealthChecks[0], cancel, config.KMSCloseGracePeriod)
+	controller.EncryptionConfigFileChangePollDuration = reloadPeriod
 	running, stop := context.WithCancel(context.Background())
 	go controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",
 		o.ConfigFile, dynamic, config.EncryptionFileContentHash, serverID).Run(running)

@@ -13,14 +13,14 @@ import (
 type Options struct {
 	// ConfigFile is an EncryptionConfiguration, or "" to encrypt nothing.
 	ConfigFile string
-	// AutomaticReload looks every minute whether the file has changed.
+	// AutomaticReload looks every few seconds whether the file has changed.
 	AutomaticReload bool
 }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, configFlag, "", "File with an EncryptionConfiguration: which resources are encrypted in the database, and how.")
-	fs.BoolVar(&o.AutomaticReload, "encryption-provider-config-automatic-reload", false, "Look every minute whether the file of --"+configFlag+" has changed, and use what it says then. The health checks of all KMS plugins become one, kms-providers.")
+	fs.BoolVar(&o.AutomaticReload, "encryption-provider-config-automatic-reload", false, "Look every 10 seconds whether the file of --"+configFlag+" has changed, and use what it says then. The health checks of all KMS plugins become one, kms-providers.")
 }
 
 const configFlag = "encryption-provider-config"

@@ -93,8 +93,13 @@ func (c *corrupted) make(t *testing.T) {
 	eventually(t, "the custom resource is served", func() bool { return c.get(t, c.path(c.group()+"/v1", "widgets")).Code == http.StatusOK })
 	c.post(t, c.path(c.group()+"/v1", "widgets"), widget(c.group()+"/v1", "garbage")).want(t, http.StatusCreated)
 	for i := range moreThanTold {
-		c.post(t, c.path("v1", "podtemplates"), manifest("{apiVersion: v1, kind: PodTemplate, metadata: {name: p%d}, template: {spec: {containers: [{name: c, image: i}]}}}", i)).want(t, http.StatusCreated)
+		c.post(t, c.path("v1", "podtemplates"), inert(fmt.Sprintf("p%d", i))).want(t, http.StatusCreated)
 	}
+}
+
+// inert is an object that no controller and no other part of a server is interested in.
+func inert(name string) map[string]any {
+	return manifest("{apiVersion: v1, kind: PodTemplate, metadata: {name: %s}, template: {spec: {containers: [{name: c, image: i}]}}}", name)
 }
 
 func (c *corrupted) spoil(t *testing.T) {

@@ -122,8 +122,7 @@ func (e *encrypted) isEncrypted(t *testing.T) {
 		})
 	}
 	t.Run("a resource whose first provider is identity is not encrypted", func(t *testing.T) {
-		e.post(t, e.path("v1", "podtemplates"), manifest("{apiVersion: v1, kind: PodTemplate, metadata: {name: a, annotations: {a: clear}}, "+
-			"template: {spec: {containers: [{name: c, image: i}]}}}")).want(t, http.StatusCreated)
+		e.post(t, e.path("v1", "podtemplates"), with(inert("a"), map[string]any{"a": "clear"}, "metadata", "annotations")).want(t, http.StatusCreated)
 		if stored := e.rows.live(t, "podtemplates", e.namespace, "a"); !strings.Contains(stored.value, `"a":"clear"`) {
 			t.Errorf("the row is %s", stored.everything())
 		}
