@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"sigs.k8s.io/yaml"
 )
@@ -97,6 +99,15 @@ func decode(contentType string, body []byte) ([]any, error) {
 		var document any
 		err := direct.Unmarshal(body, &document)
 		return []any{document}, err
+	case "application/cbor-seq":
+		frames, item := cbor.NewFramer().NewFrameReader(io.NopCloser(bytes.NewReader(body))), make([]byte, len(body))
+		return decodeAll(func(document any) error {
+			n, err := frames.Read(item)
+			if err != nil {
+				return err
+			}
+			return direct.Unmarshal(item[:n], document)
+		})
 	case "application/vnd.kubernetes.protobuf":
 		if parameters["stream"] == "watch" {
 			return decodeFrames(body)
@@ -130,7 +141,7 @@ func decodeFrames(body []byte) ([]any, error) {
 			return nil, io.ErrUnexpectedEOF
 		}
 		var event metav1.WatchEvent
-		if _, _, err := wire.Decode(body[4:4+length], nil, &event); err != nil {
+		if _, _, err := rawWire.Decode(body[4:4+length], nil, &event); err != nil {
 			return nil, err
 		}
 		object, err := decodeWire(event.Object.Raw)
@@ -145,7 +156,8 @@ func decodeFrames(body []byte) ([]any, error) {
 
 // decodeWire reads an object in protobuf as generic content.
 func decodeWire(body []byte) (any, error) {
-	object, kind, err := wire.Decode(body, nil, nil)
+	// Discovery does not tell the version of its documents, as of old.
+	object, kind, err := wire.Decode(body, &schema.GroupVersionKind{Version: "v1"}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -6,15 +6,32 @@ import (
 	"fmt"
 	"io"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// wire encodes and decodes built-in kinds in protobuf.
-var wire = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+// kinds are the built-in ones, and those that any object can be turned into.
+var kinds = runtime.NewScheme()
+
+func init() {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme} {
+		utilruntime.Must(add(kinds))
+	}
+	metav1.AddToGroupVersion(kinds, schema.GroupVersion{Version: "v1"})
+}
+
+// wire encodes and decodes these kinds in protobuf, rawWire without the envelope, as the events of watches are.
+var (
+	wire    = protobuf.NewSerializer(kinds, kinds)
+	rawWire = protobuf.NewRawSerializer(kinds, kinds)
+)
 
 // encode returns a body in the encoding that a script asks for, with its media type; nil where there is none.
 func encode(body, encoding string) (io.Reader, string, error) {
