@@ -45,6 +45,7 @@ type chain struct {
 	audit          *audit.Log
 	// fairness decides which of many requests run at once.
 	fairness utilflowcontrol.Interface
+	counts   flowcontrolrequest.StorageObjectCountTracker
 	// serving ends when long-running requests shall.
 	serving context.Context
 }
@@ -105,10 +106,7 @@ func (c *chain) limit(next http.Handler) http.Handler {
 	if c.fairness == nil {
 		return serverfilters.WithMaxInFlightLimit(next, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
 	}
-	// How many objects a list will read is not known here, so each counts as one
-	// of unknown size.
-	counts := flowcontrolrequest.NewStorageObjectCountTracker()
-	work := flowcontrolrequest.NewWorkEstimator(counts.Get, c.fairness.GetInterestedWatchCount, flowcontrolrequest.DefaultWorkEstimatorConfig(), c.fairness.GetMaxSeats)
+	work := flowcontrolrequest.NewWorkEstimator(c.counts.Get, c.fairness.GetInterestedWatchCount, flowcontrolrequest.DefaultWorkEstimatorConfig(), c.fairness.GetMaxSeats)
 	return serverfilters.WithPriorityAndFairness(next, longRunning, c.fairness, work, o.RequestTimeout/4)
 }
 

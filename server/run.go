@@ -155,6 +155,11 @@ func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(s
 	running.Go(func() { s.aggregation.Run(ctx) })
 	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx)) })
 	running.Go(func() {
+		if s.bootstrap.Wait(ctx) == nil {
+			s.sizes.run(ctx)
+		}
+	})
+	running.Go(func() {
 		// Controllers read discovery and what bootstrap makes.
 		if s.bootstrap.Wait(ctx) != nil {
 			return

@@ -31,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	storagemetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -81,6 +82,7 @@ type Server struct {
 	aggregation *aggregation.Aggregator
 	bootstrap   *bootstrap.Bootstrap
 	fairness    utilflowcontrol.Interface // nil where it is switched off
+	sizes       *sizes
 	controllers controllers.Config
 
 	handler http.Handler
@@ -92,7 +94,7 @@ type Server struct {
 // flag that has to change.
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	o.Metrics.Apply() // it does not change what is registered
-	s := &Server{options: o, store: store, loopback: loopback.New(), phase: newPhase()}
+	s := &Server{options: o, store: store, sizes: newSizes(), loopback: loopback.New(), phase: newPhase()}
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
@@ -113,7 +115,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
-	b := &builder{Server: s, client: client, storage: s.encryption.Storage(apistorage.Decorator(store, cache()))}
+	b := &builder{Server: s, client: client, storage: s.sizes.of(s.encryption.Storage(apistorage.Decorator(store, cache())))}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -335,6 +337,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	metrics.Register()
 	handlersmetrics.Register()
 	flowcontrolmetrics.Register()
+	storagemetrics.Register()
 	return nil
 }
 
@@ -366,7 +369,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, serving: b.phase.serving}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, serving: b.phase.serving}
 	b.handler = c.wrap(b.aggregation.Handler(b.routes(built, documents, openID)))
 	b.loopback.SetHandler(b.handler)
 	return nil

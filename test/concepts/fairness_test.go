@@ -3,6 +3,7 @@ package concepts
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +15,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 const (
@@ -281,3 +285,46 @@ func (g *gate) pass() { g.passes <- struct{}{} }
 
 // open lets all pass.
 func (g *gate) open() { close(g.passes) }
+
+// TestListCost starts servers a second time, since objects are counted at the start and each minute.
+func TestListCost(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
+		c := newClient(t, server.Config(t))
+		big := strings.Repeat("x", 200<<10)
+		for _, name := range []string{"a", "b", "c"} {
+			c.post(t, "/api/v1/namespaces/default/configmaps", configMap(name, map[string]string{"key": big})).want(t, http.StatusCreated)
+		}
+		server.Stop(t)
+		server.Start(t)
+		c = newClient(t, server.Config(t))
+		metric := func(name string) float64 {
+			var value float64
+			for line := range strings.Lines(string(c.get(t, "/metrics").Body)) {
+				if rest, ok := strings.CutPrefix(line, name+" "); ok {
+					if _, err := fmt.Sscan(rest, &value); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return value
+		}
+		eventually(t, "ConfigMaps are counted", func() bool { return metric(`apiserver_resource_objects{group="",resource="configmaps"}`) >= 3 })
+
+		// A list of so much takes several seats (of 100 kB each), a get one.
+		manager := (&cluster{config: server.Config(t)}).as(t, "system:kube-controller-manager")
+		const seats = `apiserver_flowcontrol_work_estimated_seats_sum{flow_schema="kube-controller-manager",priority_level="workload-high"}`
+		manager.get(t, "/version").want(t, http.StatusOK)
+		before := metric(seats)
+		manager.get(t, "/api/v1/namespaces/default/configmaps/a")
+		if taken := metric(seats) - before; taken != 1 {
+			t.Errorf("a get takes %v seats", taken)
+		}
+		before = metric(seats)
+		manager.get(t, "/api/v1/configmaps").want(t, http.StatusOK)
+		if taken := metric(seats) - before; taken < 3 {
+			t.Errorf("a list takes %v seats", taken)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	storagemetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// sizesInterval is how often the objects of a resource are counted, as upstream.
+const sizesInterval = time.Minute
+
+// sizes counts the objects of each resource: for the metrics, and for priority and fairness, to which a list costs as much
+// as it has to read.
+type sizes struct {
+	counts flowcontrolrequest.StorageObjectCountTracker
+
+	mu       sync.Mutex
+	storages map[schema.GroupResource]storage.Interface
+}
+
+func newSizes() *sizes {
+	return &sizes{counts: flowcontrolrequest.NewStorageObjectCountTracker(), storages: map[schema.GroupResource]storage.Interface{}}
+}
+
+// of makes storages with next, whose objects are counted.
+func (s *sizes) of(next generic.StorageDecorator) generic.StorageDecorator {
+	return func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), object, list func() runtime.Object,
+		attributes storage.AttrFunc, trigger storage.IndexerFuncs, indexers *toolscache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		made, destroy, err := next(config, prefix, key, object, list, attributes, trigger, indexers)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.storages[config.GroupResource] != made {
+			s.storages[config.GroupResource] = made
+			if err := made.EnableResourceSizeEstimation(noKeys); err != nil {
+				return nil, nil, err
+			}
+		}
+		return made, func() {
+			s.forget(config.GroupResource, made)
+			destroy()
+		}, nil
+	}
+}
+
+// noKeys lists the keys of a storage to which the database tells sizes without it.
+func noKeys(context.Context) ([]string, error) { return nil, nil }
+
+// forget ends the counting of a resource, unless it has another storage by now: that of a definition that changed.
+func (s *sizes) forget(resource schema.GroupResource, made storage.Interface) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.storages[resource] == made {
+		delete(s.storages, resource)
+		storagemetrics.DeleteStoreStats(resource)
+	}
+}
+
+// run counts until ctx ends.
+func (s *sizes) run(ctx context.Context) {
+	go s.counts.RunUntil(ctx.Done())
+	ticker := time.NewTicker(sizesInterval)
+	defer ticker.Stop()
+	for {
+		s.mu.Lock()
+		storages := maps.Clone(s.storages)
+		s.mu.Unlock()
+		for resource, made := range storages {
+			stats, err := made.Stats(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			storagemetrics.UpdateStoreStats(resource, stats, err)
+			if err == nil {
+				s.counts.Set(resource.String(), stats)
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
