@@ -87,6 +87,15 @@ func (d *datastore) read(ctx context.Context) (reader dialect.Reader, err error)
 	return reader, onOneLine(err)
 }
 
+// unserved returns nil when no server uses the database, as far as can be told, or dialect.ErrLocked. SQLite's is locked by
+// whoever opens it.
+func (d *datastore) unserved(ctx context.Context) error {
+	if d.dsn == "" {
+		return nil
+	}
+	return onOneLine(postgres.Unserved(ctx, d.dsn))
+}
+
 // status tells where the schema stands, without changing it.
 func (d *datastore) status(ctx context.Context) (status migrations.Status, err error) {
 	if d.dsn != "" {

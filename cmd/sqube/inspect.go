@@ -11,9 +11,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
-	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/sqlstore"
-	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -41,8 +39,7 @@ func (i *inspection) addFlags(cmd *cobra.Command) {
 	i.datastore.addFlag(fs)
 	fs.StringVar(&i.dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
 	fs.StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
-	i.encryption.AddFlags(fs)
-	_ = fs.MarkHidden("encryption-provider-config-automatic-reload") // which is there, or AddFlags would not be
+	addEncryptionFlag(cmd, &i.encryption)
 	cmd.Args = cobra.RangeArgs(1, 2)
 }
 
@@ -81,12 +78,7 @@ func (i *inspection) value(ctx context.Context, key string, stored []byte) ([]by
 	if stored == nil {
 		return nil, nil
 	}
-	resource := schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name}
-	data, _, err := apistorage.Decrypt(ctx, i.keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
-	if err != nil {
-		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config does not open it: %w", err)
-	}
-	return data, nil
+	return decrypt(ctx, i.keys, i.object.Resource, key, stored)
 }
 
 // about puts the object into an error.

@@ -171,7 +171,8 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := engine.SetCounter(ctx, beyond(at.Revision, newest, time.Now())); err != nil {
+	counter := beyond(at.Revision, newest, time.Now())
+	if err := engine.Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", &r.target, file, at.Revision)

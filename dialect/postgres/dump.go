@@ -96,13 +96,8 @@ func PutAside(ctx context.Context, dsn string, now time.Time) (aside string, err
 	if err := conn.QueryRow(ctx, "SELECT to_regclass('log') IS NOT NULL").Scan(&there); err != nil || !there {
 		return "", err
 	}
-	var others int
-	const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"
-	if err := conn.QueryRow(ctx, sessions, config.ConnConfig.RuntimeParams["application_name"]).Scan(&others); err != nil {
+	if err := unserved(ctx, conn); err != nil {
 		return "", err
-	}
-	if others > 0 {
-		return "", fmt.Errorf("%w (%d connections): stop that one first", dialect.ErrLocked, others)
 	}
 	aside = "before_restore_" + strings.ToLower(now.UTC().Format("20060102T150405Z"))
 	return aside, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -118,11 +113,36 @@ func PutAside(ctx context.Context, dsn string, now time.Time) (aside string, err
 	})
 }
 
-// SetCounter sets the counter.
-func (e *Engine) SetCounter(ctx context.Context, counter dialect.Counter) error {
-	_, err := e.writer.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted)
+// Unserved returns dialect.ErrLocked when sessions of sqube are connected to the database that dsn names.
+func Unserved(ctx context.Context, dsn string) error {
+	config, err := parse(dsn)
 	if err != nil {
-		return failure(ctx, "set the counter", err)
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return withHint(err)
+	}
+	return errors.Join(unserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
+}
+
+// unserved looks for sessions beside that of conn.
+func unserved(ctx context.Context, conn *pgx.Conn) error {
+	var others int
+	const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"
+	if err := conn.QueryRow(ctx, sessions, conn.Config().RuntimeParams["application_name"]).Scan(&others); err != nil {
+		return err
+	}
+	if others > 0 {
+		return fmt.Errorf("%w (%d connections): stop that one first", dialect.ErrLocked, others)
+	}
+	return nil
+}
+
+// Mend runs a statement that changes the log by hand.
+func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error {
+	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
+		return failure(ctx, "mend", err)
 	}
 	return nil
 }

@@ -80,6 +80,14 @@ func Verify(ctx context.Context, path string) error {
 	return errors.Join(append(errs, rows.Err())...)
 }
 
+// Mend runs a statement that changes the log by hand.
+func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error {
+	return e.transact(ctx, "mend", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, statement, args...)
+		return err
+	})
+}
+
 // PutAside renames the file at path, with what belongs to it, and returns its new name, or "" where there is none. It
 // returns dialect.ErrLocked when the file is served.
 func PutAside(path string, now time.Time) (aside string, err error) {

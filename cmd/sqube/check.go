@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+func checkCommand() *cobra.Command {
+	var c check
+	var dataDir string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look whether a database is whole and holds what it should, also while it is served",
+		Long: `Look whether a database is whole and holds what it should, also while it is served:
+the counter is ahead of all rows, the versions of each object follow each other, one
+of them at the most is live, every value can be read and is the object that its row
+says, and what is in a namespace has one. What is wrong is told a line each.
+
+With --repair, while no server runs, what can be put right without losing anything is.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := c.datastore.complete(dataDir); err != nil {
+				return err
+			}
+			if c.keys, err = encryption.Load(c.encryption, ""); err != nil {
+				return err
+			}
+			defer c.keys.Close()
+			return c.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	c.datastore.addFlag(fs)
+	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	fs.BoolVar(&c.repair, "repair", false, "Put right what can be without losing anything.")
+	addEncryptionFlag(cmd, &c.encryption)
+	return cmd
+}
+
+type check struct {
+	datastore  datastore
+	encryption encryption.Options
+	keys       *encryption.Encryption
+	repair     bool
+}
+
+// errFindings says that something is wrong, which was told.
+var errFindings = errors.New("something is wrong")
+
+func (c *check) run(cmd *cobra.Command) (err error) {
+	ctx := cmd.Context()
+	if c.datastore.dsn == "" {
+		if err := sqlite.Verify(ctx, c.datastore.path); err != nil {
+			return fmt.Errorf("%s: %w: restore a backup, or have sqlite3 recover what it can (.recover)", &c.datastore, onOneLine(err))
+		}
+	}
+	reader, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, reader.Close)
+	out := newTable(cmd.OutOrStdout(), "REVISION", "OBJECT", "FINDING")
+	var findings []inspect.Finding
+	checked, err := inspect.Check(ctx, reader, c.reveal(ctx), func(f inspect.Finding) { findings = append(findings, f) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", &c.datastore, err)
+	}
+	left := 0
+	for _, f := range findings {
+		what := f.What
+		switch {
+		case f.Mend == "":
+			left++
+		case !c.repair:
+			left++
+			what += " (--repair can put it right)"
+		default:
+			if err := reader.(mender).Mend(ctx, f.Mend, f.Args...); err != nil {
+				return err
+			}
+			what += ": put right"
+		}
+		revision := ""
+		if f.Revision != 0 {
+			revision = fmt.Sprint(f.Revision)
+		}
+		out.row(revision, f.Object, what)
+	}
+	if len(findings) > 0 {
+		if err := out.end(); err != nil {
+			return err
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", &c.datastore, errFindings, left, checked.Rows, checked.Objects)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rows of %d objects, nothing wrong\n", &c.datastore, checked.Rows, checked.Objects)
+	return nil
+}
+
+// mender changes a database by hand. The engines do, beside what they do for a store.
+type mender interface {
+	Mend(ctx context.Context, statement string, args ...any) error
+}
+
+// open opens the database to be read, or to be repaired, for which nobody may serve it.
+func (c *check) open(ctx context.Context) (dialect.Reader, error) {
+	if !c.repair {
+		return c.datastore.read(ctx)
+	}
+	if err := c.datastore.unserved(ctx); err != nil {
+		return nil, err
+	}
+	return c.datastore.open(ctx)
+}
+
+func (c *check) reveal(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
+	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
+		return decrypt(ctx, c.keys, r, key, stored)
+	}
+}
+
+// decrypt returns what a stored value is of.
+func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
+	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
+	data, _, err := apistorage.Decrypt(ctx, keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
+	if err != nil {
+		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config does not open it: %w", err)
+	}
+	return data, nil
+}
+
+// addEncryptionFlag adds --encryption-provider-config to a command that reads once.
+func addEncryptionFlag(cmd *cobra.Command, o *encryption.Options) {
+	o.AddFlags(cmd.Flags())
+	_ = cmd.Flags().MarkHidden("encryption-provider-config-automatic-reload") // which is there, or AddFlags would not be
+}

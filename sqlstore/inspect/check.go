@@ -1,0 +1,186 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Finding is something in a log that should not be.
+type Finding struct {
+	// Revision and Object name the row; 0 and "" for what is about the whole log.
+	Revision int64
+	Object   string
+	What     string
+	// Mend is a statement that puts it right without losing anything, with its arguments; "" where there is none.
+	Mend string
+	Args []any
+}
+
+// Checked is how much was looked at.
+type Checked struct{ Rows, Objects int64 }
+
+// Check looks at every row of the log and calls found with what is wrong. reveal decrypts a value. It returns errors of
+// the database, and of a log whose counter is missing.
+//
+// What it holds a log to: the counter is at or ahead of all rows; the versions of an object follow each other without
+// overlap, and one of them is live at the most; a value is the object that its row says, in a form that can be read;
+// what is in a namespace has one.
+func Check(ctx context.Context, r dialect.Reader, reveal func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
+	c := checker{reader: r, reveal: reveal, found: found, namespaces: map[string]bool{}}
+	at, _, err := Position(ctx, r)
+	switch {
+	case err != nil:
+		return c.Checked, err
+	case at.Revision == 0:
+		return c.Checked, fmt.Errorf("the revision counter is missing: %w", dialect.ErrCorrupt)
+	case at.Compacted > at.Revision:
+		found(Finding{What: fmt.Sprintf("revision %d is told to be forgotten, but the newest is %d", at.Compacted, at.Revision)})
+	}
+	if err := c.readNamespaces(ctx); err != nil {
+		return c.Checked, err
+	}
+	// The counter is read with the rows, since the log may grow.
+	err = r.Query(ctx, `SELECT (SELECT revision FROM counter), id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, labels, fields, value
+FROM log ORDER BY api_group, resource, key, id`, nil, func(row dialect.Row) error {
+		l := &dialect.LogRow{}
+		var operation string
+		var replacedBy *int64
+		if err := row.Scan(&c.counter, &l.ID, &l.Replaces, &replacedBy, &operation, &l.Group, &l.Resource, &l.Key, &l.Namespace, &l.Name, &l.UID,
+			&l.Labels, &l.Fields, &l.Value); err != nil {
+			return err
+		}
+		l.Operation = dialect.Operation(operation)
+		if replacedBy != nil {
+			l.ReplacedBy = *replacedBy
+		}
+		c.row(l)
+		return nil
+	})
+	c.checkCounter()
+	return c.Checked, err
+}
+
+type checker struct {
+	Checked
+	reader     dialect.Reader
+	reveal     func(sqlstore.Resource, string, []byte) ([]byte, error)
+	found      func(Finding)
+	namespaces map[string]bool // that exist
+	counter    int64
+	newest     int64 // id of all rows
+	previous   *dialect.LogRow
+}
+
+func (c *checker) readNamespaces(ctx context.Context) error {
+	return c.reader.Query(ctx, "SELECT name FROM log WHERE api_group = '' AND resource = 'namespaces' AND replaced_by IS NULL", nil, func(row dialect.Row) error {
+		var name string
+		err := row.Scan(&name)
+		c.namespaces[name] = true
+		return err
+	})
+}
+
+func (c *checker) checkCounter() {
+	if c.newest > c.counter {
+		c.found(Finding{
+			What: fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
+			Mend: "UPDATE counter SET revision = " + c.reader.Placeholder(1), Args: []any{c.newest},
+		})
+	}
+}
+
+func (c *checker) row(l *dialect.LogRow) {
+	c.Rows++
+	c.newest = max(c.newest, l.ID, l.ReplacedBy)
+	wrong := func(format string, args ...any) {
+		c.found(Finding{Revision: l.ID, Object: name(l), What: fmt.Sprintf(format, args...)})
+	}
+	if p := c.previous; p != nil && p.Group == l.Group && p.Resource == l.Resource && p.Key == l.Key {
+		c.follows(p, l)
+	} else {
+		c.Objects++
+	}
+	c.previous = l
+
+	if want := l.Namespace + "/" + l.Name; l.Key != want && (l.Namespace != "" || l.Key != l.Name) {
+		wrong("its key is %q", l.Key)
+	}
+	if l.Operation == dialect.Delete {
+		if l.ReplacedBy != l.ID || l.Value != nil {
+			wrong("it is a deletion, but not in the form of one")
+		}
+		return
+	}
+	if l.ReplacedBy != 0 && l.ReplacedBy <= l.ID {
+		wrong("it was replaced before it was written, at %d", l.ReplacedBy)
+	}
+	if l.ReplacedBy == 0 && l.Namespace != "" && !c.namespaces[l.Namespace] {
+		wrong("there is no namespace %s", l.Namespace)
+	}
+	if err := c.value(l); err != nil {
+		wrong("%v", err)
+	}
+}
+
+// follows checks that a version begins where, or after, the one before ends.
+func (c *checker) follows(p, l *dialect.LogRow) {
+	if p.ReplacedBy != 0 && p.ReplacedBy <= l.ID {
+		return
+	}
+	what := fmt.Sprintf("it counts as live, but was followed by %d", l.ID)
+	if p.ReplacedBy != 0 {
+		what = fmt.Sprintf("it counts as live until %d, but was followed by %d", p.ReplacedBy, l.ID)
+	}
+	c.found(Finding{
+		Revision: p.ID, Object: name(p), What: what,
+		Mend: "UPDATE log SET replaced_by = " + c.reader.Placeholder(1) + " WHERE id = " + c.reader.Placeholder(2), Args: []any{l.ID, p.ID},
+	})
+}
+
+// value checks that the stored form is that of the object.
+func (c *checker) value(l *dialect.LogRow) error {
+	text, err := c.reveal(sqlstore.Resource{Group: l.Group, Name: l.Resource}, l.Key, l.Value)
+	if err != nil {
+		return err
+	}
+	var object struct {
+		APIVersion, Kind string
+		Metadata         struct {
+			Name, Namespace, UID string
+			Labels               map[string]string
+		}
+	}
+	if err := json.Unmarshal(text, &object); err != nil {
+		return fmt.Errorf("its value is no object: %w", err)
+	}
+	metadata := &object.Metadata
+	switch {
+	case object.APIVersion == "" || object.Kind == "":
+		return errors.New("its value tells no kind")
+	case metadata.UID == "" && metadata.Name == "": // an allocation, which has a name only in its key
+		return nil
+	case metadata.Name != l.Name || metadata.Namespace != l.Namespace || metadata.UID != l.UID:
+		return fmt.Errorf("its value is that of %s/%s with uid %s, not %s", metadata.Namespace, metadata.Name, metadata.UID, l.UID)
+	case l.Labels != sqlstore.Withheld && !maps.Equal(sqlstore.DecodeSet(l.Labels), metadata.Labels):
+		return fmt.Errorf("its labels are kept as %s", l.Labels)
+	}
+	return nil
+}
+
+// name names the object of a row as people do.
+func name(l *dialect.LogRow) string {
+	resource := l.Resource
+	if l.Group != "" {
+		resource += "." + l.Group
+	}
+	if l.Namespace != "" {
+		return resource + " " + l.Namespace + "/" + l.Name
+	}
+	return resource + " " + l.Name
+}
