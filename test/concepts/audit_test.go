@@ -3,6 +3,7 @@ package concepts
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -250,6 +251,40 @@ func (log auditLog) requests() []promise {
 			wantStages(t, events, "RequestReceived", "ResponseStarted", "ResponseComplete")
 			if e := events[2]; e.Verb != "watch" || e.ResponseStatus.Code != http.StatusOK || e.ResponseObject != nil {
 				t.Errorf("the event is %+v", e)
+			}
+		}},
+		{"a request whose answer the server breaks off is recorded as a panic", func(t *testing.T, c *cluster) {
+			r := startRemote(t, c, "127.0.0.1")
+			r.register(t, c)
+			id := string(uuid.NewUUID())
+			response := c.open(t, http.MethodGet, r.path(c, "broken"), header{"Audit-ID", id}, nil)
+			defer response.Body.Close()
+			if _, err := io.ReadAll(response.Body); err == nil {
+				t.Error("the answer is whole")
+			}
+			events := log.events(t, id, "Panic")
+			wantStages(t, events, "RequestReceived", "Panic")
+			if s := events[1].ResponseStatus; s == nil || s.Code != http.StatusInternalServerError || s.Message != "APIServer panic'd: net/http: abort Handler" {
+				t.Errorf("the response is %v", s)
+			}
+		}},
+		{"a request that takes more than half a second is recorded with where the time went", func(t *testing.T, c *cluster) {
+			user := c.writer(t, c.namespace)
+			gate := c.gate(t, c.namespace)
+			id, answers := string(uuid.NewUUID()), make(chan answer, 1)
+			go func() {
+				answers <- user.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Audit-ID", id}, configMap("slow", nil))
+			}()
+			gate.arrival(t)
+			<-time.After(600 * time.Millisecond)
+			gate.open()
+			(<-answers).want(t, http.StatusCreated)
+			for _, e := range log.events(t, id, "ResponseComplete")[1:] {
+				for _, part := range []string{"total", "validating-webhook"} {
+					if spent, err := time.ParseDuration(e.Annotations["apiserver.latency.k8s.io/"+part]); err != nil || spent < 500*time.Millisecond {
+						t.Errorf("%s is %s, %v, in %v", part, spent, err, e.Annotations)
+					}
+				}
 			}
 		}},
 		{"X-Forwarded-For is recorded in front of the address of the connection", func(t *testing.T, c *cluster) {

@@ -104,8 +104,8 @@ func (r *remote) stop() {
 	r.server.Close()
 }
 
-// ServeHTTP answers as an API server, except that what ends in /redirect redirects, and what ends in /echo upgrades to a
-// protocol that sends lines back.
+// ServeHTTP answers as an API server, except that what ends in /redirect redirects, what ends in /echo upgrades to a
+// protocol that sends lines back, and what ends in /broken is broken off.
 func (r *remote) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	r.requests = append(r.requests, request)
@@ -123,6 +123,10 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Redirect(w, request, "https://192.0.2.1/", http.StatusFound)
 	case strings.HasSuffix(path, "/echo"):
 		echo(w)
+	case strings.HasSuffix(path, "/broken"):
+		io.WriteString(w, "{")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
 	case strings.HasPrefix(path, "/apis/"+r.group+"/v1/"):
 		r.serveObjects(w, request)
 	default:
