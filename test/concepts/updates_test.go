@@ -121,7 +121,7 @@ var updates = []promise{
 		c.post(t, c.path("v1", "configmaps"), `{"metadata":{"name":"b","namespace":"default"}}`).badRequest(t,
 			"the namespace of the provided object does not match the namespace sent on the request")
 	}},
-	{"what is sent may have 3 MiB, and more is 413, in every write", func(t *testing.T, c *cluster) {
+	{"more than 3 MiB at once is 413, in every write", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps", "a")
 		c.post(t, collection(path), configMap("a", nil)).created(t)
 		large := configMap("a", map[string]string{"a": strings.Repeat("x", 3<<20)})
