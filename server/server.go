@@ -1,10 +1,10 @@
 // Package server puts a Kubernetes API server together from its parts.
 //
-//	client ──TLS──► filters ──► routes ──┬─► handlers ──► resources ──┐
-//	                   ▲                 ├─► crd ─────────────────────┼─► sqlstore
-//	                loopback             └─► openapi, health, …       │
-//	                   ▲                                              │
-//	                   └── bootstrap, controllers, admission ◄────────┘
+//	client ──TLS──► filters ──► aggregation ──► routes ──┬─► handlers ──► resources ──┐
+//	                   ▲             │                   ├─► crd ─────────────────────┼─► sqlstore
+//	                loopback         ▼                   └─► openapi, health, …       │
+//	                   ▲        other servers                                         │
+//	                   └── bootstrap, controllers, admission ◄────────────────────────┘
 //
 // New builds everything and sends no request; Run serves until its context
 // ends. In-process clients go through the same filters and handlers as others,
@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -37,6 +38,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
@@ -152,6 +154,7 @@ type builder struct {
 	accounts      *access.ServiceAccounts
 	versions      *serverstorage.ResourceConfig
 	services      webhook.ServiceResolver
+	self          *rest.Config // with which webhooks are reached that this server passes requests on to
 	apis          aggregated.ResourceManager
 	proxy         *http.Transport
 	storage       generic.StorageDecorator
@@ -203,12 +206,21 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	// As upstream: what is behind a pod or service address can't be expected
 	// to have a certificate for it.
 	b.proxy = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
-	if b.services, err = admission.NewServiceResolver(b.informers, admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}); err != nil {
+	routing := admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}
+	if routing.Self, err = url.Parse(b.options.URL()); err != nil {
 		return err
 	}
+	if b.services, err = admission.NewServiceResolver(b.informers, routing); err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(b.pki.CA.CertFile)
+	if err != nil {
+		return err
+	}
+	b.self = &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertFile: b.pki.KubeletClient.CertFile, KeyFile: b.pki.KubeletClient.KeyFile}}
 	b.admission, err = admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
-		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy,
+		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy, Self: b.self,
 		ServerID: b.id, Drained: b.phase.drained,
 	})
 	return err
@@ -255,7 +267,7 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 		Discovery: b.apis,
 		Webhooks: crd.Webhooks{
 			Services:       b.services,
-			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.loopback.Config(), noTracing),
+			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.self, noTracing),
 		},
 		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes},
 		SoleServer: !o.SharedDatastore,

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 )
@@ -105,7 +106,7 @@ func (r *remote) stop() {
 }
 
 // ServeHTTP answers as an API server, except that what ends in /redirect redirects, what ends in /echo upgrades to a
-// protocol that sends lines back, and what ends in /broken is broken off.
+// protocol that sends lines back, what ends in /broken is broken off, and what ends in /reviews is a webhook.
 func (r *remote) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	r.requests = append(r.requests, request)
@@ -119,6 +120,8 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			w.Header().Set("Content-Type", aggregatedList)
 		}
 		io.WriteString(w, body)
+	case strings.HasSuffix(path, "/reviews"):
+		refuse(w, request)
 	case strings.HasSuffix(path, "/redirect"):
 		http.Redirect(w, request, "https://192.0.2.1/", http.StatusFound)
 	case strings.HasSuffix(path, "/echo"):
@@ -132,6 +135,19 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	default:
 		http.NotFound(w, request)
 	}
+}
+
+// refuse answers as an admission webhook that allows nothing.
+func refuse(w http.ResponseWriter, request *http.Request) {
+	var review map[string]any
+	if err := json.NewDecoder(request.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	uid, _, _ := unstructured.NestedString(review, "request", "uid")
+	review["response"] = map[string]any{"uid": uid, "allowed": false, "status": map[string]any{"code": http.StatusForbidden, "message": "no widget"}}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(review)
 }
 
 func echo(w http.ResponseWriter) {

@@ -65,6 +65,8 @@ func TestWrongFlags(t *testing.T) {
 		{"--encryption-provider-config-automatic-reload", "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config " + help},
 		{"--client-ca-file=" + missing, "--client-ca-file must name a readable file: open " + missing},
 		{"--oidc-ca-file=" + missing, "--oidc-ca-file must name a readable file: open " + missing},
+		{"--proxy-client-cert-file=" + missing, "--proxy-client-cert-file and --proxy-client-key-file must be given together " + help},
+		{"--proxy-client-key-file=/dev/null --proxy-client-cert-file=" + missing, "--proxy-client-cert-file and --proxy-client-key-file must name a certificate and its key: open " + missing},
 		{"--requestheader-client-ca-file=" + missing, "--requestheader-client-ca-file must name a readable file: open " + missing},
 		{"--service-account-key-file=" + missing, "--service-account-key-file must name a readable file: open " + missing},
 		{"--service-account-signing-key-file=" + missing, "--service-account-signing-key-file must name a readable file: open " + missing},
