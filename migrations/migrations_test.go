@@ -105,8 +105,8 @@ func TestInterruptedStepIsTakenAgain(t *testing.T) {
 	each(t, func(t *testing.T, engine migrations.Engine, open func() *sql.DB) {
 		up(t, open(), engine)
 		db := open()
-		// As power lost in the middle of the last step leaves it.
-		execute(t, db, object, "UPDATE counter SET revision = 2", "DROP VIEW history", "DROP INDEX log_expires", "UPDATE schema_migrations SET dirty = true")
+		// As power lost in the middle of the first step leaves it.
+		execute(t, db, object, "UPDATE counter SET revision = 2", "DROP VIEW history", "DROP INDEX log_expires", "UPDATE schema_migrations SET version = 1, dirty = true")
 		if status := read(t, open(), engine); !status.Interrupted {
 			t.Errorf("after an interruption it stands at %+v", status)
 		}
@@ -131,6 +131,38 @@ func TestNewerDatabaseIsLeftAlone(t *testing.T) {
 		}
 		if status := read(t, open(), engine); status.Current != 9999 || status.Interrupted {
 			t.Errorf("a newer database stands at %+v", status)
+		}
+	})
+}
+
+// TestAutovacuum takes the step on tables that hold data, and again after it was cut off.
+func TestAutovacuum(t *testing.T) {
+	const settings = `SELECT count(*) FROM pg_class c LEFT JOIN pg_class toast ON toast.oid = c.reltoastrelid
+WHERE c.relname = 'log' AND c.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
+   AND toast.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
+   OR c.relname = 'counter' AND c.reloptions @> '{fillfactor=10,autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_cost_delay=0}'`
+	each(t, func(t *testing.T, engine migrations.Engine, open func() *sql.DB) {
+		up(t, open(), engine)
+		db := open()
+		down, err := os.ReadFile(filepath.Join(string(engine), "0002_autovacuum.down.sql"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		execute(t, db, string(down), object, "UPDATE counter SET revision = 2")
+		for _, stands := range []string{"version = 1", "version = 2, dirty = true"} {
+			execute(t, db, "UPDATE schema_migrations SET "+stands)
+			up(t, open(), engine)
+			if status := read(t, open(), engine); status.Interrupted || status.Current != status.Newest {
+				t.Errorf("from %s it came to %+v", stands, status)
+			}
+			if engine == migrations.Postgres {
+				if n := number(t, db, settings); n != 2 {
+					t.Errorf("from %s the settings are those of %d tables, not of 2", stands, n)
+				}
+			}
+			if rows, revision := number(t, db, "SELECT count(*) FROM objects"), number(t, db, "SELECT revision FROM counter"); rows != 1 || revision != 2 {
+				t.Errorf("from %s the database has %d objects at revision %d, want what was put there", stands, rows, revision)
+			}
 		}
 	})
 }

@@ -1,0 +1,2 @@
+-- Nothing to do: SQLite uses the room of removed rows again by itself, and sqube
+-- gives back what is too much of it.
