@@ -3,16 +3,25 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testSlowSubscriber makes more changes than wait for one subscriber: who does
-// not read is ended, others are not disturbed, and the slow one can begin
-// again where it was.
-func testSlowSubscriber(t *testing.T, open Opener) {
+// testSlowSubscriber makes more changes than wait for one subscriber.
+func testSlowSubscriber(t *testing.T, open Opener) { fallBehind(t, open, 20, 500, "{}") }
+
+// testSlowSubscriberOfLargeObjects makes few changes, but more bytes than wait
+// for one subscriber.
+func testSlowSubscriberOfLargeObjects(t *testing.T, open Opener) {
+	fallBehind(t, open, 10, 4, `{"k":"`+strings.Repeat("x", 1<<20)+`"}`)
+}
+
+// fallBehind creates groups of objects: who does not read is ended, others are
+// not disturbed, and the slow one can begin again where it was.
+func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
 	from := revision(t, s).Current
@@ -22,11 +31,10 @@ func testSlowSubscriber(t *testing.T, open Opener) {
 	defer elsewhere.Close()
 	reading := StartFollow(t, s, from)
 
-	const groups, size = 20, 500
 	for g := range groups {
 		group := make([]dialect.Write, size)
 		for i := range group {
-			group[i] = dialect.Write{Operation: dialect.Create, Group: things.Group, Resource: things.Name, Key: fmt.Sprintf("%d/%d", g, i), Labels: "{}", Fields: "{}", Value: []byte("{}")}
+			group[i] = dialect.Write{Operation: dialect.Create, Group: things.Group, Resource: things.Name, Key: fmt.Sprintf("%d/%d", g, i), Labels: "{}", Fields: "{}", Value: []byte(value)}
 		}
 		if _, err := engine.Commit(t.Context(), group); err != nil {
 			t.Fatal(err)

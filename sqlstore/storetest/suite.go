@@ -21,6 +21,7 @@ func Run(t *testing.T, open Opener) {
 		{"CatchUp", testCatchUp},
 		{"CatchUpBehindCompaction", testCatchUpBehindCompaction},
 		{"SlowSubscriber", testSlowSubscriber},
+		{"SlowSubscriberOfLargeObjects", testSlowSubscriberOfLargeObjects},
 		{"AmbiguousCommits", testAmbiguousCommits},
 		{"Expiry", testExpiry},
 		{"Retention", testRetention},
