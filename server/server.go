@@ -32,13 +32,13 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
-	storagemetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
@@ -349,7 +349,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	metrics.Register()
 	handlersmetrics.Register()
 	flowcontrolmetrics.Register()
-	storagemetrics.Register()
+	legacyregistry.MustRegister(objectCounts)
 	return nil
 }
 

@@ -10,15 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	storagemetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
 )
 
 // sizesInterval is how often the objects of a resource are counted, as upstream.
 const sizesInterval = time.Minute
+
+// objectCounts is a metric of kube-apiserver. It is -1 where counting fails.
+var objectCounts = metrics.NewGaugeVec(&metrics.GaugeOpts{
+	Name:           "apiserver_resource_objects",
+	Help:           "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"group", "resource"})
 
 // sizes counts the objects of each resource: for the metrics, and for priority and fairness, to which a list costs as much
 // as it has to read.
@@ -65,7 +72,7 @@ func (s *sizes) forget(resource schema.GroupResource, made storage.Interface) {
 	defer s.mu.Unlock()
 	if s.storages[resource] == made {
 		delete(s.storages, resource)
-		storagemetrics.DeleteStoreStats(resource)
+		objectCounts.DeleteLabelValues(resource.Group, resource.Resource)
 	}
 }
 
@@ -83,10 +90,12 @@ func (s *sizes) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			storagemetrics.UpdateStoreStats(resource, stats, err)
-			if err == nil {
+			if err != nil {
+				stats.ObjectCount = -1
+			} else {
 				s.counts.Set(resource.String(), stats)
 			}
+			objectCounts.WithLabelValues(resource.Group, resource.Resource).Set(float64(stats.ObjectCount))
 		}
 		select {
 		case <-ticker.C:
