@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -49,6 +50,27 @@ func (a *authenticators) certificates() []promise {
 			c.certified(t, a.clients.issue(t, x509.Certificate{Subject: ann, NotBefore: time.Now().Add(time.Minute)})).isNobody(t)
 			c.certified(t, a.clients.issue(t, x509.Certificate{Subject: ann, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})).isNobody(t)
 			c.certified(t, newAuthority(t, "clients").issue(t, x509.Certificate{Subject: ann})).isNobody(t)
+		}},
+		{"an authority is trusted as soon as its certificate is in --client-ca-file", func(t *testing.T, c *cluster) {
+			next := newAuthority(t, "next")
+			ann := c.certified(t, next.issue(t, x509.Certificate{Subject: pkix.Name{CommonName: "ann"}}))
+			ann.isNobody(t)
+			before, err := os.ReadFile(a.clients.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer replaceFile(t, a.clients.file, before) // for the next engine
+			replaceFile(t, a.clients.file, append(before, encodeCertificate(next.certificate.Raw)...))
+			eventually(t, "the certificate is accepted", func() bool { return ann.known(t) })
+			ann.is(t, "ann", authenticated)
+		}},
+		{"a certificate may bring the intermediate authorities between its own and one that is trusted", func(t *testing.T, c *cluster) {
+			between := newAuthority(t, "between")
+			link := a.clients.sign(t, x509.Certificate{Subject: between.certificate.Subject, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, between.key.Public())
+			leaf := between.issue(t, x509.Certificate{Subject: pkix.Name{CommonName: "ann"}})
+			c.certified(t, leaf).isNobody(t)
+			leaf.certificate = append(leaf.certificate, link...)
+			c.certified(t, leaf).is(t, "ann", authenticated)
 		}},
 		{"a certificate without a common name names nobody", func(t *testing.T, c *cluster) {
 			c.certified(t, a.clients.issue(t, x509.Certificate{Subject: pkix.Name{Organization: []string{"system:masters"}}})).isNobody(t)

@@ -150,8 +150,8 @@ var nodes = []promise{
 		kubelet.post(t, "/apis/storage.k8s.io/v1/csinodes", csi(mine)).want(t, http.StatusCreated)
 		kubelet.post(t, "/apis/storage.k8s.io/v1/csinodes", csi(yours)).forbidden(t, "can only access CSINode with the same name as the requesting node")
 	}},
-	{"who is in system:nodes but has no node's name gets nothing of a kubelet's", func(t *testing.T, c *cluster) {
+	{"a kubelet is who has a node's name and is in system:nodes; either alone is nothing", func(t *testing.T, c *cluster) {
 		c.as(t, "somebody", "system:nodes").get(t, "/api/v1/services").forbidden(t)
-		c.as(t, "system:node:"+c.namespace).get(t, "/api/v1/services").forbidden(t)
+		c.as(t, "system:node:"+c.namespace, "other").get(t, "/api/v1/services").forbidden(t)
 	}},
 }
