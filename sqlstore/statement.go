@@ -99,8 +99,13 @@ func (b *statement) where(q Query) *statement {
 	if q.Prefix != "" {
 		b.add(" AND key < " + b.arg(prefixEnd(q.Prefix)))
 	}
+	return b.terms(q.Terms)
+}
+
+// terms adds as many of them as a statement may have.
+func (b *statement) terms(terms []Term) *statement {
 	patterns := 0
-	for _, term := range q.Terms {
+	for _, term := range terms {
 		if patterns += len(term.anyOf); patterns > maxPatterns {
 			break
 		}
