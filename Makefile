@@ -61,6 +61,16 @@ unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
 e2e: build kubectl curl bin/withpostgres ## the part of the tests that looks at sqube from outside
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres go test -timeout 30m -p 1 ./test/...
 
+# For how long `make fuzz` runs each target.
+FUZZTIME ?= 1m
+
+fuzz: ## run every fuzz target, each for FUZZTIME (1m); their seeds run in the tests
+	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
+			echo "$$(dirname "$$file") $$target"; \
+			go test "$$(dirname "$$file")" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) </dev/null; \
+		done; done
+
 lint: ## check formatting, go vet, staticcheck and the import rules
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
@@ -98,4 +108,4 @@ curl:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e lint bench compare generate verify clean gcc curl FORCE
+.PHONY: help run build kubectl test race unit e2e fuzz lint bench compare generate verify clean gcc curl FORCE

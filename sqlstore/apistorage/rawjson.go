@@ -54,8 +54,8 @@ var (
 )
 
 // split cuts the stored JSON where the resourceVersion belongs: in metadata,
-// behind the uid. Before that come only names, so the first field called uid
-// is the right one. It returns false where the JSON has another form.
+// behind the uid. Before that come only names, so that nothing is nested there
+// and nothing escaped. It returns false where the JSON has another form.
 func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(o.data, head)
 	if !ok || !bytes.HasPrefix(rest, metadataField) {
@@ -66,17 +66,15 @@ func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	if uid < 0 {
 		return nil, nil, false
 	}
-	start := len(head) + uid + len(uidField)
-	end := bytes.IndexByte(o.data[start:], '"')
-	if end < 0 {
+	length := bytes.IndexByte(rest[uid+len(uidField):], '"')
+	if length < 0 {
 		return nil, nil, false
 	}
-	cut := start + end + 1
-	// Names have no braces; one before the uid means that it is not in metadata.
-	if bytes.IndexByte(o.data[len(head)+len(metadataField):start], '}') >= 0 {
+	cut := uid + len(uidField) + length + 1
+	if bytes.ContainsAny(rest[len(metadataField):cut], `{}[\`) {
 		return nil, nil, false
 	}
-	return o.data[:cut], o.data[cut:], true
+	return o.data[:len(head)+cut], rest[cut:], true
 }
 
 func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {

@@ -111,8 +111,9 @@ func fieldSize(number protowire.Number, content int) int {
 	return protowire.SizeTag(number) + protowire.SizeBytes(content)
 }
 
-// unwrap returns the message in an envelope: field 2 of the runtime.Unknown.
-func unwrap(envelope []byte) ([]byte, error) {
+// unwrap returns the message in an envelope: field 2 of the runtime.Unknown,
+// the last one if there are several.
+func unwrap(envelope []byte) (message []byte, err error) {
 	rest, ok := bytes.CutPrefix(envelope, envelopeMagic)
 	if !ok {
 		return nil, errEnvelope
@@ -127,9 +128,12 @@ func unwrap(envelope []byte) ([]byte, error) {
 			return nil, errEnvelope
 		}
 		if number == 2 {
-			return content, nil
+			message = content
 		}
 		rest = rest[n+m:]
 	}
-	return nil, errEnvelope
+	if message == nil {
+		return nil, errEnvelope
+	}
+	return message, nil
 }

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/pflag"
+)
+
+// FuzzDatastore holds --datastore to taking a file's path as it was given, and to telling nobody a password.
+func FuzzDatastore(f *testing.F) {
+	for _, flag := range []string{
+		"", "sqlite://data/sqube.db", "sqlite:///var/lib/sq%20ube.db", "sqlite://", "sqlite://a%zz", "postgres://sqube:secret@127.0.0.1:5432/sqube?sslmode=disable", "postgresql://h1:1,h2:2/db?password=secret",
+		"postgres://user:se%3Acret@host/db", "postgres:///db?host=/run/postgresql&user=u&password=secret", "host=h password=secret", "mysql://u:secret@h/db", "postgres://u:sec/ret@h/db", "postgres://u:se?cret@h/db",
+	} {
+		f.Add(flag)
+	}
+	f.Fuzz(func(t *testing.T, flag string) {
+		var d datastore
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		d.addFlag(flags)
+		if err := flags.Set("datastore", flag); err != nil {
+			t.Fatal(err)
+		}
+		err := d.complete("data")
+		scheme, rest, _ := strings.Cut(flag, "://")
+		switch {
+		case err != nil:
+			if scheme != "sqlite" && len(flag) > len("postgres://USER:PASSWORD@HOST:PORT/DATABASE") && strings.Contains(err.Error(), flag) {
+				t.Errorf("the error repeats the flag: %v", err)
+			}
+		case flag == "":
+			if d.path != "data/sqube.db" {
+				t.Errorf("the default is %q", d.path)
+			}
+		case d.shared():
+			if password := passwordOf(flag); len(password) > 3 && strings.Contains(strings.Replace(d.String(), "postgres", "", 1), password) && !publicPart(flag, password) {
+				t.Errorf("%q is shown as %q", flag, &d)
+			}
+		default:
+			if want, _ := url.PathUnescape(rest); d.path != want || d.String() != "sqlite://"+want {
+				t.Errorf("%q is %q, shown as %q", flag, d.path, &d)
+			}
+		}
+	})
+}
+
+// passwordOf is what Postgres' driver takes for the password.
+func passwordOf(dsn string) string {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return ""
+	}
+	return config.ConnConfig.Password
+}
+
+// publicPart says whether the password is also a part of what names the database.
+func publicPart(dsn, password string) bool {
+	u, err := url.Parse(dsn)
+	return err == nil && (strings.Contains(u.Scheme, password) || strings.Contains(u.Host, password) || strings.Contains(u.Path, password))
+}

@@ -1,0 +1,45 @@
+package sqlite
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzDSN holds dsn to naming just the file of the path, whatever characters that has, with the pragmas.
+func FuzzDSN(f *testing.F) {
+	for _, name := range []string{"sqube.db", "a b", "a?mode=memory", "a#b", "a%20b", "a&_pragma=query_only(1)", "é", ":memory:", "file:x", "a'b\"c", "a\\b", "+", ";"} {
+		f.Add(name)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, name string) {
+		if name == "" || name == "." || name == ".." || len(name) > 100 || strings.ContainsAny(name, "/\x00") || !utf8.ValidString(name) {
+			t.Skip("no name of a file")
+		}
+		folder, err := os.MkdirTemp(dir, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(folder)
+		db, err := sql.Open("sqlite", dsn(filepath.Join(folder, name), "cache_size(-4321)"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		var cacheSize int
+		if _, err := db.ExecContext(t.Context(), "PRAGMA user_version = 1"); err != nil {
+			t.Fatalf("%q: %v", name, err)
+		}
+		if err := db.QueryRowContext(t.Context(), "PRAGMA cache_size").Scan(&cacheSize); err != nil || cacheSize != -4321 {
+			t.Errorf("%q: the pragma is %d, %v", name, cacheSize, err)
+		}
+		files, err := os.ReadDir(folder)
+		if err != nil || !slices.ContainsFunc(files, func(e os.DirEntry) bool { return e.Name() == name }) || len(files) != 1 {
+			t.Errorf("%q is at %v, %v", name, files, err)
+		}
+	})
+}
