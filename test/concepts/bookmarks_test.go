@@ -28,7 +28,8 @@ func endsInitial(t testing.TB, e event) bool {
 var watchBookmarks = []promise{
 	{"a bookmark has the kind of what is watched, and nothing but its resourceVersion", func(t *testing.T, c *cluster) {
 		groupVersion := c.widgets(t, anySchema)
-		for path, kind := range map[string]string{c.path("v1", "configmaps"): "ConfigMap", c.path(groupVersion, "widgets"): "Widget"} {
+		for path, kind := range map[string]string{c.path("v1", "configmaps"): "ConfigMap",
+			c.path(groupVersion, "widgets"): "Widget"} {
 			start := event{Object: c.get(t, path).object(t)}
 			eventually(t, "there is a bookmark", func() bool {
 				events := c.get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=none&resourceVersion="+start.version()).want(t, http.StatusOK).events(t)
@@ -50,10 +51,12 @@ var watchBookmarks = []promise{
 		var other int64
 		eventually(t, "a bookmark is as new as a change of something else", func() bool {
 			if other == 0 {
-				secret := c.post(t, c.path("v1", "secrets"), manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).want(t, http.StatusCreated)
+				secret := c.post(t, c.path("v1", "secrets"),
+					manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).want(t, http.StatusCreated)
 				other = revisionOf(t, event{Object: secret.object(t)})
 			}
-			for _, e := range c.get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=a&resourceVersion="+last).want(t, http.StatusOK).events(t) {
+			for _, e := range c.get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=a&resourceVersion="+last).
+				want(t, http.StatusOK).events(t) {
 				equal(t, e.Type, "BOOKMARK")
 				last = e.version()
 				if revisionOf(t, e) >= other {
@@ -230,7 +233,8 @@ var streamingLists = []promise{
 		s := c.watch(t, c.path("v1", "configmaps")+"?"+streamingQuery+"&resourceVersion=1000000000")
 		e := s.next(t)
 		message, _ := e.Object["message"].(string)
-		if e.Type != "ERROR" || e.Object["code"] != 504.0 || e.Object["reason"] != "Timeout" || !strings.Contains(message, "Too large resource version: 1000000000, current: ") {
+		if e.Type != "ERROR" || e.Object["code"] != 504.0 || e.Object["reason"] != "Timeout" ||
+			!strings.Contains(message, "Too large resource version: 1000000000, current: ") {
 			t.Errorf("the event is %v", e)
 		}
 		s.end(t)
@@ -240,7 +244,8 @@ var streamingLists = []promise{
 		c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
 		query := path + "?timeoutSeconds=1&" + notRoot + "&" + streamingQuery
 		for _, accept := range []string{
-			runtime.ContentTypeJSON, protobufType, cborType, asMetadata(runtime.ContentTypeJSON, "v1"), asMetadata(protobufType, "v1"), asMetadata(cborType, "v1"),
+			runtime.ContentTypeJSON, protobufType, cborType, asMetadata(runtime.ContentTypeJSON, "v1"),
+			asMetadata(protobufType, "v1"), asMetadata(cborType, "v1"),
 		} {
 			events := c.getAs(t, accept, query).want(t, http.StatusOK).events(t)
 			if len(events) < 2 || events[0].Type != "ADDED" || events[0].name() != "a" || !endsInitial(t, events[1]) {

@@ -52,7 +52,8 @@ func TestClientsInCBOR(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dynamicClient(t, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(c.namespace), configMap("a", nil))
+		dynamicClient(t, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).
+			Namespace(c.namespace), configMap("a", nil))
 		dynamicClient(t, client.Resource(gv.WithResource("widgets")).Namespace(c.namespace), widget(groupVersion, "a"))
 		for _, seen := range wire.seen {
 			if !strings.HasSuffix(seen, "-> application/cbor") && !strings.HasSuffix(seen, "-> application/cbor-seq") {
@@ -88,7 +89,8 @@ func dynamicClient(t *testing.T, objects dynamic.ResourceInterface, object map[s
 	}
 	created.SetLabels(map[string]string{"l": "x"})
 	ok(objects.Update(ctx, created, metav1.UpdateOptions{}))
-	ok(objects.Apply(ctx, "a", &unstructured.Unstructured{Object: with(object, "y", "metadata", "annotations", "a")}, metav1.ApplyOptions{FieldManager: "m"}))
+	ok(objects.Apply(ctx, "a", &unstructured.Unstructured{Object: with(object, "y", "metadata", "annotations", "a")},
+		metav1.ApplyOptions{FieldManager: "m"}))
 	ok(objects.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"z"}}}`), metav1.PatchOptions{}))
 	got, err := objects.Get(ctx, "a", metav1.GetOptions{})
 	if err != nil {

@@ -38,7 +38,9 @@ var (
 // codecs know the built-in kinds, and those that any object can be turned into.
 var codecs = func() serializer.CodecFactory {
 	kinds := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		scheme.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
+	} {
 		if err := add(kinds); err != nil {
 			panic(err)
 		}

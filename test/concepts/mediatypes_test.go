@@ -44,7 +44,8 @@ var mediaTypes = []promise{
 			c.post(t, c.path("v1", "secrets"), manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}, data: {k: AAH/}}", name)).want(t, http.StatusCreated)
 			c.post(t, c.path(groupVersion, "widgets"), widget(groupVersion, name)).want(t, http.StatusCreated)
 		}
-		for path, types := range map[string][]string{c.path("v1", "secrets"): builtInTypes, c.path(groupVersion, "widgets"): customTypes} {
+		for path, types := range map[string][]string{c.path("v1", "secrets"): builtInTypes,
+			c.path(groupVersion, "widgets"): customTypes} {
 			want := c.get(t, path+"?limit=2").want(t, http.StatusOK).object(t)
 			for _, mediaType := range types {
 				got := c.getAs(t, mediaType, path+"?limit=2").want(t, http.StatusOK).in(t, mediaType)
@@ -63,7 +64,8 @@ var mediaTypes = []promise{
 		w := widget(groupVersion, "w")
 		w["spec"] = map[string]any{"replicas": 3}
 		c.post(t, c.path(groupVersion, "widgets"), w).want(t, http.StatusCreated)
-		for path, types := range map[string][]string{c.path("apps/v1", "deployments", "d"): builtInTypes, c.path(groupVersion, "widgets", "w"): customTypes} {
+		for path, types := range map[string][]string{c.path("apps/v1", "deployments", "d"): builtInTypes,
+			c.path(groupVersion, "widgets", "w"): customTypes} {
 			for _, mediaType := range types {
 				scale := c.getAs(t, mediaType, path+"/scale").want(t, http.StatusOK).in(t, mediaType)
 				equal(t, []any{scale["kind"], field(t, scale, "spec", "replicas")}, []any{"Scale", 3.0})
@@ -81,10 +83,12 @@ var mediaTypes = []promise{
 			}
 			for _, path := range paths {
 				status := c.getAs(t, mediaType, path).want(t, http.StatusNotFound).in(t, mediaType)
-				equal(t, []any{status["kind"], status["apiVersion"], status["reason"], status["code"]}, []any{"Status", "v1", "NotFound", 404.0})
+				equal(t, []any{status["kind"], status["apiVersion"], status["reason"], status["code"]},
+					[]any{"Status", "v1", "NotFound", 404.0})
 			}
 			invalid := encodeAs(t, mediaType, configMap("Not A Name", nil))
-			status := c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", mediaType, "Accept", mediaType}, invalid).
+			status := c.send(t, http.MethodPost, c.path("v1", "configmaps"),
+				header{"Content-Type", mediaType, "Accept", mediaType}, invalid).
 				want(t, http.StatusUnprocessableEntity).in(t, mediaType)
 			equal(t, []any{status["reason"], field(t, status, "details", "name")}, []any{"Invalid", "Not A Name"})
 			// (kube-apiserver has no CBOR for what no resource answers.)
@@ -144,7 +148,8 @@ var negotiated = []promise{
 			{"application/json, application/*;q=0.1", "application/json", "application/json"},
 			// A client that may meet custom resources names what to fall back to.
 			{"application/vnd.kubernetes.protobuf, application/json", protobufType, "application/json"},
-			{"application/vnd.kubernetes.protobuf,application/yaml;q=0.8,application/json;q=0.7", protobufType, "application/yaml"},
+			{"application/vnd.kubernetes.protobuf,application/yaml;q=0.8,application/json;q=0.7",
+				protobufType, "application/yaml"},
 			{"application/cbor, application/vnd.kubernetes.protobuf;q=0.9", cborType, cborType},
 		} {
 			c.getAs(t, test.accept, c.path("v1", "configmaps")).want(t, http.StatusOK).in(t, test.builtIn)
@@ -165,8 +170,10 @@ var negotiated = []promise{
 			c.getAs(t, accept, c.path("v1", "configmaps")).refused(t, http.StatusNotAcceptable, "NotAcceptable", want)
 			c.getAs(t, accept, c.path(groupVersion, "widgets")).refused(t, http.StatusNotAcceptable, "NotAcceptable", custom)
 		}
-		c.getAs(t, "text/plain", c.path("v1", "configmaps", "x")).refused(t, http.StatusNotAcceptable, "NotAcceptable", builtIn)
-		c.getAs(t, "text/plain", c.path("v1", "configmaps")).refused(t, http.StatusNotAcceptable, "NotAcceptable", builtIn+streams)
+		c.getAs(t, "text/plain", c.path("v1", "configmaps", "x")).
+			refused(t, http.StatusNotAcceptable, "NotAcceptable", builtIn)
+		c.getAs(t, "text/plain", c.path("v1", "configmaps")).
+			refused(t, http.StatusNotAcceptable, "NotAcceptable", builtIn+streams)
 		c.getAs(t, protobufType, c.path(groupVersion, "widgets")).want(t, http.StatusNotAcceptable).in(t, protobufType)
 	}},
 	{"a range of types is taken for custom resources, and not for built-in ones", func(t *testing.T, c *cluster) {
@@ -183,30 +190,42 @@ var negotiated = []promise{
 			return c.send(t, method, path, header{"Content-Type", mediaType}, "{}")
 		}
 		for _, mediaType := range []string{"text/plain", "application/x-www-form-urlencoded", "no type", "application/cbor-seq"} {
-			send(http.MethodPost, c.path("v1", "configmaps"), mediaType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", builtIn)
-			send(http.MethodPut, c.path("v1", "configmaps", "x"), mediaType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", builtIn)
-			send(http.MethodDelete, c.path("v1", "configmaps", "x"), mediaType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", format)
-			send(http.MethodPatch, c.path("v1", "configmaps", "x"), mediaType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType")
-			send(http.MethodPost, c.path(groupVersion, "widgets"), mediaType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", builtIn)
-			send(http.MethodPatch, c.path(groupVersion, "widgets", "x"), mediaType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
-				format+"application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor")
+			send(http.MethodPost, c.path("v1", "configmaps"), mediaType).
+				refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", builtIn)
+			send(http.MethodPut, c.path("v1", "configmaps", "x"), mediaType).
+				refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", builtIn)
+			send(http.MethodDelete, c.path("v1", "configmaps", "x"), mediaType).
+				refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", format)
+			send(http.MethodPatch, c.path("v1", "configmaps", "x"), mediaType).
+				refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType")
+			send(http.MethodPost, c.path(groupVersion, "widgets"), mediaType).
+				refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType", builtIn)
+			send(http.MethodPatch, c.path(groupVersion, "widgets", "x"), mediaType).
+				refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
+					format+"application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor")
 		}
 		// kube-apiserver loses the connection over it.
-		send(http.MethodPost, c.path(groupVersion, "widgets"), protobufType).refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
-			format+"application/json, application/yaml, application/cbor")
+		send(http.MethodPost, c.path(groupVersion, "widgets"), protobufType).
+			refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
+				format+"application/json, application/yaml, application/cbor")
 	}},
 	{"a body without a type is taken for JSON", func(t *testing.T, c *cluster) {
 		groupVersion := c.widgets(t, anySchema)
-		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", ""}, configMap("a", nil)).want(t, http.StatusCreated)
-		c.send(t, http.MethodPost, c.path(groupVersion, "widgets"), header{"Content-Type", ""}, widget(groupVersion, "a")).want(t, http.StatusCreated)
-		c.send(t, http.MethodPut, c.path("v1", "configmaps", "a"), header{"Content-Type", ""}, "kind: ConfigMap").refused(t, http.StatusBadRequest, "BadRequest", "couldn't get version/kind; json parse error")
+		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", ""}, configMap("a", nil)).
+			want(t, http.StatusCreated)
+		c.send(t, http.MethodPost, c.path(groupVersion, "widgets"), header{"Content-Type", ""}, widget(groupVersion, "a")).
+			want(t, http.StatusCreated)
+		c.send(t, http.MethodPut, c.path("v1", "configmaps", "a"), header{"Content-Type", ""}, "kind: ConfigMap").
+			refused(t, http.StatusBadRequest, "BadRequest", "couldn't get version/kind; json parse error")
 	}},
 	{"parameters of a Content-Type do not matter", func(t *testing.T, c *cluster) {
 		for i, mediaType := range []string{"application/json; charset=utf-8", "application/json;charset=ISO-8859-1", "application/json;stream=watch", "Application/JSON"} {
-			c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", mediaType}, configMap(fmt.Sprint("c", i), nil)).want(t, http.StatusCreated)
+			c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", mediaType},
+				configMap(fmt.Sprint("c", i), nil)).want(t, http.StatusCreated)
 		}
 		body := encodeAs(t, protobufType, configMap("p", nil))
-		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType + ";stream=watch"}, body).want(t, http.StatusCreated)
+		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType + ";stream=watch"}, body).
+			want(t, http.StatusCreated)
 	}},
 	{"a body that is not what its type says is refused with 400", func(t *testing.T, c *cluster) {
 		object := configMap("a", nil)

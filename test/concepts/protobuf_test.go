@@ -36,7 +36,8 @@ var protobufEnvelopes = []promise{
 	{"protobuf comes in an envelope that begins with a magic number and tells the kind", func(t *testing.T, c *cluster) {
 		c.post(t, c.path("v1", "configmaps"), configMap("a", map[string]string{"k": "v"})).want(t, http.StatusCreated)
 		for path, kind := range map[string]string{
-			c.path("v1", "configmaps", "a"): "ConfigMap", c.path("v1", "configmaps"): "ConfigMapList", c.path("v1", "configmaps", "none"): "Status",
+			c.path("v1", "configmaps", "a"): "ConfigMap", c.path("v1", "configmaps"): "ConfigMapList",
+			c.path("v1", "configmaps", "none"): "Status",
 		} {
 			envelope := envelopeOf(t, c.getAs(t, protobufType, path).Body)
 			equal(t, envelope.TypeMeta, runtime.TypeMeta{APIVersion: "v1", Kind: kind})
@@ -65,9 +66,12 @@ var protobufEnvelopes = []promise{
 			{"cut off", "unexpected EOF", right[:len(right)-20]},
 			{"garbage in the envelope", "", append([]byte("k8s\x00"), "garbage"...)},
 			{"garbage in the message", "", changed(func(e *runtime.Unknown) { e.Raw = []byte("garbage") })},
-			{"a message that is cut off", "unexpected EOF", changed(func(e *runtime.Unknown) { e.Raw = e.Raw[:len(e.Raw)-1] })},
-			{"an unknown kind", `no kind "Nothing" is registered for version "v1"`, changed(func(e *runtime.Unknown) { e.Kind = "Nothing" })},
-			{"an unknown version", `no kind "ConfigMap" is registered for version "v7"`, changed(func(e *runtime.Unknown) { e.APIVersion = "v7" })},
+			{"a message that is cut off", "unexpected EOF",
+				changed(func(e *runtime.Unknown) { e.Raw = e.Raw[:len(e.Raw)-1] })},
+			{"an unknown kind", `no kind "Nothing" is registered for version "v1"`,
+				changed(func(e *runtime.Unknown) { e.Kind = "Nothing" })},
+			{"an unknown version", `no kind "ConfigMap" is registered for version "v7"`,
+				changed(func(e *runtime.Unknown) { e.APIVersion = "v7" })},
 			{"another kind", "cannot be handled as a ConfigMap", changed(func(e *runtime.Unknown) { e.Kind = "Secret" })},
 		} {
 			t.Log(test.what) // the last of these is what a failure is about
@@ -79,14 +83,17 @@ var protobufEnvelopes = []promise{
 		// The document has the field for the encoding of raw. No version of kube-apiserver reads it.
 		envelope := envelopeOf(t, encodeAs(t, protobufType, configMap("a", nil)))
 		envelope.ContentType = runtime.ContentTypeJSON
-		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, envelop(t, envelope)).want(t, http.StatusCreated)
+		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, envelop(t, envelope)).
+			want(t, http.StatusCreated)
 		envelope.Raw = []byte(`{"metadata":{"name":"b"}}`)
-		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, envelop(t, envelope)).refused(t, http.StatusBadRequest, "BadRequest")
+		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, envelop(t, envelope)).
+			refused(t, http.StatusBadRequest, "BadRequest")
 	}},
 	{"an envelope without kind and version is taken for an object of the path's kind", func(t *testing.T, c *cluster) {
 		envelope := envelopeOf(t, encodeAs(t, protobufType, configMap("a", nil)))
 		envelope.TypeMeta = runtime.TypeMeta{}
-		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, envelop(t, envelope)).want(t, http.StatusCreated)
+		c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Content-Type", protobufType}, envelop(t, envelope)).
+			want(t, http.StatusCreated)
 		equal(t, c.get(t, c.path("v1", "configmaps", "a")).want(t, http.StatusOK).text(t, "kind"), "ConfigMap")
 	}},
 }

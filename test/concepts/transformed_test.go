@@ -45,9 +45,11 @@ var transformed = []promise{
 			for _, mediaType := range []string{protobufType, cborType} {
 				c.getAs(t, asTable(mediaType, "v1"), path).want(t, http.StatusNotAcceptable)
 				// What follows is taken instead.
-				table := c.getAs(t, asTable(mediaType, "v1")+","+asTable(runtime.ContentTypeJSON, "v1"), path).want(t, http.StatusOK).in(t, runtime.ContentTypeJSON)
+				table := c.getAs(t, asTable(mediaType, "v1")+","+asTable(runtime.ContentTypeJSON, "v1"), path).
+					want(t, http.StatusOK).in(t, runtime.ContentTypeJSON)
 				equal(t, table["kind"], any("Table"))
-				list := c.getAs(t, asTable(mediaType, "v1")+","+runtime.ContentTypeJSON, path).want(t, http.StatusOK).in(t, runtime.ContentTypeJSON)
+				list := c.getAs(t, asTable(mediaType, "v1")+","+runtime.ContentTypeJSON, path).want(t, http.StatusOK).
+					in(t, runtime.ContentTypeJSON)
 				if kind := list["kind"].(string); !strings.HasSuffix(kind, "List") {
 					t.Errorf("the fallback is a %s", kind)
 				}
@@ -57,18 +59,22 @@ var transformed = []promise{
 	{"PartialObjectMetadata comes in every media type, of custom resources in protobuf, too", func(t *testing.T, c *cluster) {
 		groupVersion := c.widgets(t, anySchema)
 		c.post(t, c.path("v1", "configmaps"), configMap("a", map[string]string{"k": "v"})).want(t, http.StatusCreated)
-		c.post(t, c.path(groupVersion, "widgets"), with(widget(groupVersion, "a"), "red", "spec", "colour")).want(t, http.StatusCreated)
+		c.post(t, c.path(groupVersion, "widgets"), with(widget(groupVersion, "a"), "red", "spec", "colour")).
+			want(t, http.StatusCreated)
 		for _, path := range []string{c.path("v1", "configmaps"), c.path(groupVersion, "widgets")} {
 			for _, mediaType := range builtInTypes {
 				for _, version := range []string{"v1", "v1beta1"} {
 					object := c.getAs(t, asMetadata(mediaType, version), path+"/a").want(t, http.StatusOK).in(t, mediaType)
-					equal(t, []any{object["kind"], object["apiVersion"]}, []any{"PartialObjectMetadata", "meta.k8s.io/" + version})
+					equal(t, []any{object["kind"], object["apiVersion"]},
+						[]any{"PartialObjectMetadata", "meta.k8s.io/" + version})
 					equal(t, field(t, object, "metadata", "name"), any("a"))
 					if len(object) != 3 {
 						t.Errorf("it has more than metadata: %v", object)
 					}
-					list := c.getAs(t, asMetadataList(mediaType, version), path+"?fieldSelector=metadata.name=a").want(t, http.StatusOK).in(t, mediaType)
-					equal(t, []any{list["kind"], list["apiVersion"]}, []any{"PartialObjectMetadataList", "meta.k8s.io/" + version})
+					list := c.getAs(t, asMetadataList(mediaType, version), path+"?fieldSelector=metadata.name=a").
+						want(t, http.StatusOK).in(t, mediaType)
+					equal(t, []any{list["kind"], list["apiVersion"]},
+						[]any{"PartialObjectMetadataList", "meta.k8s.io/" + version})
 					item := list["items"].([]any)[0].(map[string]any)
 					equal(t, field(t, item, "metadata", "name"), any("a"))
 					if item["data"] != nil || item["spec"] != nil {
@@ -79,9 +85,11 @@ var transformed = []promise{
 		}
 	}},
 	{"writes are answered in the form that was asked for, too", func(t *testing.T, c *cluster) {
-		a := c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Accept", asMetadata(cborType, "v1")}, configMap("a", map[string]string{"k": "v"}))
+		a := c.send(t, http.MethodPost, c.path("v1", "configmaps"), header{"Accept", asMetadata(cborType, "v1")},
+			configMap("a", map[string]string{"k": "v"}))
 		equal(t, a.want(t, http.StatusCreated).in(t, cborType)["kind"], any("PartialObjectMetadata"))
-		a = c.send(t, http.MethodPatch, c.path("v1", "configmaps", "a"), header{"Content-Type", mergePatch, "Accept", asTable(runtime.ContentTypeYAML, "v1")}, `{"data":{"x":"y"}}`)
+		a = c.send(t, http.MethodPatch, c.path("v1", "configmaps", "a"),
+			header{"Content-Type", mergePatch, "Accept", asTable(runtime.ContentTypeYAML, "v1")}, `{"data":{"x":"y"}}`)
 		equal(t, a.want(t, http.StatusOK).in(t, runtime.ContentTypeYAML)["kind"], any("Table"))
 	}},
 	{"one object is no list of metadata, nor a list one object's", func(t *testing.T, c *cluster) {
@@ -93,10 +101,12 @@ var transformed = []promise{
 	}},
 	{"forms that do not exist are refused with 406, unless Accept goes on", func(t *testing.T, c *cluster) {
 		for _, accept := range []string{
-			asTable(runtime.ContentTypeJSON, "v2"), "application/json;as=Table;v=v1", "application/json;as=Pod;v=v1;g=", asTable(protobufType, "v1"),
+			asTable(runtime.ContentTypeJSON, "v2"), "application/json;as=Table;v=v1", "application/json;as=Pod;v=v1;g=",
+			asTable(protobufType, "v1"),
 		} {
 			c.getAs(t, accept, c.path("v1", "configmaps")).want(t, http.StatusNotAcceptable)
-			c.getAs(t, accept+", application/json", c.path("v1", "configmaps")).want(t, http.StatusOK).in(t, runtime.ContentTypeJSON)
+			c.getAs(t, accept+", application/json", c.path("v1", "configmaps")).want(t, http.StatusOK).
+				in(t, runtime.ContentTypeJSON)
 		}
 	}},
 	{"what old and new clients send in Accept is understood", func(t *testing.T, c *cluster) {

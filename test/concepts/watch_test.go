@@ -11,7 +11,8 @@ import (
 // Sections "Efficient detection of changes" and "Semantics for watch". One server for all subjects, which have a file each.
 func TestWatch(t *testing.T) {
 	prove(t, nil, slices.Concat(
-		watchBeginnings, watchEvents, watchSelections, watchPaths, watchBookmarks, streamingLists, watchForms, watchTransports, watchManyWriters,
+		watchBeginnings, watchEvents, watchSelections, watchPaths, watchBookmarks, streamingLists, watchForms,
+		watchTransports, watchManyWriters,
 		watchesOfCustomResources, watchAccess,
 	)...)
 }
@@ -82,7 +83,8 @@ var watchBeginnings = []promise{
 		created := c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
 		c.put(t, path+"/a", configMap("a", map[string]string{"k": "1"})).want(t, http.StatusOK)
 		c.put(t, path+"/a", configMap("a", map[string]string{"k": "2"})).want(t, http.StatusOK)
-		first := c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.version(t)).seen(t, "MODIFIED a", "MODIFIED a")[0]
+		first := c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.version(t)).
+			seen(t, "MODIFIED a", "MODIFIED a")[0]
 		equal(t, field(t, first.Object, "data", "k"), any("1"))
 		again := c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+first.version()).seen(t, "MODIFIED a")[0]
 		equal(t, field(t, again.Object, "data", "k"), any("2"))
@@ -99,11 +101,13 @@ var watchBeginnings = []promise{
 	{"a resourceVersion that is none is refused with 400", func(t *testing.T, c *cluster) {
 		for _, version := range []string{"x", "-1", "1.5", "99999999999999999999"} {
 			// kube-apiserver says 500, though it is the client's mistake.
-			c.get(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+version).refused(t, http.StatusBadRequest, "BadRequest", "resourceVersion: Invalid value")
+			c.get(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+version).
+				refused(t, http.StatusBadRequest, "BadRequest", "resourceVersion: Invalid value")
 		}
 	}},
 	{"a watch ends after timeoutSeconds, without an error", func(t *testing.T, c *cluster) {
-		s := c.watch(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+c.get(t, c.path("v1", "configmaps")).version(t)+"&fieldSelector=metadata.name=none")
+		s := c.watch(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+c.get(t,
+			c.path("v1", "configmaps")).version(t)+"&fieldSelector=metadata.name=none")
 		s.end(t)
 		c.get(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=soon").refused(t, http.StatusBadRequest, "BadRequest")
 	}},
@@ -119,7 +123,8 @@ var watchEvents = []promise{
 		write(c.put(t, path+"/a", configMap("a", map[string]string{"k": "2"})))
 		write(c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`))
 		write(c.patch(t, applyPatch, path+"/a?fieldManager=m", `{"apiVersion":"v1","kind":"ConfigMap","data":{"x":"y"}}`))
-		for i, e := range c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+start).seen(t, "ADDED a", "MODIFIED a", "MODIFIED a", "MODIFIED a") {
+		for i, e := range c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+start).
+			seen(t, "ADDED a", "MODIFIED a", "MODIFIED a", "MODIFIED a") {
 			equal(t, e.Object, written[i])
 		}
 	}},
@@ -130,7 +135,8 @@ var watchEvents = []promise{
 		e := c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+last.version(t)).seen(t, "DELETED a")[0]
 		list := c.get(t, path)
 		want := last.object(t)
-		if deleted, before, after := revisionOf(t, e), revisionOf(t, event{Object: want}), revisionOf(t, event{Object: list.object(t)}); deleted <= before || deleted > after {
+		if deleted, before, after := revisionOf(t, e), revisionOf(t, event{Object: want}),
+			revisionOf(t, event{Object: list.object(t)}); deleted <= before || deleted > after {
 			t.Errorf("the object of %d was deleted at %d, before %d", before, deleted, after)
 		}
 		want["metadata"].(map[string]any)["resourceVersion"] = e.version()
@@ -138,7 +144,8 @@ var watchEvents = []promise{
 	}},
 	{"what waits for finalizers is MODIFIED first, and DELETED when they are done", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
-		created := c.post(t, path, with(configMap("a", nil), []any{"example.com/f"}, "metadata", "finalizers")).want(t, http.StatusCreated)
+		created := c.post(t, path, with(configMap("a", nil), []any{"example.com/f"}, "metadata", "finalizers")).
+			want(t, http.StatusCreated)
 		c.delete(t, path+"/a").want(t, http.StatusOK)
 		s := c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.version(t))
 		if e := s.seen(t, "MODIFIED a")[0]; field(t, e.Object, "metadata", "deletionTimestamp") == nil {
@@ -171,7 +178,8 @@ var watchEvents = []promise{
 	{"the deletion of a collection brings an event for each object", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
-			c.post(t, path, manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}}", name)).want(t, http.StatusCreated)
+			c.post(t, path, manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}}", name)).
+				want(t, http.StatusCreated)
 		}
 		s := c.watch(t, path+"?watch=1&resourceVersion="+c.get(t, path).version(t))
 		c.delete(t, path).want(t, http.StatusOK)
@@ -188,14 +196,16 @@ var watchEvents = []promise{
 var watchPaths = []promise{
 	{"a watch in a namespace has that namespace's changes, one without has all", func(t *testing.T, c *cluster) {
 		other := c.namespace + "-other"
-		c.post(t, c.global("v1", "namespaces"), manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", other)).want(t, http.StatusCreated)
+		c.post(t, c.global("v1", "namespaces"), manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", other)).
+			want(t, http.StatusCreated)
 		start := c.get(t, c.path("v1", "configmaps")).version(t)
 		mine := with(configMap("a", nil), c.namespace, "metadata", "labels", "promise")
 		c.post(t, c.global("v1", "namespaces", other, "configmaps"), mine).want(t, http.StatusCreated)
 		c.post(t, c.path("v1", "configmaps"), mine).want(t, http.StatusCreated)
 		query := "?watch=1&labelSelector=promise=" + c.namespace + "&resourceVersion=" + start
 		all := c.watch(t, c.global("v1", "configmaps")+query).seen(t, "ADDED a", "ADDED a")
-		equal(t, []any{field(t, all[0].Object, "metadata", "namespace"), field(t, all[1].Object, "metadata", "namespace")}, []any{other, c.namespace})
+		equal(t, []any{field(t, all[0].Object, "metadata", "namespace"), field(t, all[1].Object, "metadata", "namespace")},
+			[]any{other, c.namespace})
 		one := c.watch(t, c.path("v1", "configmaps")+query).seen(t, "ADDED a")[0]
 		equal(t, field(t, one.Object, "metadata", "namespace"), any(c.namespace))
 	}},
@@ -215,7 +225,8 @@ var watchPaths = []promise{
 		equal(t, c.get(t, c.path("v1", "configmaps", "a")+"?watch=1").want(t, http.StatusOK).text(t, "kind"), "ConfigMap")
 	}},
 	{"the old paths with /watch/ still watch", func(t *testing.T, c *cluster) {
-		c.post(t, c.path("v1", "configmaps"), with(configMap("a", nil), c.namespace, "metadata", "labels", "promise")).want(t, http.StatusCreated)
+		c.post(t, c.path("v1", "configmaps"), with(configMap("a", nil), c.namespace, "metadata", "labels", "promise")).
+			want(t, http.StatusCreated)
 		for _, path := range []string{
 			"/api/v1/watch/namespaces/" + c.namespace + "/configmaps/a", "/api/v1/watch/namespaces/" + c.namespace + "/configmaps?" + notRoot,
 			"/api/v1/watch/configmaps?labelSelector=promise=" + c.namespace, "/api/v1/watch/namespaces/" + c.namespace + "/configmaps/a?watch=false",
@@ -243,14 +254,17 @@ var watchAccess = []promise{
 	{"a watch needs the verb watch, whatever else is allowed", func(t *testing.T, c *cluster) {
 		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).want(t, http.StatusCreated)
 		for verb, rule := range map[string]string{"list": "verbs: [get, list]", "watch": "verbs: [watch]", "one": "verbs: [watch], resourceNames: [a]"} {
-			c.post(t, c.path("rbac.authorization.k8s.io/v1", "roles"), manifest(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: %s}, rules: [{apiGroups: [""], resources: [configmaps], %s}]}`, verb, rule)).
+			c.post(t, c.path("rbac.authorization.k8s.io/v1", "roles"),
+				manifest(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: %s}, rules: [{apiGroups: [""], resources: [configmaps], %s}]}`, verb, rule)).
 				want(t, http.StatusCreated)
-			c.post(t, c.path("rbac.authorization.k8s.io/v1", "rolebindings"), manifest(`{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %[1]s},
+			c.post(t, c.path("rbac.authorization.k8s.io/v1", "rolebindings"),
+				manifest(`{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %[1]s},
 				roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s-%[1]s}]}`, verb, c.namespace)).
 				want(t, http.StatusCreated)
 		}
 		as := func(who, query string) answer {
-			return c.send(t, http.MethodGet, c.path("v1", "configmaps")+"?"+query, header{"Impersonate-User", c.namespace + "-" + who}, nil)
+			return c.send(t, http.MethodGet, c.path("v1", "configmaps")+"?"+query,
+				header{"Impersonate-User", c.namespace + "-" + who}, nil)
 		}
 		eventually(t, "the roles hold", func() bool {
 			return as("list", "").Code == http.StatusOK && as("watch", "watch=1&timeoutSeconds=1").Code == http.StatusOK &&
@@ -265,7 +279,8 @@ var watchAccess = []promise{
 		forbidden(as("list", "watch=1&timeoutSeconds=1"), "list", "watch")
 		forbidden(as("watch", ""), "watch", "list")
 		forbidden(as("one", "watch=1&timeoutSeconds=1"), "one", "watch")
-		if events := as("one", "watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a").events(t); len(events) != 1 || events[0].name() != "a" {
+		if events := as("one", "watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a").events(t); len(events) != 1 ||
+			events[0].name() != "a" {
 			t.Errorf("who may watch one object sees %v", events)
 		}
 	}},

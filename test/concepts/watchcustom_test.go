@@ -27,10 +27,12 @@ var watchesOfCustomResources = []promise{
 		start := c.get(t, path).version(t)
 		c.post(t, path, with(widget(groupVersion, "a"), "red", "spec", "colour")).want(t, http.StatusCreated)
 		in := c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":"in"}}}`).want(t, http.StatusOK)
-		out := c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}},"spec":{"colour":"blue"}}`).want(t, http.StatusOK)
+		out := c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}},"spec":{"colour":"blue"}}`).
+			want(t, http.StatusOK)
 		c.delete(t, path+"/a").want(t, http.StatusOK)
 		c.watch(t, path+"?watch=1&resourceVersion="+start).seen(t, "ADDED a", "MODIFIED a", "MODIFIED a", "DELETED a")
-		c.watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+in.version(t)).seen(t, "MODIFIED a", "DELETED a")
+		c.watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+in.version(t)).
+			seen(t, "MODIFIED a", "DELETED a")
 		events := c.watch(t, path+"?watch=1&labelSelector=l=in&resourceVersion="+start).seen(t, "ADDED a", "DELETED a")
 		equal(t, []any{field(t, events[1].Object, "spec", "colour"), events[1].version()}, []any{"red", out.version(t)})
 		deleted := c.watch(t, path+"?watch=1&resourceVersion="+out.version(t)).seen(t, "DELETED a")[0]
@@ -61,7 +63,8 @@ var watchesOfCustomResources = []promise{
 		c.post(t, path, widget(groupVersion, "a")).want(t, http.StatusCreated)
 		c.post(t, path, widget(groupVersion, "b")).want(t, http.StatusCreated)
 		s := c.watch(t, path+"?watch=1&resourceVersion="+c.get(t, path).version(t))
-		c.delete(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets."+strings.Split(groupVersion, "/")[0]).want(t, http.StatusOK)
+		c.delete(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets."+strings.Split(groupVersion, "/")[0]).
+			want(t, http.StatusOK)
 		var names []string
 		for _, e := range s.ends() {
 			names = append(names, e.Type+" "+e.name())

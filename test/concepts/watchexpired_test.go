@@ -18,13 +18,16 @@ func TestExpiredWatch(t *testing.T) {
 			c.forgotten(t)
 			groupVersion := c.widgets(t, anySchema)
 			for _, path := range []string{
-				c.path("v1", "configmaps") + "?watch=1&", c.global("v1", "configmaps") + "?watch=1&", c.path("v1", "configmaps") + "?watch=1&allowWatchBookmarks=true&",
-				c.path("v1", "configmaps") + "?watch=1&labelSelector=l=x&", "/api/v1/watch/configmaps?", c.path(groupVersion, "widgets") + "?watch=1&",
+				c.path("v1", "configmaps") + "?watch=1&", c.global("v1", "configmaps") + "?watch=1&",
+				c.path("v1", "configmaps") + "?watch=1&allowWatchBookmarks=true&",
+				c.path("v1", "configmaps") + "?watch=1&labelSelector=l=x&", "/api/v1/watch/configmaps?",
+				c.path(groupVersion, "widgets") + "?watch=1&",
 			} {
 				s := c.watch(t, path+"resourceVersion=1")
 				e := s.next(t)
 				message, _ := e.Object["message"].(string)
-				equal(t, []any{e.Type, e.Object["kind"], e.Object["code"], e.Object["reason"], e.Object["status"]}, []any{"ERROR", "Status", 410.0, "Expired", "Failure"})
+				equal(t, []any{e.Type, e.Object["kind"], e.Object["code"], e.Object["reason"], e.Object["status"]},
+					[]any{"ERROR", "Status", 410.0, "Expired", "Failure"})
 				if !strings.HasPrefix(message, "too old resource version: 1 (") {
 					t.Errorf("the message is %q", message)
 				}
@@ -34,10 +37,13 @@ func TestExpiredWatch(t *testing.T) {
 		promise{"410 comes in the media type of the watch, and as itself where Tables are asked for", func(t *testing.T, c *cluster) {
 			c.forgotten(t)
 			for _, accept := range []string{
-				runtime.ContentTypeJSON, protobufType, cborType, asTable(runtime.ContentTypeJSON, "v1"), asMetadata(cborType, "v1"),
+				runtime.ContentTypeJSON, protobufType, cborType, asTable(runtime.ContentTypeJSON, "v1"),
+				asMetadata(cborType, "v1"),
 			} {
-				events := c.getAs(t, accept, c.path("v1", "configmaps")+"?watch=1&resourceVersion=1").want(t, http.StatusOK).events(t)
-				equal(t, []any{len(events), events[0].Type, events[0].Object["kind"], events[0].Object["code"]}, []any{1, "ERROR", "Status", 410.0})
+				events := c.getAs(t, accept, c.path("v1", "configmaps")+"?watch=1&resourceVersion=1").want(t, http.StatusOK).
+					events(t)
+				equal(t, []any{len(events), events[0].Type, events[0].Object["kind"], events[0].Object["code"]},
+					[]any{1, "ERROR", "Status", 410.0})
 			}
 		}},
 		promise{"a client that got 410 lists, and watches from there", func(t *testing.T, c *cluster) {
@@ -67,7 +73,8 @@ func (c *cluster) forgotten(t *testing.T) {
 		c.post(t, c.path("v1", "configmaps"), configMap(fmt.Sprint("change", i), nil)).want(t, http.StatusCreated)
 		c.delete(t, c.path("v1", "configmaps", fmt.Sprint("change", i))).want(t, http.StatusOK)
 		i++
-		events := c.get(t, c.path("v1", "secrets")+"?watch=1&timeoutSeconds=1&resourceVersion=1").want(t, http.StatusOK).events(t)
+		events := c.get(t, c.path("v1", "secrets")+"?watch=1&timeoutSeconds=1&resourceVersion=1").want(t, http.StatusOK).
+			events(t)
 		return len(events) == 1 && events[0].Type == "ERROR"
 	})
 }

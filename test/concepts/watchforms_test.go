@@ -28,7 +28,8 @@ var watchForms = []promise{
 			want := c.get(t, query).want(t, http.StatusOK).events(t)
 			equal(t, len(want), 3)
 			contentTypes := map[string]string{
-				runtime.ContentTypeJSON: runtime.ContentTypeJSON, runtime.ContentTypeJSON + ";stream=watch": runtime.ContentTypeJSON,
+				runtime.ContentTypeJSON:                   runtime.ContentTypeJSON,
+				runtime.ContentTypeJSON + ";stream=watch": runtime.ContentTypeJSON,
 				protobufType: protobufType + ";stream=watch", protobufType + ";stream=watch": protobufType + ";stream=watch",
 				cborType: runtime.ContentTypeCBORSequence, "application/cbor-seq, application/cbor": runtime.ContentTypeCBORSequence,
 			}
@@ -44,7 +45,8 @@ var watchForms = []promise{
 		}
 	}},
 	{"there are no watches in YAML, which is refused with a list of what there is", func(t *testing.T, c *cluster) {
-		status := c.getAs(t, runtime.ContentTypeYAML, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1").want(t, http.StatusNotAcceptable).in(t, runtime.ContentTypeYAML)
+		status := c.getAs(t, runtime.ContentTypeYAML, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1").
+			want(t, http.StatusNotAcceptable).in(t, runtime.ContentTypeYAML)
 		equal(t, status["message"], any("only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"))
 		a := c.getAs(t, "application/yaml, application/json;q=0.5", c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1")
 		a.want(t, http.StatusNotAcceptable) // the first type that objects have counts
@@ -61,7 +63,8 @@ var watchForms = []promise{
 			query := path + "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion=" + start
 			for _, version := range []string{"v1", "v1beta1"} {
 				var types []string
-				for i, e := range c.getAs(t, asTable(runtime.ContentTypeJSON, version), query).want(t, http.StatusOK).events(t) {
+				for i, e := range c.getAs(t, asTable(runtime.ContentTypeJSON, version), query).want(t, http.StatusOK).
+					events(t) {
 					types = append(types, e.Type)
 					equal(t, []any{e.Object["kind"], e.Object["apiVersion"]}, []any{"Table", "meta.k8s.io/" + version})
 					columns, _ := e.Object["columnDefinitions"].([]any)
@@ -69,14 +72,17 @@ var watchForms = []promise{
 						t.Errorf("event %d has the columns %v", i, columns)
 					}
 					row := e.Object["rows"].([]any)[0].(map[string]any)
-					equal(t, []any{row["cells"].([]any)[0], field(t, row, "object", "kind")}, []any{"a", "PartialObjectMetadata"})
+					equal(t, []any{row["cells"].([]any)[0], field(t, row, "object", "kind")},
+						[]any{"a", "PartialObjectMetadata"})
 				}
 				equal(t, types, []string{"ADDED", "MODIFIED", "DELETED"})
 			}
-			whole := c.getAs(t, asTable(runtime.ContentTypeJSON, "v1"), query+"&includeObject=Object").events(t)[0].Object["rows"].([]any)[0].(map[string]any)
+			whole := c.getAs(t, asTable(runtime.ContentTypeJSON, "v1"), query+"&includeObject=Object").
+				events(t)[0].Object["rows"].([]any)[0].(map[string]any)
 			equal(t, field(t, whole, "object", "kind"), object["kind"])
 		}
-		c.getAs(t, asTable(protobufType, "v1"), c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1").want(t, http.StatusNotAcceptable)
+		c.getAs(t, asTable(protobufType, "v1"), c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1").
+			want(t, http.StatusNotAcceptable)
 	}},
 	{"each of several watches as Tables has the columns in its first event", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
@@ -110,7 +116,8 @@ var watchForms = []promise{
 			start := c.get(t, path).version(t)
 			created := c.post(t, path, object).want(t, http.StatusCreated)
 			for _, mediaType := range []string{runtime.ContentTypeJSON, protobufType, cborType} {
-				a := c.getAs(t, asMetadata(mediaType, "v1"), path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion="+start)
+				a := c.getAs(t, asMetadata(mediaType, "v1"),
+					path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion="+start)
 				events := a.want(t, http.StatusOK).events(t)
 				equal(t, len(events), 1)
 				want := map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": created.object(t)["metadata"]}
@@ -130,14 +137,16 @@ var watchManyWriters = []promise{
 	{"watches have all changes of many writers at once, each once and in the order of their resourceVersions", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
 		start := c.get(t, path).version(t)
-		live := []*stream{c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+start), c.watch(t, path+"?watch=1&"+notRoot)}
+		live := []*stream{c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+start),
+			c.watch(t, path+"?watch=1&"+notRoot)}
 		written := make([][]string, writers)
 		var working sync.WaitGroup
 		for w := range writers {
 			working.Go(func() {
 				name := fmt.Sprint("w", w)
 				note := func(kind string, a answer) {
-					written[w] = append(written[w], kind+" "+name+" "+a.want(t, http.StatusOK, http.StatusCreated).version(t))
+					written[w] = append(written[w], kind+" "+name+" "+a.want(t, http.StatusOK, http.StatusCreated).
+						version(t))
 				}
 				note("ADDED", c.post(t, path, configMap(name, nil)))
 				for i := range share - 2 {

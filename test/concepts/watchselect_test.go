@@ -12,7 +12,8 @@ var watchSelections = []promise{
 		path := c.path("v1", "configmaps")
 		s := c.watch(t, path+"?watch=1&labelSelector=l=in&resourceVersion="+c.get(t, path).version(t))
 		label := func(value, data string) answer {
-			return c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":`+value+`}},"data":{"k":"`+data+`"}}`).want(t, http.StatusOK)
+			return c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":`+value+`}},"data":{"k":"`+data+`"}}`).
+				want(t, http.StatusOK)
 		}
 		c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
 		in := label(`"in"`, "1")
@@ -38,7 +39,8 @@ var watchSelections = []promise{
 		c.serviceAccount(t)
 		path := c.path("v1", "pods")
 		c.post(t, path, pod("a")).want(t, http.StatusCreated)
-		s := c.watch(t, path+"?watch=1&fieldSelector=status.phase=Running,spec.nodeName=node&resourceVersion="+c.get(t, path).version(t))
+		s := c.watch(t, path+"?watch=1&fieldSelector=status.phase=Running,spec.nodeName=node&resourceVersion="+c.get(t,
+			path).version(t))
 		phase := func(phase string) {
 			c.patch(t, mergePatch, path+"/a/status", `{"status":{"phase":"`+phase+`"}}`).want(t, http.StatusOK)
 		}
@@ -79,7 +81,8 @@ var watchSelections = []promise{
 	}},
 	{"selectors that can't be are refused", func(t *testing.T, c *cluster) {
 		for _, query := range []string{"labelSelector=a==b==c", "labelSelector=,,", "fieldSelector=spec.colour=red", "fieldSelector=metadata.name"} {
-			c.get(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&"+query).refused(t, http.StatusBadRequest, "BadRequest")
+			c.get(t, c.path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&"+query).
+				refused(t, http.StatusBadRequest, "BadRequest")
 		}
 	}},
 }

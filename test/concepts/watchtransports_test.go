@@ -29,7 +29,8 @@ func (c *cluster) http11(t testing.TB) *client {
 }
 
 // dialWebSocket opens a watch by an upgrade of the connection, as a browser does.
-func (c *cluster) dialWebSocket(t testing.TB, config *rest.Config, path string, headers header, protocols ...string) (*websocket.Conn, error) {
+func (c *cluster) dialWebSocket(t testing.TB, config *rest.Config, path string, headers header,
+	protocols ...string) (*websocket.Conn, error) {
 	t.Helper()
 	secure, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -66,7 +67,8 @@ func receive(t testing.TB, ws *websocket.Conn) event {
 var watchTransports = []promise{
 	{"over HTTP/1.1 a watch is sent in chunks, each event when it happens", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
-		response := c.http11(t).open(t, http.MethodGet, path+"?watch=1&"+notRoot+"&resourceVersion="+c.get(t, path).version(t), nil, nil)
+		response := c.http11(t).open(t, http.MethodGet, path+"?watch=1&"+notRoot+"&resourceVersion="+c.get(t, path).
+			version(t), nil, nil)
 		defer response.Body.Close()
 		equal(t, []any{response.Proto, response.TransferEncoding}, []any{"HTTP/1.1", []string{"chunked"}})
 		lines := bufio.NewReader(response.Body)
@@ -90,7 +92,8 @@ var watchTransports = []promise{
 			response := c.open(t, http.MethodGet, path+"?watch=1&"+notRoot+"&resourceVersion="+start, nil, nil)
 			defer response.Body.Close()
 			equal(t, response.Proto, "HTTP/2.0")
-			streams = append(streams, &stream{request: path, decoder: json.NewDecoder(response.Body), close: response.Body.Close})
+			streams = append(streams, &stream{request: path, decoder: json.NewDecoder(response.Body),
+				close: response.Body.Close})
 		}
 		c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
 		for _, s := range streams {
@@ -102,7 +105,8 @@ var watchTransports = []promise{
 		start := c.get(t, path).version(t)
 		c.post(t, path, configMap("a", map[string]string{"k": strings.Repeat("x", 300_000)})).want(t, http.StatusCreated)
 		for _, version := range []string{"", "&resourceVersion=" + start} {
-			a := c.send(t, http.MethodGet, path+"?watch=1&timeoutSeconds=1&"+notRoot+version, header{"Accept-Encoding", "gzip"}, nil)
+			a := c.send(t, http.MethodGet, path+"?watch=1&timeoutSeconds=1&"+notRoot+version,
+				header{"Accept-Encoding", "gzip"}, nil)
 			equal(t, []any{a.Header.Get("Content-Encoding"), a.events(t)[0].name()}, []any{"", "a"})
 		}
 		list := c.send(t, http.MethodGet, path, header{"Accept-Encoding", "gzip"}, nil)
@@ -127,7 +131,8 @@ var watchTransports = []promise{
 	{"over WebSocket JSON comes in text frames, protobuf and CBOR in binary ones", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
 		c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
-		for accept, want := range map[string]byte{"": websocket.TextFrame, protobufType: websocket.BinaryFrame, cborType: websocket.BinaryFrame} {
+		for accept, want := range map[string]byte{"": websocket.TextFrame, protobufType: websocket.BinaryFrame,
+			cborType: websocket.BinaryFrame} {
 			ws, err := c.dialWebSocket(t, c.config, path+"?watch=1&fieldSelector=metadata.name=a", header{"Accept", accept})
 			if err != nil {
 				t.Fatal(err)
@@ -141,7 +146,8 @@ var watchTransports = []promise{
 			if err != nil {
 				t.Fatal(err)
 			}
-			contentType := map[string]string{"": runtime.ContentTypeJSON, protobufType: protobufType, cborType: runtime.ContentTypeCBORSequence}[accept]
+			contentType := map[string]string{"": runtime.ContentTypeJSON, protobufType: protobufType,
+				cborType: runtime.ContentTypeCBORSequence}[accept]
 			if accept == protobufType { // a frame is its own length
 				data = append([]byte{0, 0, byte(len(data) >> 8), byte(len(data))}, data...)
 			}
@@ -176,11 +182,14 @@ var watchTransports = []promise{
 		}
 	}},
 	{"browsers give their token as a subprotocol beside another one", func(t *testing.T, c *cluster) {
-		account, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "browser"}}, metav1.CreateOptions{})
+		account, err := c.kube.CoreV1().ServiceAccounts(c.namespace).
+			Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "browser"}},
+				metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, err := c.kube.CoreV1().ServiceAccounts(c.namespace).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		token, err := c.kube.CoreV1().ServiceAccounts(c.namespace).
+			CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +214,8 @@ var watchTransports = []promise{
 			return true
 		})
 		for what, protocols := range map[string][]string{
-			"no token": {"base64.binary.k8s.io"}, "a token alone": {bearer}, "two tokens": {bearer, bearer, "x"}, "a wrong token": {bearer[:len(bearer)-8], "x"},
+			"no token": {"base64.binary.k8s.io"}, "a token alone": {bearer}, "two tokens": {bearer,
+				bearer, "x"}, "a wrong token": {bearer[:len(bearer)-8], "x"},
 		} {
 			if _, err := c.dialWebSocket(t, nobody, query, nil, protocols...); err == nil {
 				t.Errorf("let in with %s", what)
