@@ -96,13 +96,18 @@ var mediaTypes = []promise{
 			equal(t, status["message"], any("the server could not find the requested resource"))
 		}
 	}},
-	{"discovery is served in every media type", func(t *testing.T, c *cluster) {
-		// kube-apiserver has CBOR for only some of these documents, and loses the connection over others.
+	{"discovery is served in every media type, but that of groups not in CBOR", func(t *testing.T, c *cluster) {
 		groupVersion := c.widgets(t, anySchema)
 		group, _, _ := strings.Cut(groupVersion, "/")
+		for path, kind := range map[string]string{"/apis": "APIGroupList", "/apis/apps": "APIGroup", "/apis/" + group: "APIGroup"} {
+			for _, mediaType := range builtInTypes[:3] {
+				equal(t, c.getAs(t, mediaType, path).want(t, http.StatusOK).in(t, mediaType)["kind"], any(kind))
+			}
+			c.getAs(t, cborType, path).refused(t, http.StatusNotAcceptable, "NotAcceptable")
+		}
+		// Of these kube-apiserver has only that of apps in CBOR, and loses the connection over that of the core group.
 		for path, kind := range map[string]string{
-			"/api": "APIVersions", "/apis": "APIGroupList", "/apis/apps": "APIGroup", "/apis/" + group: "APIGroup",
-			"/api/v1": "APIResourceList", "/apis/apps/v1": "APIResourceList", "/apis/" + groupVersion: "APIResourceList",
+			"/api": "APIVersions", "/api/v1": "APIResourceList", "/apis/apps/v1": "APIResourceList", "/apis/" + groupVersion: "APIResourceList",
 		} {
 			for _, mediaType := range builtInTypes {
 				equal(t, c.getAs(t, mediaType, path).want(t, http.StatusOK).in(t, mediaType)["kind"], any(kind))
