@@ -44,7 +44,8 @@ func (c *cluster) convertedBy(t testing.TB, h *hook, versions ...map[string]any)
 	t.Helper()
 	w := c.custom()
 	d := with(w.definition(versions...), manifest("{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: %q}}}", h.URL), "spec", "conversion")
-	c.post(t, definitions, with(d, h.ca, "spec", "conversion", "webhook", "clientConfig", "caBundle")).want(t, http.StatusCreated)
+	c.post(t, definitions, with(d, h.ca, "spec", "conversion", "webhook", "clientConfig", "caBundle")).
+		want(t, http.StatusCreated)
 	w.established(t)
 	return w
 }
@@ -55,10 +56,13 @@ var customConversion = []promise{
 		w := c.convertedBy(t, converter(t, &calls, addresses), version("v1", oldAddress), version("v2", newAddress))
 		w.create(t, "a", `spec: {host: h, port: "1", other: x}`).want(t, http.StatusCreated)
 		read := c.get(t, w.at("v2", "a")).want(t, http.StatusOK).has(t, `{"address":"h:1","other":"x"}`, "spec")
-		c.put(t, w.at("v2", "a"), read.object(t)).want(t, http.StatusOK).has(t, `"`+read.version(t)+`"`, "metadata", "resourceVersion") // nothing has changed
-		c.patch(t, mergePatch, w.at("v2", "a"), `{"spec":{"address":"h:2"}}`).want(t, http.StatusOK).has(t, `{"address":"h:2","other":"x"}`, "spec").has(t, "2", "metadata", "generation")
+		c.put(t, w.at("v2", "a"), read.object(t)).want(t, http.StatusOK).
+			has(t, `"`+read.version(t)+`"`, "metadata", "resourceVersion") // nothing has changed
+		c.patch(t, mergePatch, w.at("v2", "a"), `{"spec":{"address":"h:2"}}`).want(t, http.StatusOK).
+			has(t, `{"address":"h:2","other":"x"}`, "spec").has(t, "2", "metadata", "generation")
 		c.get(t, w.at("v1", "a")).want(t, http.StatusOK).has(t, `{"host":"h","other":"x","port":"2"}`, "spec")
-		c.post(t, w.at("v2"), with(w.widget("b", "spec: {address: 'i:3'}"), w.group+"/v2", "apiVersion")).want(t, http.StatusCreated).has(t, `{"address":"i:3"}`, "spec")
+		c.post(t, w.at("v2"), with(w.widget("b", "spec: {address: 'i:3'}"), w.group+"/v2", "apiVersion")).
+			want(t, http.StatusCreated).has(t, `{"address":"i:3"}`, "spec")
 		c.get(t, w.at("v1", "b")).has(t, `{"host":"i","port":"3"}`, "spec")
 		c.send(t, http.MethodPatch, w.at("v2", "b")+"?fieldManager=m&force=true", header{"Content-Type", applyPatch},
 			with(w.widget("b", "spec: {address: 'i:4'}"), w.group+"/v2", "apiVersion")).want(t, http.StatusOK)
@@ -75,7 +79,8 @@ var customConversion = []promise{
 		}).want(t, http.StatusOK)
 		eventually(t, "objects are stored in the new version", func() bool { // which a create in it without the webhook shows
 			before := calls.Load()
-			c.post(t, w.at("v2")+"?dryRun=All", with(w.widget("x", "spec: {address: 'h:1'}"), w.group+"/v2", "apiVersion")).want(t, http.StatusCreated)
+			c.post(t, w.at("v2")+"?dryRun=All", with(w.widget("x", "spec: {address: 'h:1'}"), w.group+"/v2",
+				"apiVersion")).want(t, http.StatusCreated)
 			return calls.Load() == before
 		})
 		w.create(t, "d", `spec: {host: h, port: "1"}`).want(t, http.StatusCreated)
@@ -142,7 +147,8 @@ var customConversion = []promise{
 			c.delete(t, w.at("v1", name)).want(t, http.StatusOK)
 		}
 		w.create(t, "labelled", "{}").want(t, http.StatusCreated)
-		c.get(t, w.at("v2", "labelled")).want(t, http.StatusOK).has(t, `{"a":"b"}`, "metadata", "labels") // labels and annotations may change
+		c.get(t, w.at("v2", "labelled")).want(t, http.StatusOK).
+			has(t, `{"a":"b"}`, "metadata", "labels") // labels and annotations may change
 	}},
 	{"a conversion webhook that can not be reached fails what needs it, and nothing else", func(t *testing.T, c *cluster) {
 		var calls atomic.Int32
@@ -151,8 +157,10 @@ var customConversion = []promise{
 		w := c.convertedBy(t, h, version("v1", anySpec), version("v2", anySpec))
 		w.create(t, "a", "{}").want(t, http.StatusCreated)
 		c.get(t, w.at("v1")).want(t, http.StatusOK)
-		c.get(t, w.at("v2")).fails(t, "conversion webhook for "+w.group+"/v1, Kind=Widget failed: Post \"", "connection refused")
-		c.post(t, w.at("v2"), with(w.widget("b", "{}"), w.group+"/v2", "apiVersion")).fails(t, "conversion webhook for "+w.group+"/v2, Kind=Widget failed: Post \"")
+		c.get(t, w.at("v2")).fails(t, "conversion webhook for "+w.group+"/v1, Kind=Widget failed: Post \"",
+			"connection refused")
+		c.post(t, w.at("v2"), with(w.widget("b", "{}"), w.group+"/v2", "apiVersion")).
+			fails(t, "conversion webhook for "+w.group+"/v2, Kind=Widget failed: Post \"")
 		c.delete(t, w.at("v1", "a")).want(t, http.StatusOK)
 	}},
 }

@@ -52,7 +52,7 @@ spec:
 			"{port: ftp}":                    "below 10 or http",
 			"{when: '1999-01-01T00:00:00Z'}": "this century",
 		} {
-			w.create(t, "a", "spec: "+spec).refused(t, http.StatusUnprocessableEntity, "Invalid", part)
+			w.create(t, "a", "spec: "+spec).invalid(t, part)
 		}
 		w.create(t, "a", `spec: {min: 1, max: 2, tier: silver, divisor: 2, names: [x], hosts: {a: b.com}, cpu: 1500m, link: "https://a",
 			net: 10.0.0.0/16, label: a, port: http, when: "2020-01-01T00:00:00Z"}`).want(t, http.StatusCreated)
@@ -68,7 +68,7 @@ spec:
   - {rule: "self.a != 'f'", reason: FieldValueForbidden, message: f}
   - {rule: "self.a != 'i'", reason: FieldValueInvalid, message: i}`))
 		for value, reason := range map[string]string{"r": "FieldValueRequired", "d": "FieldValueDuplicate", "f": "FieldValueForbidden", "i": "FieldValueInvalid"} {
-			a := w.create(t, "a", "spec: {a: "+value+"}").refused(t, http.StatusUnprocessableEntity, "Invalid")
+			a := w.create(t, "a", "spec: {a: "+value+"}").invalid(t)
 			if !strings.Contains(string(a.Body), `"reason":"`+reason+`"`) {
 				t.Errorf("%s: the answer is %s", reason, a.Body)
 			}
@@ -88,21 +88,22 @@ spec:
       x-kubernetes-list-map-keys: [k]
       maxItems: 5
       items: {type: object, required: [k], properties: {k: {type: string, maxLength: 5}, v: {type: string, maxLength: 5, x-kubernetes-validations: [{rule: self == oldSelf, message: items stay}]}}}`))
-		w.create(t, "b", "spec: {once: second}").refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.once: ", "first")
+		w.create(t, "b", "spec: {once: second}").invalid(t, "spec.once: ",
+			"first")
 		w.create(t, "a", "spec: {fixed: x, grows: 1, once: first, items: [{k: a, v: x}]}").want(t, http.StatusCreated)
 		for patch, part := range map[string]string{
 			`{"spec":{"fixed":"w"}}`: "spec.fixed: Invalid value: \"w\": does not change",
 			`{"spec":{"grows":0}}`:   "does not shrink",
 			`{"spec":{"items":[{"k":"b","v":"z"},{"k":"a","v":"z"}]}}`: "spec.items[1].v: Invalid value: \"z\": items stay",
 		} {
-			c.patch(t, mergePatch, w.at("v1", "a"), patch).refused(t, http.StatusUnprocessableEntity, "Invalid", part)
+			c.patch(t, mergePatch, w.at("v1", "a"), patch).invalid(t, part)
 		}
 		c.patch(t, mergePatch, w.at("v1", "a"), `{"spec":{"fixed":null,"grows":2,"once":"second","items":[{"k":"b","v":"z"}]}}`).want(t, http.StatusOK)
 	}},
 	{"rules at the root see apiVersion, kind and the name", func(t *testing.T, c *cluster) {
 		w := c.define(t, version("v1", "", `schema: {openAPIV3Schema: {type: object, x-kubernetes-validations: [
 			{rule: "self.metadata.name == self.kind.lowerAscii() && self.apiVersion.endsWith('/v1')", message: named by its kind}]}}`))
-		w.create(t, "gadget", "{}").refused(t, http.StatusUnprocessableEntity, "Invalid", "named by its kind")
+		w.create(t, "gadget", "{}").invalid(t, "named by its kind")
 		w.create(t, "widget", "{}").want(t, http.StatusCreated)
 	}},
 	{"a change is not refused for what was wrong before it", func(t *testing.T, c *cluster) {
@@ -114,8 +115,10 @@ spec:
 		}).want(t, http.StatusOK)
 		eventually(t, "the new schema holds", func() bool { return w.create(t, "new", "spec: {a: long}").Code == http.StatusUnprocessableEntity })
 		c.patch(t, mergePatch, w.at("v1", "old"), `{"spec":{"c":"x"}}`).want(t, http.StatusOK)
-		c.patch(t, mergePatch, w.at("v1", "old"), `{"spec":{"a":"longer"}}`).refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.a: Too long")
-		c.patch(t, mergePatch, w.at("v1", "old"), `{"spec":{"b":6}}`).refused(t, http.StatusUnprocessableEntity, "Invalid", "below 5")
+		c.patch(t, mergePatch, w.at("v1", "old"), `{"spec":{"a":"longer"}}`).
+			invalid(t, "spec.a: Too long")
+		c.patch(t, mergePatch, w.at("v1", "old"), `{"spec":{"b":6}}`).
+			invalid(t, "below 5")
 		c.patch(t, mergePatch, w.at("v1", "old"), `{"spec":{"b":4}}`).want(t, http.StatusOK)
 	}},
 	{"a rule that can not be, or costs too much, is refused with the definition", func(t *testing.T, c *cluster) {
@@ -131,7 +134,8 @@ spec:
 			"spec: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: 'self.all(a, self.all(b, a == b))'}]}": "estimated rule cost exceeds budget by factor of",
 			"spec: {type: array, items: {type: string, x-kubernetes-validations: [{rule: self == oldSelf}]}}":                    "oldSelf cannot be used on the uncorrelatable portion of the schema",
 		} {
-			c.post(t, definitions, w.definition(version("v1", properties))).refused(t, http.StatusUnprocessableEntity, "Invalid", part)
+			c.post(t, definitions, w.definition(version("v1", properties))).
+				invalid(t, part)
 		}
 	}},
 }

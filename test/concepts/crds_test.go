@@ -26,7 +26,8 @@ var customDefinitions = []promise{
 		c.get(t, w.at("v1")).want(t, http.StatusNotFound)
 		w = c.define(t, version("v1", anySpec))
 		d := c.get(t, definitions+"/"+w.name()).want(t, http.StatusOK).
-			has(t, `{"kind":"Widget","listKind":"WidgetList","plural":"widgets","singular":"widget"}`, "status", "acceptedNames").
+			has(t, `{"kind":"Widget","listKind":"WidgetList","plural":"widgets","singular":"widget"}`, "status",
+				"acceptedNames").
 			has(t, `["v1"]`, "status", "storedVersions")
 		for kind, want := range map[string]string{"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted", "NonStructuralSchema": " "} {
 			if status, reason := condition(t, d, kind); status+" "+reason != want {
@@ -42,7 +43,8 @@ var customDefinitions = []promise{
 		w := c.custom()
 		d := w.definition(version("v1", anySpec))
 		set(d, manifest("{plural: widgets, kind: Widget}"), "spec", "names")
-		c.post(t, definitions, d).want(t, http.StatusCreated).has(t, `"widget"`, "spec", "names", "singular").has(t, `"WidgetList"`, "spec", "names", "listKind")
+		c.post(t, definitions, d).want(t, http.StatusCreated).has(t, `"widget"`, "spec", "names", "singular").
+			has(t, `"WidgetList"`, "spec", "names", "listKind")
 	}},
 	{"a definition whose names are taken waits until they are free", func(t *testing.T, c *cluster) {
 		first := c.define(t, version("v1", anySpec))
@@ -66,8 +68,7 @@ var customDefinitions = []promise{
 		w := c.custom()
 		w.group = c.namespace + ".k8s.io"
 		d := w.definition(version("v1", anySpec))
-		c.post(t, definitions, d).refused(t, http.StatusUnprocessableEntity, "Invalid",
-			"metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation")
+		c.post(t, definitions, d).invalid(t, "metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation")
 		approval := "metadata: {annotations: {api-approved.kubernetes.io: %s}}"
 		for value, want := range map[string]string{"unapproved, for a test": "False UnapprovedAnnotation", "https://example.com/approval": "True ApprovedAnnotation"} {
 			set(d, value, "metadata", "annotations", "api-approved.kubernetes.io")
@@ -88,7 +89,8 @@ var customDefinitions = []promise{
 			"spec.names.plural": func(spec map[string]any) { set(spec, "gadgets", "names", "plural") },
 			"spec.names.kind":   func(spec map[string]any) { set(spec, "Gadget", "names", "kind") },
 		} {
-			w.redefine(t, change).refused(t, http.StatusUnprocessableEntity, "Invalid", field+": Invalid value: ", "field is immutable")
+			w.redefine(t, change).invalid(t, field+": Invalid value: ",
+				"field is immutable")
 		}
 	}},
 	{"short names, categories and list kind can be changed", func(t *testing.T, c *cluster) {
@@ -112,7 +114,8 @@ var customDefinitions = []promise{
 		c.post(t, definitions, gadgets).want(t, http.StatusCreated)
 		path := c.global(w.group+"/v1", "gadgets")
 		eventually(t, "gadgets are served", func() bool { return c.get(t, path).Code == http.StatusOK })
-		c.post(t, path, map[string]any{"apiVersion": w.group + "/v1", "kind": "Gadget", "metadata": map[string]any{"name": "a"}}).
+		c.post(t, path, map[string]any{"apiVersion": w.group + "/v1", "kind": "Gadget",
+			"metadata": map[string]any{"name": "a"}}).
 			want(t, http.StatusCreated).has(t, "", "metadata", "namespace")
 		c.get(t, c.path(w.group+"/v1", "gadgets")).want(t, http.StatusNotFound)
 	}},
@@ -157,11 +160,13 @@ var customDefinitions = []promise{
 			{func(d map[string]any) { set(d, []any{}, "spec", "versions") },
 				[]string{"spec.versions: Invalid value: ", "must have exactly one version marked as storage version"}},
 			{func(d map[string]any) {
-				set(d, []any{version("v1", anySpec, "storage: true"), version("v2", anySpec, "storage: true")}, "spec", "versions")
+				set(d, []any{version("v1", anySpec, "storage: true"), version("v2", anySpec, "storage: true")}, "spec",
+					"versions")
 			},
 				[]string{"must have exactly one version marked as storage version"}},
 			{func(d map[string]any) {
-				set(d, []any{version("v1", anySpec, "storage: true"), version("v1", anySpec, "storage: false")}, "spec", "versions")
+				set(d, []any{version("v1", anySpec, "storage: true"), version("v1", anySpec, "storage: false")}, "spec",
+					"versions")
 			},
 				[]string{"must contain unique version names"}},
 			{func(d map[string]any) { set(d, []any{version("V-1", anySpec, "storage: true")}, "spec", "versions") },
@@ -181,7 +186,7 @@ var customDefinitions = []promise{
 		} {
 			d := w.definition(version("v1", anySpec))
 			bad.change(d)
-			c.post(t, definitions, d).refused(t, http.StatusUnprocessableEntity, "Invalid", bad.parts...)
+			c.post(t, definitions, d).invalid(t, bad.parts...)
 		}
 	}},
 	{"a schema that is not structural is refused", func(t *testing.T, c *cluster) {
@@ -201,12 +206,14 @@ var customDefinitions = []promise{
 			"spec: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k], items: {type: object, properties: {k: {type: string}}}}": "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
 			"spec: {type: string, default: 5}": "properties[spec].default: Invalid value: ",
 		} {
-			c.post(t, definitions, w.definition(version("v1", properties))).refused(t, http.StatusUnprocessableEntity, "Invalid", part)
+			c.post(t, definitions, w.definition(version("v1", properties))).
+				invalid(t, part)
 		}
 	}},
 	{"a definition's status has a subresource, and its spec can not be written there", func(t *testing.T, c *cluster) {
 		w := c.define(t, version("v1", anySpec))
-		a := c.patch(t, mergePatch, definitions+"/"+w.name()+"/status", `{"spec":{"scope":"Cluster"},"status":{"storedVersions":["v1"]}}`)
+		a := c.patch(t, mergePatch, definitions+"/"+w.name()+"/status",
+			`{"spec":{"scope":"Cluster"},"status":{"storedVersions":["v1"]}}`)
 		a.want(t, http.StatusOK).has(t, `"Namespaced"`, "spec", "scope")
 	}},
 }

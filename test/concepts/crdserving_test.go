@@ -20,39 +20,50 @@ var customServing = []promise{
 	{"without a status subresource the status is a field like others", func(t *testing.T, c *cluster) {
 		w := c.define(t, version("v1", anySpec+"\nstatus: {type: object, properties: {a: {type: string}}}"))
 		w.create(t, "a", "status: {a: x}").want(t, http.StatusCreated).has(t, `{"a":"x"}`, "status")
-		c.patch(t, mergePatch, w.at("v1", "a"), `{"status":{"a":"z"}}`).want(t, http.StatusOK).has(t, "2", "metadata", "generation")
+		c.patch(t, mergePatch, w.at("v1", "a"), `{"status":{"a":"z"}}`).want(t, http.StatusOK).
+			has(t, "2", "metadata", "generation")
 		c.get(t, w.at("v1", "a", "status")).want(t, http.StatusNotFound)
 		c.get(t, w.at("v1", "a", "scale")).want(t, http.StatusNotFound)
 	}},
 	{"with a status subresource each of spec and status is written at its own place", func(t *testing.T, c *cluster) {
 		w := c.define(t, scaled())
-		object := w.create(t, "a", "spec: {color: red}\nstatus: {phase: x}").want(t, http.StatusCreated).has(t, "", "status").object(t)
+		object := w.create(t, "a", "spec: {color: red}\nstatus: {phase: x}").want(t, http.StatusCreated).
+			has(t, "", "status").object(t)
 		set(object, "green", "spec", "color")
 		set(object, "done", "status", "phase")
 		set(object, map[string]any{"a": "b"}, "metadata", "labels")
-		changed := c.put(t, w.at("v1", "a", "status"), object).want(t, http.StatusOK).has(t, `{"color":"red"}`, "spec").has(t, `{"phase":"done"}`, "status").
+		changed := c.put(t, w.at("v1", "a", "status"), object).want(t, http.StatusOK).has(t, `{"color":"red"}`, "spec").
+			has(t, `{"phase":"done"}`, "status").
 			has(t, "", "metadata", "labels").has(t, "1", "metadata", "generation").object(t)
 		set(changed, "green", "spec", "color")
 		set(changed, "other", "status", "phase")
-		c.put(t, w.at("v1", "a"), changed).want(t, http.StatusOK).has(t, `{"color":"green"}`, "spec").has(t, `{"phase":"done"}`, "status").has(t, "2", "metadata", "generation")
-		c.get(t, w.at("v1", "a", "status")).want(t, http.StatusOK).has(t, `"done"`, "status", "phase").has(t, `"green"`, "spec", "color")
-		c.patch(t, mergePatch, w.at("v1", "a", "status"), `{"status":{"phase":5}}`).refused(t, http.StatusUnprocessableEntity, "Invalid", "status.phase")
-		c.patch(t, mergePatch, w.at("v1", "a"), `{"metadata":{"labels":{"a":"b"}}}`).want(t, http.StatusOK).has(t, "2", "metadata", "generation")
+		c.put(t, w.at("v1", "a"), changed).want(t, http.StatusOK).has(t, `{"color":"green"}`, "spec").
+			has(t, `{"phase":"done"}`, "status").has(t, "2", "metadata", "generation")
+		c.get(t, w.at("v1", "a", "status")).want(t, http.StatusOK).has(t, `"done"`, "status", "phase").
+			has(t, `"green"`, "spec", "color")
+		c.patch(t, mergePatch, w.at("v1", "a", "status"), `{"status":{"phase":5}}`).
+			invalid(t, "status.phase")
+		c.patch(t, mergePatch, w.at("v1", "a"), `{"metadata":{"labels":{"a":"b"}}}`).want(t, http.StatusOK).
+			has(t, "2", "metadata", "generation")
 		c.post(t, w.at("v1", "a", "status"), object).want(t, http.StatusMethodNotAllowed)
 	}},
 	{"scale reads and writes the replicas of a custom resource", func(t *testing.T, c *cluster) {
 		w := c.define(t, scaled())
 		w.create(t, "a", "spec: {replicas: 2}").want(t, http.StatusCreated)
-		c.patch(t, mergePatch, w.at("v1", "a", "status"), `{"status":{"replicas":1,"selector":"app=a"}}`).want(t, http.StatusOK)
-		scale := c.get(t, w.at("v1", "a", "scale")).want(t, http.StatusOK).has(t, `"Scale"`, "kind").has(t, `"autoscaling/v1"`, "apiVersion").
+		c.patch(t, mergePatch, w.at("v1", "a", "status"), `{"status":{"replicas":1,"selector":"app=a"}}`).
+			want(t, http.StatusOK)
+		scale := c.get(t, w.at("v1", "a", "scale")).want(t, http.StatusOK).has(t, `"Scale"`, "kind").
+			has(t, `"autoscaling/v1"`, "apiVersion").
 			has(t, `{"replicas":2}`, "spec").has(t, `{"replicas":1,"selector":"app=a"}`, "status").object(t)
 		set(scale, int64(5), "spec", "replicas")
 		c.put(t, w.at("v1", "a", "scale"), scale).want(t, http.StatusOK).has(t, `{"replicas":5}`, "spec")
 		c.put(t, w.at("v1", "a", "scale"), scale).refused(t, http.StatusConflict, "Conflict")
 		c.get(t, w.at("v1", "a")).has(t, `{"replicas":5}`, "spec").has(t, "2", "metadata", "generation")
-		c.patch(t, mergePatch, w.at("v1", "a", "scale"), `{"spec":{"replicas":-1}}`).refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.replicas")
+		c.patch(t, mergePatch, w.at("v1", "a", "scale"), `{"spec":{"replicas":-1}}`).
+			invalid(t, "spec.replicas")
 		w.create(t, "none", "spec: {}").want(t, http.StatusCreated)
-		c.get(t, w.at("v1", "none", "scale")).refused(t, http.StatusInternalServerError, "InternalError", "the spec replicas field \".spec.replicas\" does not exist")
+		c.get(t, w.at("v1", "none", "scale")).refused(t, http.StatusInternalServerError, "InternalError",
+			"the spec replicas field \".spec.replicas\" does not exist")
 		c.get(t, w.at("v1", "missing", "scale")).want(t, http.StatusNotFound)
 		out := run(t, c, "scale", w.name()+"/a", "--replicas=7")
 		if !strings.Contains(out, "a scaled") {
@@ -65,7 +76,8 @@ var customServing = []promise{
 			".status.replicas": "should be a json path under .spec", "spec.replicas": "must be a simple json path starting with .", "": "Required value",
 		} {
 			v := version("v1", anySpec, `subresources: {scale: {statusReplicasPath: .status.replicas, specReplicasPath: "`+path+`"}}`)
-			c.post(t, definitions, c.custom().definition(v)).refused(t, http.StatusUnprocessableEntity, "Invalid", "specReplicasPath: ", part)
+			c.post(t, definitions, c.custom().definition(v)).
+				invalid(t, "specReplicasPath: ", part)
 		}
 	}},
 	{"a Table has the additional printer columns", func(t *testing.T, c *cluster) {
@@ -77,7 +89,8 @@ additionalPrinterColumns:
 - {name: List, type: string, jsonPath: ".spec.list[*]"}`))
 		w.create(t, "a", "spec: {a: x, count: 5, when: '2020-01-01T00:00:00Z', list: [p, q]}").want(t, http.StatusCreated)
 		w.create(t, "b", "spec: {}").want(t, http.StatusCreated)
-		table := c.send(t, http.MethodGet, w.at("v1"), header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, nil).want(t, http.StatusOK)
+		table := c.send(t, http.MethodGet, w.at("v1"), header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"},
+			nil).want(t, http.StatusOK)
 		var names []string
 		for _, column := range table.value(t, "columnDefinitions").([]any) {
 			names = append(names, column.(map[string]any)["name"].(string))
@@ -104,7 +117,8 @@ additionalPrinterColumns:
 	{"a Table has the age where no printer columns are given", func(t *testing.T, c *cluster) {
 		w := c.define(t, version("v1", anySpec))
 		w.create(t, "a", "{}").want(t, http.StatusCreated)
-		table := c.send(t, http.MethodGet, w.at("v1", "a"), header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, nil).want(t, http.StatusOK)
+		table := c.send(t, http.MethodGet, w.at("v1", "a"),
+			header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, nil).want(t, http.StatusOK)
 		if columns := table.field(t, "columnDefinitions"); !strings.Contains(columns, `"name":"Age"`) || strings.Count(columns, `"name":`) != 2 {
 			t.Errorf("the columns are %s", columns)
 		}
@@ -123,7 +137,8 @@ additionalPrinterColumns:
 				t.Errorf("%s selects %q instead of %q", selector, got, want)
 			}
 		}
-		c.get(t, w.at("v1")+"?fieldSelector=spec.other%3Dx").refused(t, http.StatusBadRequest, "BadRequest", "field label not supported: spec.other")
+		c.get(t, w.at("v1")+"?fieldSelector=spec.other%3Dx").
+			refused(t, http.StatusBadRequest, "BadRequest", "field label not supported: spec.other")
 		list := c.get(t, w.at("v1"))
 		watch := c.watch(t, w.at("v1")+"?watch=true&fieldSelector=spec.color%3Dred&resourceVersion="+list.version(t))
 		c.patch(t, mergePatch, w.at("v1", "b"), `{"spec":{"color":"red"}}`).want(t, http.StatusOK)
@@ -144,8 +159,10 @@ additionalPrinterColumns:
 			".spec.list": "must point to a field of type string, boolean or integer", ".spec.missing": "is an invalid path",
 			".metadata.name": "is an invalid path", "spec": "expected [ or .",
 		} {
-			v := version("v1", "spec: {type: object, properties: {list: {type: array, items: {type: string}}}}", `selectableFields: [{jsonPath: "`+path+`"}]`)
-			c.post(t, definitions, c.custom().definition(v)).refused(t, http.StatusUnprocessableEntity, "Invalid", "selectableFields[0].jsonPath: Invalid value", part)
+			v := version("v1", "spec: {type: object, properties: {list: {type: array, items: {type: string}}}}",
+				`selectableFields: [{jsonPath: "`+path+`"}]`)
+			c.post(t, definitions, c.custom().definition(v)).
+				invalid(t, "selectableFields[0].jsonPath: Invalid value", part)
 		}
 	}},
 	{"discovery has a custom resource as its definition says, and no longer when that is gone", func(t *testing.T, c *cluster) {
@@ -167,7 +184,8 @@ additionalPrinterColumns:
 			}
 		}
 		listed := func() bool {
-			aggregated := c.send(t, http.MethodGet, "/apis", header{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}, nil)
+			aggregated := c.send(t, http.MethodGet, "/apis",
+				header{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}, nil)
 			return strings.Contains(string(aggregated.Body), `"`+w.group+`"`) && strings.Contains(string(c.get(t, "/apis").Body), `"`+w.group+`"`)
 		}
 		eventually(t, "both forms of discovery list it", listed)
@@ -178,10 +196,12 @@ additionalPrinterColumns:
 		w := c.custom()
 		d := w.definition(version("v1", anySpec))
 		short := strings.ReplaceAll(c.namespace, "-", "") // of this promise alone, as its server has other widgets
-		set(d, manifest("{plural: widgets, singular: s%[1]s, kind: S%[1]s, shortNames: [x%[1]s], categories: [c%[1]s]}", short), "spec", "names")
+		set(d, manifest("{plural: widgets, singular: s%[1]s, kind: S%[1]s, shortNames: [x%[1]s], categories: [c%[1]s]}",
+			short), "spec", "names")
 		c.post(t, definitions, d).want(t, http.StatusCreated)
 		w.established(t)
-		c.post(t, w.at("v1"), manifest("{apiVersion: %s/v1, kind: S%s, metadata: {name: found}}", w.group, short)).want(t, http.StatusCreated)
+		c.post(t, w.at("v1"), manifest("{apiVersion: %s/v1, kind: S%s, metadata: {name: found}}", w.group, short)).
+			want(t, http.StatusCreated)
 		for _, name := range []string{"s" + short, "x" + short, "c" + short, "widgets.v1." + w.group} {
 			var out string
 			eventually(t, "kubectl get "+name+" finds it", func() bool {

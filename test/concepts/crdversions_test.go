@@ -19,7 +19,8 @@ var customVersions = []promise{
 		w := c.define(t, version("v1", anySpec), version("v2", "spec: {type: object, properties: {a: {type: string}}}"))
 		w.create(t, "a", "spec: {a: x, b: z}").want(t, http.StatusCreated).has(t, `"`+w.group+`/v1"`, "apiVersion")
 		c.get(t, w.at("v2", "a")).want(t, http.StatusOK).has(t, `"`+w.group+`/v2"`, "apiVersion").has(t, `{"a":"x"}`, "spec")
-		c.patch(t, mergePatch, w.at("v2", "a"), `{"metadata":{"labels":{"l":"v"}}}`).want(t, http.StatusOK).has(t, `"`+w.group+`/v2"`, "apiVersion")
+		c.patch(t, mergePatch, w.at("v2", "a"), `{"metadata":{"labels":{"l":"v"}}}`).want(t, http.StatusOK).
+			has(t, `"`+w.group+`/v2"`, "apiVersion")
 		list := c.get(t, w.at("v2")+"?labelSelector=l%3Dv").want(t, http.StatusOK).has(t, `"`+w.group+`/v2"`, "apiVersion")
 		equal(t, list.names(t), []string{"a"})
 		if e := c.watch(t, w.at("v2")+"?watch=true&resourceVersion=0").next(t); e.Object["apiVersion"] != w.group+"/v2" {
@@ -36,9 +37,11 @@ var customVersions = []promise{
 		eventually(t, "the version is served", func() bool { return c.get(t, w.at("v2", "a")).Code == http.StatusOK })
 	}},
 	{"a deprecated version warns, in its own words if it has any", func(t *testing.T, c *cluster) {
-		w := c.define(t, version("v1", anySpec), version("v1beta1", anySpec, "deprecated: true"), version("v1alpha1", anySpec, "{deprecated: true, deprecationWarning: gone soon}"))
+		w := c.define(t, version("v1", anySpec), version("v1beta1", anySpec, "deprecated: true"),
+			version("v1alpha1", anySpec, "{deprecated: true, deprecationWarning: gone soon}"))
 		w.create(t, "a", "{}").want(t, http.StatusCreated).warns(t)
-		c.get(t, w.at("v1beta1", "a")).want(t, http.StatusOK).warns(t, w.group+"/v1beta1 Widget is deprecated; use "+w.group+"/v1 Widget")
+		c.get(t, w.at("v1beta1", "a")).want(t, http.StatusOK).
+			warns(t, w.group+"/v1beta1 Widget is deprecated; use "+w.group+"/v1 Widget")
 		c.get(t, w.at("v1alpha1")).want(t, http.StatusOK).warns(t, "gone soon")
 	}},
 	{"versions are listed by how stable and how new they are", func(t *testing.T, c *cluster) {
@@ -69,9 +72,10 @@ var customVersions = []promise{
 			equal(t, c.get(t, w.at(v)).want(t, http.StatusOK).names(t), []string{"new", "old"})
 		}
 		drop := func(spec map[string]any) { spec["versions"] = []any{version("v2", anySpec, "storage: true")} }
-		w.redefine(t, drop).refused(t, http.StatusUnprocessableEntity, "Invalid", "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version")
+		w.redefine(t, drop).invalid(t, "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version")
 		c.patch(t, mergePatch, w.at("v2", "old"), `{"spec":{"a":"w"}}`).want(t, http.StatusOK)
-		c.patch(t, mergePatch, definitions+"/"+w.name()+"/status", `{"status":{"storedVersions":["v2"]}}`).want(t, http.StatusOK)
+		c.patch(t, mergePatch, definitions+"/"+w.name()+"/status", `{"status":{"storedVersions":["v2"]}}`).
+			want(t, http.StatusOK)
 		w.redefine(t, drop).want(t, http.StatusOK)
 		eventually(t, "the version is gone", func() bool { return c.get(t, w.at("v1")).Code == http.StatusNotFound })
 		c.get(t, w.at("v2", "old")).want(t, http.StatusOK).has(t, `{"a":"w"}`, "spec")

@@ -34,7 +34,8 @@ func (c *cluster) define(t testing.TB, versions ...map[string]any) custom {
 func version(name, properties string, fields ...string) map[string]any {
 	v := map[string]any{
 		"name": name, "served": true,
-		"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": manifest("%s", properties)}},
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object",
+			"properties": manifest("%s", properties)}},
 	}
 	for _, f := range fields {
 		maps.Copy(v, manifest("%s", f))

@@ -23,10 +23,14 @@ type published struct {
 }
 
 var (
-	gatewayAPI  = published{"sigs.k8s.io/gateway-api@v1.6.3", "h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc=", "config/crd"}
-	certManager = published{"github.com/cert-manager/cert-manager@v1.21.2", "h1:UWgoYM+KLNtRlqmoWOKjKBOBUPVHeepQ6/ac3ERJW68=", "deploy/crds"}
-	prometheus  = published{"github.com/prometheus-operator/prometheus-operator@v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=", "example/prometheus-operator-crd"}
-	argoCD      = published{"github.com/argoproj/argo-cd/v3@v3.4.0", "h1:yZwfaOIzE/aQTA52mOfeZQbribmyxKYvMgirQja4eX0=", "manifests/crds"}
+	gatewayAPI = published{"sigs.k8s.io/gateway-api@v1.6.3", "h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc=",
+		"config/crd"}
+	certManager = published{"github.com/cert-manager/cert-manager@v1.21.2",
+		"h1:UWgoYM+KLNtRlqmoWOKjKBOBUPVHeepQ6/ac3ERJW68=", "deploy/crds"}
+	prometheus = published{"github.com/prometheus-operator/prometheus-operator@v0.85.0",
+		"h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=", "example/prometheus-operator-crd"}
+	argoCD = published{"github.com/argoproj/argo-cd/v3@v3.4.0", "h1:yZwfaOIzE/aQTA52mOfeZQbribmyxKYvMgirQja4eX0=",
+		"manifests/crds"}
 )
 
 // fetch returns the directory in the module cache, into which the module is downloaded unless it is there.
@@ -124,12 +128,17 @@ metadata: {name: web}
 spec: {parentRefs: [{name: front}], hostnames: [example.com], rules: [{backendRefs: [{name: web, port: 80}]}]}`)
 		path := c.path("gateway.networking.k8s.io/v1", "httproutes")
 		c.get(t, path+"/web").has(t, `[{"backendRefs":[{"group":"","kind":"Service","name":"web","port":80,"weight":1}],"matches":[{"path":{"type":"PathPrefix","value":"/"}}]}]`, "spec", "rules")
-		c.get(t, c.path("gateway.networking.k8s.io/v1", "gateways", "front")).has(t, `[{"allowedRoutes":{"namespaces":{"from":"Same"}},"name":"http","port":80,"protocol":"HTTP"}]`, "spec", "listeners")
+		c.get(t, c.path("gateway.networking.k8s.io/v1", "gateways", "front")).
+			has(t, `[{"allowedRoutes":{"namespaces":{"from":"Same"}},"name":"http","port":80,"protocol":"HTTP"}]`, "spec",
+				"listeners")
 		route := "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: bad}, spec: {rules: [%s]}}"
 		refusesEach(t, c, map[string]string{
-			strings.Replace(route, "%s", "{filters: [{type: RequestHeaderModifier}]}", 1):                                                  "filter.requestHeaderModifier must be specified for RequestHeaderModifier filter.type",
-			strings.Replace(route, "%s", "{matches: [{path: {type: PathPrefix, value: x}}]}", 1):                                           "value must be an absolute path and start with '/'",
-			strings.Replace(route, "%s", "{backendRefs: [{name: web}]}", 1):                                                                "Must have port for Service reference",
+			strings.Replace(route, "%s", "{filters: [{type: RequestHeaderModifier}]}",
+				1): "filter.requestHeaderModifier must be specified for RequestHeaderModifier filter.type",
+			strings.Replace(route, "%s", "{matches: [{path: {type: PathPrefix, value: x}}]}",
+				1): "value must be an absolute path and start with '/'",
+			strings.Replace(route, "%s", "{backendRefs: [{name: web}]}",
+				1): "Must have port for Service reference",
 			"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: bad}, spec: {gatewayClassName: a, listeners: []}}": "spec.listeners: Invalid value: 0: spec.listeners in body should have at least 1 items",
 			`{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: bad}, spec: {gatewayClassName: a, listeners: [
 				{name: a, protocol: HTTP, port: 80}, {name: a, protocol: HTTP, port: 81}]}}`: "Listener name must be unique within the Gateway",
@@ -137,7 +146,8 @@ spec: {parentRefs: [{name: front}], hostnames: [example.com], rules: [{backendRe
 		if output, ok := c.kubectl(t, "", "patch", "gatewayclass", "example", "--type=merge", "-p", `{"spec":{"controllerName":"example.com/other"}}`); ok || !strings.Contains(output, "Value is immutable") {
 			t.Errorf("the controller of a class is changed: %s", output)
 		}
-		run(t, c, "patch", "gateway", "front", "--subresource=status", "--type=merge", "-p", `{"status":{"addresses":[{"value":"192.0.2.1"}]}}`)
+		run(t, c, "patch", "gateway", "front", "--subresource=status", "--type=merge", "-p",
+			`{"status":{"addresses":[{"value":"192.0.2.1"}]}}`)
 		prints(t, c, "get gtw", "NAME CLASS ADDRESS PROGRAMMED AGE front example 192.0.2.1 Unknown")
 		prints(t, c, "get httproutes", "NAME HOSTNAMES AGE web [\"example.com\"]")
 		prints(t, c, "explain httproute.spec.rules.filters.type", "ENUM: RequestHeaderModifier")
@@ -167,10 +177,14 @@ metadata: {name: web}
 spec: {secretName: web-tls, dnsNames: [example.com], issuerRef: {name: own, kind: Issuer}, privateKey: {algorithm: ECDSA, size: 256}}`)
 		bad := "{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: bad}, spec: {%s}}"
 		refusesEach(t, c, map[string]string{
-			strings.Replace(bad, "%s", "issuerRef: {name: own}", 1):                                              "spec.secretName: Required value",
-			strings.Replace(bad, "%s", "secretName: a, issuerRef: {name: own}, privateKey: {algorithm: DSA}", 1): `spec.privateKey.algorithm: Unsupported value: "DSA": supported values: "RSA", "ECDSA", "Ed25519"`,
-			strings.Replace(bad, "%s", "secretName: a, issuerRef: {name: own}, duration: 5", 1):                  "spec.duration: Invalid value",
-			strings.Replace(bad, "%s", "secretName: a, issuerRef: {name: own}, keystore: {}", 1):                 `unknown field "spec.keystore"`,
+			strings.Replace(bad, "%s", "issuerRef: {name: own}",
+				1): "spec.secretName: Required value",
+			strings.Replace(bad, "%s", "secretName: a, issuerRef: {name: own}, privateKey: {algorithm: DSA}",
+				1): `spec.privateKey.algorithm: Unsupported value: "DSA": supported values: "RSA", "ECDSA", "Ed25519"`,
+			strings.Replace(bad, "%s", "secretName: a, issuerRef: {name: own}, duration: 5",
+				1): "spec.duration: Invalid value",
+			strings.Replace(bad, "%s", "secretName: a, issuerRef: {name: own}, keystore: {}",
+				1): `unknown field "spec.keystore"`,
 		})
 		run(t, c, "patch", "certificate", "web", "--subresource=status", "--type=merge", "-p",
 			`{"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2020-01-01T00:00:00Z","reason":"Ready"}]}}`)
@@ -178,7 +192,8 @@ spec: {secretName: web-tls, dnsNames: [example.com], issuerRef: {name: own, kind
 		prints(t, c, "get cert -o wide", "NAME READY SECRET ISSUER STATUS AGE web True web-tls own")
 		prints(t, c, "get cert-manager", "issuer.cert-manager.io/own", "certificate.cert-manager.io/web")
 		prints(t, c, "get certificates --field-selector=metadata.name=web -o name", "certificate.cert-manager.io/web")
-		prints(t, c, "explain certificate.spec.privateKey.rotationPolicy", "GROUP: cert-manager.io", "rotationPolicy <string>")
+		prints(t, c, "explain certificate.spec.privateKey.rotationPolicy", "GROUP: cert-manager.io",
+			"rotationPolicy <string>")
 	}},
 	{"the definitions of the Prometheus operator, the largest of all, can be used as its documents say", func(t *testing.T, c *cluster) {
 		large := filepath.Join(prometheus.fetch(t), "monitoring.coreos.com_prometheuses.yaml")
@@ -202,17 +217,21 @@ kind: PrometheusRule
 metadata: {name: rules}
 spec: {groups: [{name: g, rules: [{alert: Down, expr: up == 0, for: 5m}, {record: r, expr: 1}]}]}`)
 		path := c.path("monitoring.coreos.com/v1", "prometheuses")
-		c.get(t, path+"/main").has(t, `"30s"`, "spec", "evaluationInterval").has(t, `"30s"`, "spec", "scrapeInterval").has(t, `"web"`, "spec", "portName")
+		c.get(t, path+"/main").has(t, `"30s"`, "spec", "evaluationInterval").has(t, `"30s"`, "spec", "scrapeInterval").
+			has(t, `"web"`, "spec", "portName")
 		monitor := "{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {name: bad}, spec: {%s}}"
 		refusesEach(t, c, map[string]string{
-			strings.Replace(monitor, "%s", "endpoints: []", 1):                             "spec.selector: Required value",
-			strings.Replace(monitor, "%s", "selector: {}, endpoints: [{interval: 5x}]", 1): "spec.endpoints[0].interval: Invalid value: \"5x\"",
-			strings.Replace(monitor, "%s", "selector: {}, endpoints: [{scheme: ftp}]", 1):  "spec.endpoints[0].scheme: Unsupported value: \"ftp\"",
+			strings.Replace(monitor, "%s", "endpoints: []", 1): "spec.selector: Required value",
+			strings.Replace(monitor, "%s", "selector: {}, endpoints: [{interval: 5x}]",
+				1): "spec.endpoints[0].interval: Invalid value: \"5x\"",
+			strings.Replace(monitor, "%s", "selector: {}, endpoints: [{scheme: ftp}]",
+				1): "spec.endpoints[0].scheme: Unsupported value: \"ftp\"",
 		})
 		run(t, c, "scale", "prometheus/main", "--replicas=3")
 		c.get(t, path+"/main").has(t, "3", "spec", "shards") // which is what its definition says scale is about
 		prints(t, c, "get prom", "NAME VERSION DESIRED READY RECONCILED AVAILABLE AGE main 2")
-		prints(t, c, "get smon,promrule -o name", "servicemonitor.monitoring.coreos.com/web", "prometheusrule.monitoring.coreos.com/rules")
+		prints(t, c, "get smon,promrule -o name", "servicemonitor.monitoring.coreos.com/web",
+			"prometheusrule.monitoring.coreos.com/rules")
 		prints(t, c, "explain prometheus.spec.remoteWrite.sigv4", "GROUP: monitoring.coreos.com", "roleArn")
 	}},
 	{"the definitions of Argo CD can be used as its documents say", func(t *testing.T, c *cluster) {
@@ -239,7 +258,8 @@ spec: {generators: [{list: {elements: [{name: a}]}}, {matrix: {generators: [{git
 			"{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: bad}, spec: {destination: {}}}":                                "spec.project: Required value",
 			"{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: bad}, spec: {project: a, destination: {}, source: {path: b}}}": "spec.source.repoURL: Required value",
 		})
-		c.patch(t, mergePatch, path+"/web", `{"status":{"sync":{"status":"Synced"},"health":{"status":"Healthy"}}}`).want(t, http.StatusOK) // there is no subresource
+		c.patch(t, mergePatch, path+"/web", `{"status":{"sync":{"status":"Synced"},"health":{"status":"Healthy"}}}`).
+			want(t, http.StatusOK) // there is no subresource
 		prints(t, c, "get app", "NAME SYNC STATUS HEALTH STATUS web Synced Healthy")
 		prints(t, c, "get appset,appproj -o name", "applicationset.argoproj.io/all", "appproject.argoproj.io/shop")
 		prints(t, c, "explain application.spec.source.helm", "GROUP: argoproj.io", "valuesObject <Object>")

@@ -136,7 +136,8 @@ func (c *cluster) activate(t testing.TB, kind, name string, webhooks ...map[stri
 	t.Helper()
 	name = c.namespace + name
 	path := admissionRegistration + strings.ToLower(kind) + "webhookconfigurations"
-	beacon := c.webhook("beacon.example.com", reviews(t, deny("in effect: "+name)), "objectSelector: {matchLabels: {beacon: "+name+"}}")
+	beacon := c.webhook("beacon.example.com", reviews(t, deny("in effect: "+name)),
+		"objectSelector: {matchLabels: {beacon: "+name+"}}")
 	list := []any{beacon}
 	for _, w := range webhooks {
 		if selector, given := w["objectSelector"].(map[string]any); !given || len(selector) > 0 {
@@ -157,7 +158,8 @@ func (c *cluster) activate(t testing.TB, kind, name string, webhooks ...map[stri
 // without is a label selector that also demands that there be no such label.
 func without(selector map[string]any, label string) map[string]any {
 	expressions, _ := selector["matchExpressions"].([]any)
-	changed := map[string]any{"matchExpressions": append(expressions, map[string]any{"key": label, "operator": "DoesNotExist"})}
+	changed := map[string]any{"matchExpressions": append(expressions,
+		map[string]any{"key": label, "operator": "DoesNotExist"})}
 	if labels, ok := selector["matchLabels"]; ok {
 		changed["matchLabels"] = labels
 	}

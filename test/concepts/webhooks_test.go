@@ -60,7 +60,8 @@ var webhookCalls = []promise{
 	}},
 	{"a webhook with reinvocationPolicy IfNeeded is called again when a later one has changed the object", func(t *testing.T, c *cluster) {
 		again, once, later := reviews(t, label("again")), reviews(t, label("once")), reviews(t, label("later"))
-		c.activate(t, "Mutating", "", c.webhook("a.example.com", again, "reinvocationPolicy: IfNeeded"), c.webhook("b.example.com", once, ""), c.webhook("c.example.com", later, ""))
+		c.activate(t, "Mutating", "", c.webhook("a.example.com", again, "reinvocationPolicy: IfNeeded"),
+			c.webhook("b.example.com", once, ""), c.webhook("c.example.com", later, ""))
 		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).want(t, http.StatusCreated).
 			has(t, `{"again":"set","later":"set","once":"set"}`, "metadata", "labels")
 		if a, o, l := len(again.requests()), len(once.requests()), len(later.requests()); a != 2 || o != 1 || l != 1 {
@@ -70,14 +71,19 @@ var webhookCalls = []promise{
 	{"a request for a webhook says who does what to which object", func(t *testing.T, c *cluster) {
 		h := reviews(t, allow)
 		c.activate(t, "Validating", "", c.webhook("a.example.com", h, ""))
-		as := header{"Impersonate-User", "jane", "Impersonate-Group", "system:masters", "Impersonate-Uid", "u1", "Impersonate-Extra-scopes", "view"}
-		c.send(t, http.MethodPost, c.path("v1", "configmaps")+"?fieldManager=me", as, configMap("a", map[string]string{"k": "1"})).want(t, http.StatusCreated)
+		as := header{"Impersonate-User", "jane", "Impersonate-Group", "system:masters", "Impersonate-Uid", "u1",
+			"Impersonate-Extra-scopes", "view"}
+		c.send(t, http.MethodPost, c.path("v1", "configmaps")+"?fieldManager=me", as,
+			configMap("a", map[string]string{"k": "1"})).want(t, http.StatusCreated)
 		r := h.one(t)
 		equal(t, []any{r.UserInfo.Username, r.UserInfo.UID, r.UserInfo.Groups, r.UserInfo.Extra["scopes"].String()},
 			[]any{"jane", "u1", []string{"system:masters", "system:authenticated"}, "[view]"})
-		equal(t, []any{r.Kind, r.Resource, *r.RequestKind, *r.RequestResource, r.SubResource, r.RequestSubResource, r.Name, r.Namespace, r.Operation, *r.DryRun},
-			[]any{metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-				metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		equal(t, []any{r.Kind, r.Resource, *r.RequestKind, *r.RequestResource, r.SubResource, r.RequestSubResource,
+			r.Name, r.Namespace, r.Operation, *r.DryRun},
+			[]any{metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+				metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+				metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.GroupVersionResource{Version: "v1",
+					Resource: "configmaps"},
 				"", "", "a", c.namespace, admissionv1.Create, false})
 		if r.UID == "" || string(r.OldObject.Raw) != "null" && len(r.OldObject.Raw) != 0 {
 			t.Errorf("the uid is %q, the old object %s", r.UID, r.OldObject.Raw)
@@ -92,9 +98,12 @@ var webhookCalls = []promise{
 		c.activate(t, "Validating", "", c.webhook("a.example.com", h, ""))
 		c.put(t, c.path("v1", "configmaps", "a"), configMap("a", map[string]string{"k": "2"})).want(t, http.StatusOK)
 		c.patch(t, mergePatch, c.path("v1", "configmaps", "a"), `{"data":{"k":"3"}}`).want(t, http.StatusOK)
-		c.send(t, http.MethodPatch, c.path("v1", "configmaps", "a")+"?fieldManager=m&force=true", header{"Content-Type", applyPatch}, configMap("a", map[string]string{"k": "4"})).want(t, http.StatusOK)
-		c.send(t, http.MethodPatch, c.path("v1", "configmaps", "b")+"?fieldManager=m", header{"Content-Type", applyPatch}, configMap("b", nil)).want(t, http.StatusCreated)
-		equal(t, h.called(), []string{"UPDATE configmaps a", "UPDATE configmaps a", "UPDATE configmaps a", "CREATE configmaps b"})
+		c.send(t, http.MethodPatch, c.path("v1", "configmaps", "a")+"?fieldManager=m&force=true",
+			header{"Content-Type", applyPatch}, configMap("a", map[string]string{"k": "4"})).want(t, http.StatusOK)
+		c.send(t, http.MethodPatch, c.path("v1", "configmaps", "b")+"?fieldManager=m", header{"Content-Type", applyPatch},
+			configMap("b", nil)).want(t, http.StatusCreated)
+		equal(t, h.called(), []string{"UPDATE configmaps a", "UPDATE configmaps a", "UPDATE configmaps a",
+			"CREATE configmaps b"})
 		for i, want := range []struct{ before, after, options string }{{"1", "2", "UpdateOptions"}, {"2", "3", "UpdateOptions"}, {"3", "4", "UpdateOptions"}} {
 			r := h.requests()[i]
 			if !strings.Contains(string(r.OldObject.Raw), `"k":"`+want.before+`"`) || !strings.Contains(string(r.Object.Raw), `"k":"`+want.after+`"`) ||
@@ -105,7 +114,8 @@ var webhookCalls = []promise{
 	}},
 	{"a delete brings the old object, for each object of a collection", func(t *testing.T, c *cluster) {
 		for _, name := range []string{"a", "b", "c"} {
-			c.post(t, c.path("v1", "configmaps"), with(configMap(name, map[string]string{"k": name}), "mine", "metadata", "labels", "of")).want(t, http.StatusCreated)
+			c.post(t, c.path("v1", "configmaps"), with(configMap(name, map[string]string{"k": name}), "mine", "metadata",
+				"labels", "of")).want(t, http.StatusCreated)
 		}
 		h := reviews(t, allow)
 		c.activate(t, "Validating", "", c.webhook("a.example.com", h, ""))
@@ -123,7 +133,8 @@ var webhookCalls = []promise{
 			}
 		}
 		slices.Sort(deleted)
-		equal(t, deleted, []string{"DELETE  b", "DELETE  c", "DELETE a a"}) // for a collection without the name, as in kube-apiserver
+		equal(t, deleted, []string{"DELETE  b", "DELETE  c",
+			"DELETE a a"}) // for a collection without the name, as in kube-apiserver
 	}},
 	{"CONNECT brings the options of the connection", func(t *testing.T, c *cluster) {
 		c.serviceAccount(t)
@@ -131,16 +142,19 @@ var webhookCalls = []promise{
 		h := reviews(t, deny("no way in"))
 		c.activate(t, "Validating", "", c.webhook("a.example.com", h, `{objectSelector: {},
 			rules: [{operations: [CONNECT], apiGroups: [""], apiVersions: [v1], resources: ["pods/*"]}]}`)) // options have no labels, so that any other selector would not match them
-		c.post(t, c.path("v1", "pods", "p", "exec")+"?command=sh&container=c", nil).refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: no way in`)
+		c.post(t, c.path("v1", "pods", "p", "exec")+"?command=sh&container=c", nil).
+			refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: no way in`)
 		r := h.one(t)
-		equal(t, []string{string(r.Operation), r.SubResource, r.Name, r.Kind.Kind}, []string{"CONNECT", "exec", "p", "PodExecOptions"})
+		equal(t, []string{string(r.Operation), r.SubResource, r.Name, r.Kind.Kind},
+			[]string{"CONNECT", "exec", "p", "PodExecOptions"})
 		if !strings.Contains(string(r.Object.Raw), `"command":["sh"]`) {
 			t.Errorf("the options are %s", r.Object.Raw)
 		}
 	}},
 	{"reads are not sent to webhooks", func(t *testing.T, c *cluster) {
 		h := reviews(t, deny("no"))
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, `rules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: ["*/*"], scope: Namespaced}]`))
+		c.activate(t, "Validating", "", c.webhook("a.example.com", h,
+			`rules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: ["*/*"], scope: Namespaced}]`))
 		c.get(t, c.path("v1", "configmaps")).want(t, http.StatusOK)
 		c.get(t, c.path("v1", "secrets", "none")).want(t, http.StatusNotFound)
 		c.watch(t, c.path("v1", "secrets")+"?watch=true&timeoutSeconds=1").stop()
@@ -154,12 +168,14 @@ var webhookCalls = []promise{
 	{"a webhook that accepts reviews of v1beta1 only gets those", func(t *testing.T, c *cluster) {
 		h := reviews(t, deny("beta"))
 		c.activate(t, "Validating", "", c.webhook("a.example.com", h, "admissionReviewVersions: [v1beta1]"))
-		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: beta`)
+		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).
+			refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: beta`)
 	}},
 	{"a dry run is told as one", func(t *testing.T, c *cluster) {
 		h := reviews(t, label("mutated"))
 		c.activate(t, "Mutating", "", c.webhook("a.example.com", h, "sideEffects: NoneOnDryRun"))
-		c.post(t, c.path("v1", "configmaps")+"?dryRun=All", configMap("a", nil)).want(t, http.StatusCreated).has(t, `{"mutated":"set"}`, "metadata", "labels")
+		c.post(t, c.path("v1", "configmaps")+"?dryRun=All", configMap("a", nil)).want(t, http.StatusCreated).
+			has(t, `{"mutated":"set"}`, "metadata", "labels")
 		if !*h.one(t).DryRun {
 			t.Error("dryRun is false")
 		}
@@ -173,14 +189,16 @@ var webhookCalls = []promise{
 			}
 			return change(`[{"op":"add","path":"/spec","value":{"a":` + value + `,"unknown":1}}]`)(r)
 		})
-		c.activate(t, "Mutating", "", c.webhook("a.example.com", h, "rules: [{operations: [CREATE], apiGroups: ["+w.group+"], apiVersions: [v1], resources: [widgets]}]"))
+		c.activate(t, "Mutating", "", c.webhook("a.example.com", h,
+			"rules: [{operations: [CREATE], apiGroups: ["+w.group+"], apiVersions: [v1], resources: [widgets]}]"))
 		w.create(t, "a", "{}").want(t, http.StatusCreated).has(t, `{"a":"x","b":"z"}`, "spec")
-		w.create(t, "bad", "{}").refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.a: Invalid value")
+		w.create(t, "bad", "{}").invalid(t, "spec.a: Invalid value")
 	}},
 	{"configurations and policies themselves are never sent to webhooks", func(t *testing.T, c *cluster) {
 		// Cluster-scoped objects match any namespaceSelector, so that this webhook is for objects with a label.
 		h := reviews(t, deny("no"))
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, `{rules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}],
+		c.activate(t, "Validating", "", c.webhook("a.example.com", h,
+			`{rules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}],
 			objectSelector: {matchLabels: {of: `+c.namespace+`}}}`))
 		for resource, body := range map[string]string{
 			"validatingwebhookconfigurations":   "kind: ValidatingWebhookConfiguration",
@@ -188,13 +206,15 @@ var webhookCalls = []promise{
 			"validatingadmissionpolicybindings": "{kind: ValidatingAdmissionPolicyBinding, spec: {policyName: none, validationActions: [Deny]}}",
 			"mutatingadmissionpolicybindings":   "{kind: MutatingAdmissionPolicyBinding, spec: {policyName: none}}",
 		} {
-			object := with(manifest("%s", body), map[string]any{"name": c.namespace + "-x", "labels": map[string]any{"of": c.namespace}}, "metadata")
+			object := with(manifest("%s", body), map[string]any{"name": c.namespace + "-x",
+				"labels": map[string]any{"of": c.namespace}}, "metadata")
 			object["apiVersion"] = "admissionregistration.k8s.io/v1"
 			c.post(t, admissionRegistration+resource, object).want(t, http.StatusCreated)
 			c.delete(t, admissionRegistration+resource+"/"+c.namespace+"-x").want(t, http.StatusOK)
 		}
 		role := manifest("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s, labels: {of: %[1]s}}}", c.namespace)
-		c.post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).refused(t, http.StatusBadRequest, "", "denied the request: no")
+		c.post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).
+			refused(t, http.StatusBadRequest, "", "denied the request: no")
 	}},
 	{"a webhook is found by its Service", func(t *testing.T, c *cluster) {
 		h := serveHook(t, "hook."+c.namespace+".svc", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
@@ -204,231 +224,16 @@ var webhookCalls = []promise{
 		}
 		c.post(t, c.path("v1", "services"), manifest("{apiVersion: v1, kind: Service, metadata: {name: hook}, spec: {type: ExternalName, externalName: localhost}}")).want(t, http.StatusCreated)
 		w := c.webhook("a.example.com", h, "")
-		w["clientConfig"] = with(manifest("{service: {name: hook, namespace: %s, path: /path, port: %s}}", c.namespace, address.Port()), h.ca, "caBundle")
+		w["clientConfig"] = with(manifest("{service: {name: hook, namespace: %s, path: /path, port: %s}}", c.namespace,
+			address.Port()), h.ca, "caBundle")
 		missing := c.webhook("b.example.com", h, "clientConfig: {service: {name: none, namespace: "+c.namespace+"}}\nobjectSelector: {matchLabels: {missing: x}}")
 		c.activate(t, "Validating", "", w)
-		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).refused(t, http.StatusInternalServerError, "InternalError",
-			`failed calling webhook "a.example.com": failed to call webhook: the server responded with the status code 418`)
+		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).
+			refused(t, http.StatusInternalServerError, "InternalError",
+				`failed calling webhook "a.example.com": failed to call webhook: the server responded with the status code 418`)
 		c.activate(t, "Mutating", "", missing)
-		c.post(t, c.path("v1", "configmaps"), with(configMap("b", nil), "x", "metadata", "labels", "missing")).refused(t, http.StatusInternalServerError, "InternalError",
-			`failed calling webhook "b.example.com": failed to call webhook: Post "https://none.`+c.namespace+`.svc:443/?timeout=10s": service "none" not found`)
-	}},
-}
-
-var webhookAnswers = []promise{
-	{"a webhook's refusal is told with its code, reason and message", func(t *testing.T, c *cluster) {
-		results := map[string]*metav1.Status{
-			"none": nil, "message": {Message: "because"}, "reason": {Reason: metav1.StatusReasonForbidden, Code: 403},
-			"teapot": {Code: 418, Reason: "Teapot", Message: "short and stout"}, "ok": {Code: 200, Status: metav1.StatusSuccess},
-		}
-		h := reviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-			return &admissionv1.AdmissionResponse{Result: results[r.Name]}
-		})
-		for _, kind := range []string{"Validating", "Mutating"} { // of which the latter is asked first
-			name := strings.ToLower(kind) + ".example.com"
-			c.activate(t, kind, "", c.webhook(name, h, ""))
-			denied := `admission webhook "` + name + `" denied the request`
-			for object, want := range map[string]struct {
-				code            int
-				reason, message string
-			}{
-				"none": {400, "", denied + " without explanation"}, "message": {400, "", denied + ": because"}, "reason": {403, "Forbidden", denied + ": Forbidden"},
-				"teapot": {418, "Teapot", denied + ": short and stout"}, "ok": {400, "", denied + " without explanation"},
-			} {
-				a := c.post(t, c.path("v1", "configmaps"), configMap(object, nil)).refused(t, want.code, want.reason)
-				equal(t, []any{a.text(t, "message"), a.text(t, "status"), a.value(t, "code")}, []any{want.message, "Failure", float64(want.code)})
-			}
-		}
-		out, ok := c.kubectl(t, "", "create", "configmap", "message")
-		if want := `error: failed to create configmap: admission webhook "mutating.example.com" denied the request: because`; ok || strings.TrimSpace(out) != want {
-			t.Errorf("kubectl prints %s", out)
-		}
-	}},
-	{"warnings of webhooks reach the client, whether they allow or refuse", func(t *testing.T, c *cluster) {
-		h := reviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-			return &admissionv1.AdmissionResponse{Allowed: r.Name == "good", Warnings: []string{"one", `say "two"`}}
-		})
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, ""))
-		c.post(t, c.path("v1", "configmaps"), configMap("good", nil)).want(t, http.StatusCreated).warns(t, "one", `say "two"`)
-		c.post(t, c.path("v1", "configmaps"), configMap("bad", nil)).want(t, http.StatusBadRequest).warns(t, "one", `say "two"`)
-	}},
-	{"a webhook that can not be asked fails the request, or not, as failurePolicy says", func(t *testing.T, c *cluster) {
-		dead := reviews(t, allow)
-		dead.Close()
-		stranger := reviews(t, allow)
-		stranger.ca = reviews(t, allow).ca
-		done := make(chan struct{})
-		hanging := serveHook(t, "hook", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
-		t.Cleanup(func() { close(done) })
-		rule := func(name, policy string) string {
-			return "{failurePolicy: " + policy + ", timeoutSeconds: 1, objectSelector: {matchLabels: {hook: " + name + policy + "}}}"
-		}
-		var all []map[string]any
-		for name, h := range map[string]*hook{"dead": dead, "stranger": stranger, "hanging": hanging} {
-			for _, policy := range []string{"Fail", "Ignore"} {
-				all = append(all, c.webhook(name+"."+strings.ToLower(policy)+".example.com", h, rule(name, policy)))
-			}
-		}
-		c.activate(t, "Validating", "", all...)
-		c.activate(t, "Mutating", "", all...)
-		for name, part := range map[string]string{
-			"dead": "connection refused", "stranger": "x509: certificate signed by unknown authority", "hanging": "context deadline exceeded",
-		} {
-			labelled := func(policy string) map[string]any {
-				return with(configMap(name, nil), name+policy, "metadata", "labels", "hook")
-			}
-			c.post(t, c.path("v1", "configmaps"), labelled("Fail")).refused(t, http.StatusInternalServerError, "InternalError",
-				`Internal error occurred: failed calling webhook "`+name+`.fail.example.com": failed to call webhook: Post "`, part)
-			c.post(t, c.path("v1", "configmaps"), labelled("Ignore")).want(t, http.StatusCreated)
-		}
-	}},
-	{"an answer that is no valid review fails the request", func(t *testing.T, c *cluster) {
-		h := serveHook(t, "hook", nil)
-		h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			review := &admissionv1.AdmissionReview{}
-			if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-				panic(err)
-			}
-			w.Header().Set("Content-Type", "application/json")
-			text := map[string]string{
-				"empty": `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`,
-				"uid":   `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"other","allowed":true}}`,
-				"kind":  `{"response":{"uid":"UID","allowed":true}}`,
-				"type":  `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true,"patch":"W10="}}`,
-				"patch": `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true,"patchType":"JSONPatch","patch":"e30="}}`,
-				"path":  `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL25vbmUifV0="}}`,
-				"text":  "hello",
-			}[review.Request.Name]
-			if text == "" {
-				http.Error(w, "broken", http.StatusBadGateway)
-				return
-			}
-			w.Write([]byte(strings.ReplaceAll(text, "UID", string(review.Request.UID))))
-		})
-		c.activate(t, "Mutating", "", c.webhook("a.example.com", h, "objectSelector: {matchLabels: {for: mutating}}"))
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, "objectSelector: {matchLabels: {for: validating}}"))
-		const calling, invalid = `failed calling webhook "a.example.com": `, `failed calling webhook "a.example.com": received invalid webhook response: `
-		for _, want := range []struct{ kind, name, message string }{
-			{"mutating", "empty", invalid + "webhook response was absent"}, {"validating", "empty", invalid + "webhook response was absent"},
-			{"mutating", "uid", invalid + `expected response.uid="`}, {"mutating", "kind", invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="},
-			{"mutating", "type", invalid + "webhook returned response.patch but not response.patchType"},
-			{"validating", "type", invalid + "validating webhook may not return response.patch"},
-			{"mutating", "patch", calling + "received undecodable patch in webhook response: "},
-			{"mutating", "path", "Unable to remove nonexistent key: none"},
-			{"mutating", "text", calling + "failed to call webhook: "}, {"validating", "code", calling + "failed to call webhook: an error on the server (\"broken\")"},
-		} {
-			c.post(t, c.path("v1", "configmaps"), with(configMap(want.name, nil), want.kind, "metadata", "labels", "for")).
-				refused(t, http.StatusInternalServerError, "InternalError", want.message)
-		}
-	}},
-	{"what a webhook makes of an object is validated as what a client sends", func(t *testing.T, c *cluster) {
-		h := reviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-			return change(map[string]string{
-				"key":       `[{"op":"add","path":"/data","value":{"a b":"c"}}]`,
-				"namespace": `[{"op":"replace","path":"/metadata/namespace","value":"default"}]`,
-				"kind":      `[{"op":"add","path":"/data","value":5}]`,
-			}[r.Name])(r)
-		})
-		c.activate(t, "Mutating", "", c.webhook("a.example.com", h, ""))
-		c.post(t, c.path("v1", "configmaps"), configMap("key", nil)).refused(t, http.StatusUnprocessableEntity, "Invalid", `data[a b]: Invalid value: "a b"`)
-		c.post(t, c.path("v1", "configmaps"), configMap("kind", nil)).refused(t, http.StatusInternalServerError, "InternalError", "cannot unmarshal number")
-		c.post(t, c.path("v1", "configmaps"), configMap("namespace", nil)).want(t, http.StatusBadRequest)
-	}},
-}
-
-var webhookMatches = []promise{
-	{"a webhook gets an object in the version that it has rules for, unless matchPolicy is Exact", func(t *testing.T, c *cluster) {
-		equivalent, exact := reviews(t, label("converted")), reviews(t, allow)
-		rules := "rules: [{operations: [CREATE], apiGroups: [autoscaling], apiVersions: [v1], resources: [horizontalpodautoscalers]}]\n"
-		c.activate(t, "Mutating", "", c.webhook("a.example.com", equivalent, rules+"matchPolicy: Equivalent"), c.webhook("b.example.com", exact, rules+"matchPolicy: Exact"))
-		scaler := `{apiVersion: autoscaling/%s, kind: HorizontalPodAutoscaler, metadata: {name: %[1]s}, spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`
-		c.post(t, c.path("autoscaling/v2", "horizontalpodautoscalers"), manifest(scaler, "v2")).want(t, http.StatusCreated).
-			has(t, `"autoscaling/v2"`, "apiVersion").has(t, `{"converted":"set"}`, "metadata", "labels")
-		r := equivalent.one(t)
-		equal(t, []string{r.Kind.Version, r.Resource.Version, r.RequestKind.Version, r.RequestResource.Version}, []string{"v1", "v1", "v2", "v2"})
-		if !strings.Contains(string(r.Object.Raw), `"apiVersion":"autoscaling/v1"`) {
-			t.Errorf("the object is %s", r.Object.Raw)
-		}
-		c.post(t, c.path("autoscaling/v1", "horizontalpodautoscalers"), manifest(scaler, "v1")).want(t, http.StatusCreated)
-		equal(t, exact.called(), []string{"CREATE horizontalpodautoscalers v1"})
-	}},
-	{"rules say which operations, resources and subresources a webhook is for", func(t *testing.T, c *cluster) {
-		c.serviceAccount(t)
-		hooks := map[string]*hook{}
-		var all []map[string]any
-		for name, rule := range map[string]string{
-			"create": `{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps, pods]}`, "status": `{operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [pods/status]}`,
-			"below": `{operations: [UPDATE], apiGroups: ["*"], apiVersions: ["*"], resources: ["pods/*"]}`, "scale": `{operations: ["*"], apiGroups: [apps], apiVersions: [v1], resources: ["*/scale"]}`,
-			"other": `{operations: ["*"], apiGroups: [apps], apiVersions: [v1], resources: [pods]}`, "cluster": `{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: [pods], scope: Cluster}`,
-			"namespaced": `{operations: [DELETE], apiGroups: ["*"], apiVersions: ["*"], resources: [pods], scope: Namespaced}`,
-		} {
-			hooks[name] = reviews(t, allow)
-			all = append(all, c.webhook(name+".example.com", hooks[name], "rules: ["+rule+"]"))
-		}
-		c.activate(t, "Validating", "", all...)
-		c.post(t, c.path("v1", "configmaps"), configMap("m", nil)).want(t, http.StatusCreated)
-		c.post(t, c.path("v1", "pods"), pod("p")).want(t, http.StatusCreated)
-		c.patch(t, mergePatch, c.path("v1", "pods", "p", "status"), `{"status":{"phase":"Running"}}`).want(t, http.StatusOK)
-		c.patch(t, mergePatch, c.path("v1", "pods", "p"), `{"metadata":{"labels":{"a":"b"}}}`).want(t, http.StatusOK)
-		c.post(t, c.path("apps/v1", "deployments"), deployment("d")).want(t, http.StatusCreated)
-		c.patch(t, mergePatch, c.path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":5}}`).want(t, http.StatusOK)
-		c.delete(t, c.path("v1", "pods", "p")+"?gracePeriodSeconds=0").want(t, http.StatusOK)
-		// "pods/*" is for pods too, whatever the documents say.
-		for name, want := range map[string][]string{
-			"create": {"CREATE configmaps m", "CREATE pods p"}, "status": {"UPDATE pods/status p"}, "below": {"UPDATE pods/status p", "UPDATE pods p"},
-			"scale": {"UPDATE deployments/scale d"}, "other": {}, "cluster": {}, "namespaced": {"DELETE pods p"},
-		} {
-			got := slices.DeleteFunc(hooks[name].called(), func(call string) bool { return strings.Contains(call, "kube-root-ca.crt") })
-			if got = slices.Compact(got); !slices.Equal(got, want) { // a delete may be sent more than once
-				t.Errorf("%s was called for %q instead of %q", name, got, want)
-			}
-		}
-		if scale := hooks["scale"].one(t); scale.Kind.Kind != "Scale" || scale.Kind.Group != "autoscaling" {
-			t.Errorf("the kind of deployments/scale is %v", scale.Kind)
-		}
-	}},
-	{"an objectSelector looks at the new and at the old object", func(t *testing.T, c *cluster) {
-		h := reviews(t, allow)
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, "objectSelector: {matchLabels: {seen: 'yes'}}"))
-		for name, value := range map[string]string{"a": "yes", "b": "no"} {
-			c.post(t, c.path("v1", "configmaps"), with(configMap(name, nil), value, "metadata", "labels", "seen")).want(t, http.StatusCreated)
-		}
-		c.patch(t, mergePatch, c.path("v1", "configmaps", "a"), `{"metadata":{"labels":null}}`).want(t, http.StatusOK)
-		c.patch(t, mergePatch, c.path("v1", "configmaps", "a"), `{"data":{"k":"v"}}`).want(t, http.StatusOK)
-		equal(t, h.called(), []string{"CREATE configmaps a", "UPDATE configmaps a"})
-	}},
-	{"a namespaceSelector looks at the labels of the namespace, and at a namespace's own", func(t *testing.T, c *cluster) {
-		h := reviews(t, allow)
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, `{namespaceSelector: {matchLabels: {of: `+c.namespace+`}}, rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [namespaces, secrets]}]}`))
-		for _, name := range []string{"in", "out"} {
-			space := manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s-%s}}", c.namespace, name)
-			if name == "in" {
-				space = with(space, c.namespace, "metadata", "labels", "of")
-			}
-			c.post(t, "/api/v1/namespaces", space).want(t, http.StatusCreated)
-			eventually(t, "the namespace is known to admission", func() bool {
-				code := c.post(t, "/api/v1/namespaces/"+c.namespace+"-"+name+"/secrets", manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Code
-				return code == http.StatusCreated
-			})
-		}
-		equal(t, h.called(), []string{"CREATE namespaces " + c.namespace + "-in", "CREATE secrets s"})
-	}},
-	{"matchConditions decide in CEL, and their errors count as failures", func(t *testing.T, c *cluster) {
-		h := reviews(t, deny("matched"))
-		conditions := `matchConditions: [{name: named, expression: "request.name != 'skipped'"}, {name: user, expression: "!('system:nodes' in request.userInfo.groups)"},
-			{name: data, expression: "object == null || object.data.k == 'v'"}, {name: may, expression: "authorizer.group('').resource('pods').check('create').allowed()"}]`
-		c.activate(t, "Validating", "", c.webhook("a.example.com", h, conditions))
-		c.post(t, c.path("v1", "configmaps"), configMap("skipped", map[string]string{"k": "v"})).want(t, http.StatusCreated)
-		c.post(t, c.path("v1", "configmaps"), configMap("other", map[string]string{"k": "w"})).want(t, http.StatusCreated)
-		c.post(t, c.path("v1", "configmaps"), configMap("denied", map[string]string{"k": "v"})).refused(t, http.StatusBadRequest, "", "matched")
-		c.post(t, c.path("v1", "configmaps"), configMap("failing", nil)).want(t, http.StatusInternalServerError, http.StatusForbidden)
-	}},
-	{"a configuration that is deleted is out of effect soon", func(t *testing.T, c *cluster) {
-		c.activate(t, "Validating", "", c.webhook("a.example.com", reviews(t, deny("still")), ""))
-		c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).want(t, http.StatusBadRequest)
-		c.delete(t, admissionRegistration+"validatingwebhookconfigurations/"+c.namespace).want(t, http.StatusOK)
-		eventually(t, "the webhook is asked no longer", func() bool {
-			return c.post(t, c.path("v1", "configmaps"), configMap("a", nil)).Code == http.StatusCreated
-		})
+		c.post(t, c.path("v1", "configmaps"), with(configMap("b", nil), "x", "metadata", "labels", "missing")).
+			refused(t, http.StatusInternalServerError, "InternalError",
+				`failed calling webhook "b.example.com": failed to call webhook: Post "https://none.`+c.namespace+`.svc:443/?timeout=10s": service "none" not found`)
 	}},
 }
