@@ -32,7 +32,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if info.IsResourceRequest {
-		s.serveResource(w, r, info)
+		s.serveResource(w, r)
 		return
 	}
 	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
@@ -43,14 +43,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
-	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	if info.Verb == "watch" {
-		if _, err := s.Definitions().Get(resource.String()); err == nil {
-			s.watches.serve(s.resources, w, r, resource)
-			return
-		}
-	}
+func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	if writesProtobuf(r) {
 		accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML}
 		if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {

@@ -39,7 +39,6 @@ type Server struct {
 		http.Handler
 		finalizer.CRClientGetter
 	}
-	watches      *watches
 	establishing *establish.EstablishingController
 	notFound     http.Handler
 }
@@ -63,7 +62,6 @@ func New(c Config) (*Server, error) {
 		client:   client,
 		factory:  factory,
 		informer: factory.Apiextensions().V1().CustomResourceDefinitions(),
-		watches:  newWatches(),
 	}
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
@@ -81,7 +79,7 @@ func New(c Config) (*Server, error) {
 		nil, nil, // discovery is answered before requests get there
 		seen,
 		s.notFound,
-		customResourceOptions(s.watches.endedBy(c.Storage)),
+		customResourceOptions(endingWatches(c.Storage)),
 		c.Admission,
 		s.establishing,
 		c.Webhooks.Services,

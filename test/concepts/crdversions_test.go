@@ -80,7 +80,7 @@ var customVersions = []promise{
 		eventually(t, "the version is gone", func() bool { return c.get(t, w.at("v1")).Code == http.StatusNotFound })
 		c.get(t, w.at("v2", "old")).want(t, http.StatusOK).has(t, `{"a":"w"}`, "spec")
 	}},
-	{"informers miss nothing while the definition changes, nor when it is deleted", func(t *testing.T, c *cluster) {
+	{"informers miss nothing while the definition changes", func(t *testing.T, c *cluster) {
 		w := c.define(t, version("v1", anySpec))
 		client, err := dynamic.NewForConfig(c.config)
 		if err != nil {
@@ -95,11 +95,6 @@ var customVersions = []promise{
 			go informer.RunWithContext(ctx)
 			stores = append(stores, informer.GetStore())
 		}
-		all := func(want int) func() bool {
-			return func() bool {
-				return !slices.ContainsFunc(stores, func(s cache.Store) bool { return len(s.ListKeys()) != want })
-			}
-		}
 		for i := range 3 {
 			for j := range 5 {
 				w.create(t, fmt.Sprintf("w%d-%d", i, j), "{}").want(t, http.StatusCreated)
@@ -108,9 +103,19 @@ var customVersions = []promise{
 				spec["versions"] = append(spec["versions"].([]any), version(fmt.Sprint("v", i+2), anySpec, "storage: false"))
 			}).want(t, http.StatusOK)
 		}
-		eventually(t, "all informers have all objects", all(15))
+		eventually(t, "all informers have all objects", func() bool {
+			return !slices.ContainsFunc(stores, func(s cache.Store) bool { return len(s.ListKeys()) != 15 })
+		})
+	}},
+	{"a watch sees the objects of a definition that is deleted go, and ends", func(t *testing.T, c *cluster) {
+		w := c.define(t, version("v1", anySpec))
+		made := w.create(t, "a", "{}").want(t, http.StatusCreated)
+		watch := c.watch(t, w.at("v1")+"?watch=true&resourceVersion="+made.version(t))
 		c.delete(t, definitions+"/"+w.name()).want(t, http.StatusOK)
-		eventually(t, "all informers have seen the objects go", all(0))
+		if e := watch.next(t); e.Type != "DELETED" || e.name() != "a" {
+			t.Errorf("the watch has %v", e)
+		}
+		watch.end(t)
 	}},
 	{"a watch ends when the definition has changed, so that its client comes to know the new one", func(t *testing.T, c *cluster) {
 		w := c.define(t, version("v1", "spec: {type: object, properties: {a: {type: string}}}"))
