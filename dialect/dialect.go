@@ -61,17 +61,33 @@ type Engine interface {
 
 	// Compact forgets, in one short transaction, up to limit rows that were
 	// replaced at or before upTo, after recording upTo as the compacted
-	// revision. It returns how many rows it removed; fewer than limit means
-	// that it is done.
+	// revision. It may stop earlier where rows are large, so that writers wait
+	// a few milliseconds at the most. It returns how many rows it removed; 0
+	// means that it is done.
 	Compact(ctx context.Context, upTo int64, limit int) (int, error)
 
 	// Shrink gives free space back to the file system, a little at a time;
 	// it returns true when there may be more to give back.
 	Shrink(ctx context.Context) (more bool, err error)
 
+	// Space tells what room the database takes. It costs little, whatever the
+	// database holds, and may be called at any time.
+	Space(ctx context.Context) (Space, error)
+
 	// Notifications delivers the newest revision that another process may
 	// have written. Nil where there is no other process (SQLite).
 	Notifications() <-chan int64
+}
+
+// Space is the room that a database takes on disk, in bytes.
+type Space struct {
+	Database int64 // without write-ahead logs
+	Free     int64 // the part of Database that is unused; 0 where the engine does not know
+	WAL      int64 // the write-ahead log; 0 where it is not the database's own (Postgres)
+	// HeldBack names what keeps the room of removed rows from being used again
+	// and says what to do about it, a sentence for each. A sentence stays the
+	// same for as long as its cause.
+	HeldBack []string
 }
 
 // Row is one row of a result.

@@ -13,10 +13,8 @@ import (
 
 // writeStatements are the statements of the writing connection.
 type writeStatements struct {
-	bump, close_, insert, compacted, compact *sql.Stmt
+	bump, close_, insert, compacted, superseded, remove *sql.Stmt
 }
-
-const compactRows = "DELETE FROM log WHERE id IN (SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?)"
 
 func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	for _, p := range []struct {
@@ -26,8 +24,9 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&w.bump, "UPDATE counter SET revision = revision + ? RETURNING revision"},
 		{&w.close_, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
 		{&w.insert, "INSERT INTO log (id, replaces, replaced_by, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
-		{&w.compacted, "UPDATE counter SET compacted = max(compacted, ?)"},
-		{&w.compact, compactRows},
+		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
+		{&w.superseded, supersededRows},
+		{&w.remove, "DELETE FROM log WHERE id = ?"},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
 		if err != nil {
@@ -40,7 +39,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 
 func (w *writeStatements) close() error {
 	var errs []error
-	for _, stmt := range []*sql.Stmt{w.bump, w.close_, w.insert, w.compacted, w.compact} {
+	for _, stmt := range []*sql.Stmt{w.bump, w.close_, w.insert, w.compacted, w.superseded, w.remove} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}
@@ -64,6 +63,9 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		}
 		return nil
 	})
+	if err == nil {
+		e.trim(ctx)
+	}
 	return committed, err
 }
 
@@ -138,51 +140,6 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(ad
 		return refused
 	}
 	return err
-}
-
-// Compact implements dialect.Engine.
-func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
-	err = e.transact(ctx, "compact", func(tx *sql.Tx) error {
-		if _, err := tx.StmtContext(ctx, e.write.compacted).ExecContext(ctx, upTo); err != nil {
-			return err
-		}
-		res, err := tx.StmtContext(ctx, e.write.compact).ExecContext(ctx, upTo, limit)
-		if err != nil {
-			return err
-		}
-		affected, err := res.RowsAffected()
-		n = int(affected)
-		return err
-	})
-	return n, err
-}
-
-// shrinkPages is how many pages of 4 KiB Shrink gives back at a time: enough
-// to keep ahead, few enough to hold the writer for a few milliseconds only.
-const shrinkPages = 500
-
-// Shrink implements dialect.Engine by an incremental vacuum.
-func (e *Engine) Shrink(ctx context.Context) (bool, error) {
-	var free int
-	if err := e.writer.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free); err != nil {
-		return false, failure("vacuum", err)
-	}
-	// A file that is about to grow again needs its free pages.
-	if free < shrinkPages {
-		return false, nil
-	}
-	// The pragma frees one page a step, so its result has to be walked.
-	rows, err := e.writer.QueryContext(ctx, "PRAGMA incremental_vacuum(500)")
-	if err != nil {
-		return false, failure("vacuum", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-	}
-	if err := rows.Err(); err != nil {
-		return false, failure("vacuum", err)
-	}
-	return free >= 2*shrinkPages, nil
 }
 
 func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error) error {

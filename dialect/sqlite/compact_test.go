@@ -47,7 +47,7 @@ func TestFileShrinks(t *testing.T) {
 		step()
 		slowest = max(slowest, time.Since(began))
 	}
-	for n := 500; n == 500; removed += n {
+	for n := 1; n > 0; removed += n {
 		timed(func() {
 			var err error
 			if n, err = e.Compact(t.Context(), last, 500); err != nil {
@@ -127,7 +127,7 @@ func fileSize(t *testing.T, path string) int64 {
 func TestPlanOfCompaction(t *testing.T) {
 	e := open(t, filepath.Join(t.TempDir(), "sqube.db"))
 	var plan []string
-	err := e.Query(t.Context(), "EXPLAIN QUERY PLAN "+sqlite.CompactRows, []any{1, 1}, func(row dialect.Row) error {
+	err := e.Query(t.Context(), "EXPLAIN QUERY PLAN "+sqlite.SupersededRows, []any{1, 1}, func(row dialect.Row) error {
 		var numbers [3]int
 		var line string
 		err := row.Scan(&numbers[0], &numbers[1], &numbers[2], &line)

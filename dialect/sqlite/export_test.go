@@ -1,4 +1,4 @@
 package sqlite
 
-// CompactRows is the statement that forgets a batch.
-const CompactRows = compactRows
+// SupersededRows is the statement that finds what a batch of compaction forgets.
+const SupersededRows = supersededRows

@@ -37,6 +37,9 @@ type Engine struct {
 	mu        sync.Mutex
 
 	write writeStatements
+	// triedWAL is how large the write-ahead log was when it was last tried to
+	// empty it.
+	triedWAL int64
 }
 
 var _ dialect.Engine = (*Engine)(nil)

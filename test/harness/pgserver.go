@@ -145,12 +145,13 @@ func (s *PostgresServer) launch() error {
 }
 
 // settings differ from Postgres' own defaults only where a throwaway server must: it listens on loopback TCP alone, is
-// small in memory and has connections for many tests at once. Commits reach the disk as in production.
+// small in memory and has connections for many tests at once; some tests prepare transactions. Commits reach the disk as in production.
 var settings = []string{
 	"-c", "listen_addresses=127.0.0.1",
 	"-c", "unix_socket_directories=",
 	"-c", "max_connections=300",
 	"-c", "shared_buffers=64MB",
+	"-c", "max_prepared_transactions=2",
 }
 
 // errMemoryInUse says that backends of a server that was killed have not yet noticed that it is gone.

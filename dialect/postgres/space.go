@@ -1,0 +1,59 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// longAgo is how many transactions may have begun since before one that goes on
+// is said to hold vacuum back. Each of those left at least one dead row.
+const longAgo = 50_000
+
+// holders are what vacuum waits for, the oldest first: it removes no row that
+// one of them may still see. While there is one, short transactions look as old,
+// for they see what it does. Other users' transactions are seen only by a
+// superuser or a member of pg_read_all_stats.
+const holders = `
+SELECT kind, name, about FROM (
+  SELECT 'transaction', pid::text, concat_ws(', ', 'user ' || usename, nullif(application_name, ''), 'begun ' || to_char(xact_start, 'YYYY-MM-DD HH24:MI:SS TZ')),
+         greatest(age(backend_xmin), age(backend_xid))
+  FROM pg_stat_activity
+  WHERE coalesce(datname, current_database()) = current_database() AND backend_type <> 'autovacuum worker'
+    AND coalesce(xact_start < now() - interval '5 seconds', true)
+  UNION ALL
+  SELECT 'slot', slot_name::text, CASE WHEN active THEN 'in use' ELSE 'not in use' END, age(xmin) FROM pg_replication_slots
+  UNION ALL
+  SELECT 'prepared', gid, 'user ' || owner || ', prepared ' || to_char(prepared, 'YYYY-MM-DD HH24:MI:SS TZ'), age(transaction)
+  FROM pg_prepared_xacts WHERE database = current_database()
+) AS holder(kind, name, about, age) WHERE age > $1 ORDER BY age DESC LIMIT 5`
+
+// remedies are the sentences on holders, of their name and what is known about them.
+var remedies = map[string]string{
+	"transaction": "the transaction of process %[1]s (%[2]s) holds vacuum back: end it there, or with SELECT pg_terminate_backend(%[1]s)",
+	"slot":        "the replication slot %[1]s (%[2]s) holds vacuum back: let its standby catch up, or SELECT pg_drop_replication_slot('%[1]s')",
+	"prepared":    "the prepared transaction %[1]s (%[2]s) holds vacuum back: COMMIT PREPARED '%[1]s', or ROLLBACK PREPARED '%[1]s'",
+}
+
+// Space implements dialect.Engine.
+func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
+	if err := e.pool.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&space.Database); err != nil {
+		return space, failure(ctx, "measure", err)
+	}
+	rows, err := e.pool.Query(ctx, holders, longAgo)
+	if err != nil {
+		return space, failure(ctx, "measure", err)
+	}
+	space.HeldBack, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var kind, name, about string
+		err := row.Scan(&kind, &name, &about)
+		return fmt.Sprintf(remedies[kind], name, about), err
+	})
+	if err != nil {
+		return space, failure(ctx, "measure", err)
+	}
+	return space, nil
+}

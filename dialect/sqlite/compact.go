@@ -1,0 +1,82 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+)
+
+// batchBytes ends a batch of compaction: every page that is freed costs some
+// microseconds, in which no one writes.
+const batchBytes = 1 << 20
+
+// supersededRows selects what a batch may remove. The length of a value is
+// known without reading it.
+const supersededRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
+
+// Compact implements dialect.Engine.
+func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
+	err = e.transact(ctx, "compact", func(tx *sql.Tx) error {
+		if _, err := tx.StmtContext(ctx, e.write.compacted).ExecContext(ctx, upTo); err != nil {
+			return err
+		}
+		batch, err := e.batch(ctx, tx, upTo, limit)
+		if err != nil {
+			return err
+		}
+		remove := tx.StmtContext(ctx, e.write.remove)
+		for _, id := range batch {
+			if _, err := remove.ExecContext(ctx, id); err != nil {
+				return err
+			}
+		}
+		n = len(batch)
+		return nil
+	})
+	return n, err
+}
+
+// batch returns the ids of rows to remove, at least one if there is one.
+func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (ids []int64, err error) {
+	rows, err := tx.StmtContext(ctx, e.write.superseded).QueryContext(ctx, upTo, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for bytes := int64(0); bytes < batchBytes && rows.Next(); {
+		var id int64
+		var length sql.NullInt64 // deletions have no value
+		if err := rows.Scan(&id, &length); err != nil {
+			return nil, err
+		}
+		ids, bytes = append(ids, id), bytes+length.Int64
+	}
+	return ids, rows.Err()
+}
+
+// shrinkPages is how many pages of 4 KiB Shrink gives back at a time: enough
+// to keep ahead, few enough to hold the writer for a few milliseconds only.
+const shrinkPages = 500
+
+// Shrink implements dialect.Engine by an incremental vacuum.
+func (e *Engine) Shrink(ctx context.Context) (bool, error) {
+	var free int
+	if err := e.writer.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free); err != nil {
+		return false, failure("vacuum", err)
+	}
+	// A file that is about to grow again needs its free pages.
+	if free < shrinkPages {
+		return false, nil
+	}
+	// The pragma frees one page a step, so its result has to be walked.
+	rows, err := e.writer.QueryContext(ctx, "PRAGMA incremental_vacuum(500)")
+	if err != nil {
+		return false, failure("vacuum", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	if err := rows.Err(); err != nil {
+		return false, failure("vacuum", err)
+	}
+	return free >= 2*shrinkPages, nil
+}

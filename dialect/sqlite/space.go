@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// SQLite writes on at the end of the write-ahead log for as long as any reader
+// uses it, and begins again at its start when none does. Where reads overlap
+// all the time there is no such moment, so one is made: writers wait until the
+// reads that have begun are done, while new ones need only the database file.
+const (
+	// walStep is by how much the log may grow until it is tried to empty it.
+	walStep = 16 << 20
+	// busyTimeout is how long a statement waits for a lock.
+	busyTimeout = 5 * time.Second
+	// walHeld is from where on somebody must be holding it.
+	walHeld = 256 << 20
+)
+
+// trim empties the write-ahead log where it has become large. Writers are held
+// for a millisecond for each of its megabytes at the most: the larger it is,
+// the more it is worth. Where it fails it is tried again later.
+func (e *Engine) trim(ctx context.Context) {
+	size, err := e.walSize()
+	if err == nil && size >= e.triedWAL+walStep {
+		e.truncateWAL(ctx, min(time.Duration(size>>20)*time.Millisecond, busyTimeout))
+		size, err = e.walSize()
+		e.triedWAL = size
+	}
+	if err == nil {
+		e.triedWAL = min(e.triedWAL, size) // it may begin anew by itself
+	}
+}
+
+// truncateWAL tries to empty the write-ahead log, waiting for reads for so long.
+// What fails here, a commit will tell of.
+func (e *Engine) truncateWAL(ctx context.Context, patience time.Duration) {
+	conn, err := e.writer.Conn(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	// Restored also when ctx ends, or commits would fail for no good reason.
+	defer conn.ExecContext(context.WithoutCancel(ctx), setBusyTimeout(busyTimeout))
+	if _, err := conn.ExecContext(ctx, setBusyTimeout(patience)); err == nil {
+		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is no error
+	}
+}
+
+func setBusyTimeout(d time.Duration) string {
+	return fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds())
+}
+
+// walSize returns how many bytes the file of the write-ahead log has.
+func (e *Engine) walSize() (int64, error) {
+	info, err := os.Stat(e.path + "-wal")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Space implements dialect.Engine.
+func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
+	const pages = "SELECT page_count * page_size, freelist_count * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+	err = e.Query(ctx, pages, nil, func(row dialect.Row) error { return row.Scan(&space.Database, &space.Free) })
+	if err == nil {
+		space.WAL, err = e.walSize()
+	}
+	if err != nil {
+		return space, failure("measure", err)
+	}
+	if space.WAL >= walHeld {
+		space.HeldBack = []string{"a read that goes on holds back the write-ahead log " + e.path + "-wal: end other programs that have the database open, such as sqlite3 in a transaction (fuser " + e.path + " finds them)"}
+	}
+	return space, nil
+}

@@ -1,0 +1,105 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// TestWriteAheadLogUnderReads has reads overlap all the time while much is written.
+func TestWriteAheadLogUnderReads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`)), create("b", []byte(`{}`)), create("c", []byte(`{}`))})
+
+	ended := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for {
+				err := e.Query(t.Context(), "SELECT id FROM log LIMIT 3", nil, func(dialect.Row) error {
+					time.Sleep(3 * time.Millisecond)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-ended:
+					return
+				default:
+				}
+			}
+		})
+	}
+	value := fmt.Appendf(nil, `{"filler":"%s"}`, bytes.Repeat([]byte("x"), 20000))
+	var largest int64
+	var slowest time.Duration
+	for i := range 120 {
+		group := make([]dialect.Write, 50)
+		for j := range group {
+			group[j] = create(fmt.Sprintf("%d-%d", i, j), value)
+		}
+		began := time.Now()
+		commit(t, e, group)
+		slowest = max(slowest, time.Since(began))
+		largest = max(largest, fileSize(t, path+"-wal"))
+	}
+	close(ended)
+	readers.Wait()
+	t.Logf("of 120 MB the write-ahead log held %d MB at the most; the slowest commit took %s", largest>>20, slowest)
+	if largest > 64<<20 {
+		t.Errorf("after 120 MB of writes the write-ahead log had %d bytes", largest)
+	}
+}
+
+// TestSpace compares what the engine says of itself with its files.
+func TestSpace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	value := bytes.Repeat([]byte("x"), 100_000)
+	made := commit(t, e, []dialect.Write{create("a", value), create("b", value)})
+	last := commit(t, e, []dialect.Write{{Operation: dialect.Delete, Resource: "pods", Key: "a", Replaces: made.Revision(0), Labels: "{}", Fields: "{}"}}).Last
+	if _, err := e.Compact(t.Context(), last, 10); err != nil {
+		t.Fatal(err)
+	}
+	space, err := e.Space(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if space.WAL != fileSize(t, path+"-wal") || space.Database < 200_000 || space.Free < 90_000 || space.Free > space.Database || space.HeldBack != nil {
+		t.Errorf("it says %+v", space)
+	}
+}
+
+// TestBatchesOfLargeRows removes rows of 200 KB a few at a time.
+func TestBatchesOfLargeRows(t *testing.T) {
+	e := open(t, filepath.Join(t.TempDir(), "sqube.db"))
+	const objects = 40
+	value := []byte(strings.Repeat("x", 200_000))
+	var last int64
+	for i := range objects {
+		w := create(fmt.Sprint(i), value)
+		made := commit(t, e, []dialect.Write{w})
+		last = commit(t, e, []dialect.Write{{Operation: dialect.Delete, Resource: w.Resource, Key: w.Key, Replaces: made.Last, Labels: "{}", Fields: "{}"}}).Last
+	}
+	batches, removed := 0, 0
+	for n := 1; n > 0; removed += n {
+		began := time.Now()
+		var err error
+		if n, err = e.Compact(t.Context(), last, 500); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d rows in %s", n, time.Since(began))
+		batches++
+	}
+	if removed != 2*objects || batches < objects/10 {
+		t.Errorf("%d rows were removed in %d batches", removed, batches)
+	}
+}
