@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"time"
+
+	"github.com/sqube/sqube/dialect"
 )
 
 // One batch of compaction removes so many rows, then leaves the database to
@@ -13,10 +15,11 @@ const (
 )
 
 // compact forgets, all the time, what was replaced longer ago than the
-// retention.
+// retention, and what is more than there may be.
 //
 //	remember (now, revision) ─► the newest remembered one that is older than
-//	the retention ─► remove in batches what was replaced up to it ─► shrink
+//	the retention, or the one before which there are too many rows ─► remove in
+//	batches what was replaced up to it ─► shrink ─► measure
 //
 // Times are remembered in the process: after a start nothing is forgotten for
 // one retention. That also makes a clock that jumps harmless.
@@ -26,23 +29,44 @@ func (s *Store) compact(ctx context.Context) {
 		revision int64
 	}
 	var marks []mark
-	var done int64
-	for s.pause(ctx, s.opts.CompactInterval) {
-		now := time.Now() // monotonic, unlike what opts.Now may be
-		marks = append(marks, mark{now, s.hub.at()})
+	var done, measured int64 // revisions
+	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
+		now, newest := time.Now(), s.hub.at() // monotonic, unlike what opts.Now may be
+		marks = append(marks, mark{now, newest})
 		var target int64
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			target, marks = marks[0].revision, marks[1:]
 		}
-		if target <= done {
+		if newest == measured && target <= done {
 			continue // an idle cluster writes nothing
 		}
-		if err := s.Compact(ctx, target); err == nil {
-			done = target
+		surplus, err := s.surplus(ctx)
+		if target = max(target, min(surplus, newest)); err == nil && target > done {
+			s.size.began(now)
+			err = s.Compact(ctx, target)
+		}
+		if err == nil {
+			done = max(done, target)
+			s.size.caughtUp()
 		} else if ctx.Err() == nil {
 			s.opts.Log.Error("compaction failed; trying again", "error", err)
 		}
+		if s.measure(ctx) {
+			measured = newest
+		}
 	}
+}
+
+// surplus returns the revision up to which versions have to be forgotten for
+// no more than RetentionRows to be left; 0 for none.
+func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
+	if s.opts.RetentionRows == 0 {
+		return 0, nil
+	}
+	b := s.statement()
+	b.add("SELECT replaced_by FROM log WHERE replaced_by IS NOT NULL ORDER BY replaced_by DESC LIMIT 1 OFFSET " + b.arg(s.opts.RetentionRows))
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
+	return revision, err
 }
 
 // Compact forgets all versions that were replaced at or before revision upTo.
@@ -56,23 +80,27 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	if upTo > at.Current {
 		return ErrFuture
 	}
-	for {
-		bounded, cancel := s.bounded(ctx)
-		n, err := s.engine.Compact(bounded, upTo, compactBatch)
-		cancel()
-		if err != nil {
-			return err
+	err = s.repeat(ctx, func(ctx context.Context) (bool, error) {
+		began := time.Now()
+		n, err := s.engine.Compact(ctx, upTo, compactBatch)
+		if n > 0 {
+			s.size.removed(n)
+			s.opts.OnBatch(time.Since(began))
 		}
-		if n < compactBatch {
-			break
-		}
-		if !s.pause(ctx, compactPause) {
-			return ctx.Err()
-		}
+		return n > 0, err
+	})
+	if err != nil {
+		return err
 	}
+	return s.repeat(ctx, s.engine.Shrink)
+}
+
+// repeat takes a step, each bounded in time, until there are no more. It pauses
+// in between.
+func (s *Store) repeat(ctx context.Context, step func(context.Context) (more bool, err error)) error {
 	for {
 		bounded, cancel := s.bounded(ctx)
-		more, err := s.engine.Shrink(bounded)
+		more, err := step(bounded)
 		cancel()
 		if err != nil || !more {
 			return err

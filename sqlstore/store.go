@@ -40,6 +40,9 @@ type Options struct {
 	// Retention is for how long replaced and deleted versions can still be
 	// read. Default DefaultRetention.
 	Retention time.Duration
+	// RetentionRows is how many of them are kept at the most, also if that makes
+	// it less time. Default 0, for no limit.
+	RetentionRows int64
 	// CompactInterval is how often older ones are forgotten. Default a tenth of Retention, but 30 seconds at the most.
 	CompactInterval time.Duration
 	// Timeout bounds one access to the database. Default 10 seconds.
@@ -50,6 +53,9 @@ type Options struct {
 	// ExpiryInterval is how often expired objects are looked for. Default 5
 	// seconds.
 	ExpiryInterval time.Duration
+	// OnBatch is told how long each batch of compaction took, in which rows were
+	// removed. Optional.
+	OnBatch func(took time.Duration)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// Log takes what no caller can be told: failures of background work.
@@ -70,6 +76,9 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.OnBatch == nil {
+		o.OnBatch = func(time.Duration) {}
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -81,6 +90,7 @@ type Store struct {
 	engine dialect.Engine
 	opts   Options
 	hub    *hub
+	size   size
 
 	queue chan *pending
 	// committing is set while the committer commits and hands out, heard is the

@@ -64,6 +64,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.datastore.addFlag(state)
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
+	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	o.features.addFlag(sections.FlagSet("Features"))
 	return sections
@@ -77,6 +78,9 @@ func (o *serveOptions) complete() error {
 	}
 	if o.store.CompactInterval < 0 {
 		err = errors.Join(err, fmt.Errorf("--compact-interval %s must not be negative", o.store.CompactInterval))
+	}
+	if o.store.RetentionRows != 0 && o.store.RetentionRows < 100 {
+		err = errors.Join(err, fmt.Errorf("--retention-rows %d must be 0 or at least 100", o.store.RetentionRows))
 	}
 	o.server.SharedDatastore = o.datastore.shared()
 	return err
@@ -97,11 +101,16 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	figures := newStoreMetrics()
+	o.store.OnBatch = figures.observe
 	store, err := sqlstore.Open(ctx, engine, o.store)
 	if err != nil {
 		return err
 	}
 	s, err := server.New(ctx, o.server, store)
+	if err == nil {
+		err = figures.register(store.Stats)
+	}
 	if err == nil {
 		go func() {
 			if o.announce(ctx, s) {

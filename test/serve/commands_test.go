@@ -42,6 +42,7 @@ func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.QPS = -1 // no limit
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,8 @@ func TestWrongFlags(t *testing.T) {
 		{"--request-timeout=0", "--request-timeout must be more than 0 " + help},
 		{"--cors-allowed-origins=(", `--cors-allowed-origins "(" must be a regular expression`},
 		{"--retention=500ms", "--retention 500ms must be at least 1s " + help},
+		{"--retention-rows=99", "--retention-rows 99 must be 0 or at least 100 " + help},
+		{"--retention-rows=-1", "--retention-rows -1 must be 0 or at least 100 " + help},
 		{"--compact-interval=-1s", "--compact-interval -1s must not be negative " + help},
 		{"--datastore=sqube.db", "--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE " + help},
 		{"--datastore=sqlite://", "--datastore must be sqlite://PATH or postgres://"},

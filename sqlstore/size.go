@@ -1,0 +1,124 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// Stats is what is known of the size of a log.
+type Stats struct {
+	Position
+	// Live and Superseded are how many rows there are: those that are objects,
+	// and those kept for watches and lists at older revisions.
+	Live, Superseded int64
+	Space            dialect.Space
+	// Removed is how many rows this process has removed.
+	Removed int64
+	// Lag is for how long there have been rows that should be gone.
+	Lag time.Duration
+}
+
+// size is what Stats is made of.
+type size struct {
+	mu    sync.Mutex
+	stats Stats
+	due   time.Time // since when compaction has been under way, or failing; zero when it is done
+
+	recount time.Time // the rows are not counted again before; for who measures alone
+}
+
+func (z *size) removed(n int) { z.update(func() { z.stats.Removed += int64(n) }) }
+func (z *size) caughtUp()     { z.update(func() { z.due = time.Time{} }) }
+
+func (z *size) began(now time.Time) {
+	z.update(func() {
+		if z.due.IsZero() {
+			z.due = now
+		}
+	})
+}
+
+func (z *size) update(change func()) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	change()
+}
+
+// Stats returns the size of the log, without asking the database: rows and
+// space are those after the last compaction, or after the start.
+func (s *Store) Stats() Stats {
+	s.size.mu.Lock()
+	defer s.size.mu.Unlock()
+	stats := s.size.stats
+	stats.Current = s.hub.at()
+	if !s.size.due.IsZero() {
+		stats.Lag = time.Since(s.size.due)
+	}
+	return stats
+}
+
+// measure looks at what the log takes, and warns, once until it changes, of
+// what keeps that from becoming less. It returns false to be called again,
+// also if nothing is written meanwhile.
+func (s *Store) measure(ctx context.Context) bool {
+	at, err := s.Revision(ctx)
+	var space dialect.Space
+	if err == nil {
+		bounded, cancel := s.bounded(ctx)
+		space, err = s.engine.Space(bounded)
+		cancel()
+	}
+	if err == nil {
+		var before []string
+		s.size.update(func() {
+			before = s.size.stats.Space.HeldBack
+			s.size.stats.Position, s.size.stats.Space = at, space
+		})
+		s.warn(before, space.HeldBack)
+		var counted bool
+		if counted, err = s.count(ctx); err == nil {
+			return counted
+		}
+	}
+	if ctx.Err() == nil {
+		s.opts.Log.Warn("measuring the database failed; trying again", "error", err)
+	}
+	return false
+}
+
+// warn tells what holds the database back now and did not before.
+func (s *Store) warn(before, now []string) {
+	for _, held := range now {
+		if !slices.Contains(before, held) {
+			s.opts.Log.Warn("the database can't use the room of removed rows again, so it grows: " + held)
+		}
+	}
+	if len(now) == 0 && len(before) > 0 {
+		s.opts.Log.Info("the database uses the room of removed rows again")
+	}
+}
+
+// countShare bounds the time that counting rows takes to a part of all time:
+// it goes over an index, which may be long.
+const countShare = 100
+
+// count counts the rows, or returns false where it did so not long ago.
+func (s *Store) count(ctx context.Context) (bool, error) {
+	began := time.Now()
+	if began.Before(s.size.recount) {
+		return false, nil
+	}
+	var live, superseded int64
+	b := s.statement().add("SELECT (SELECT count(*) FROM log WHERE replaced_by IS NULL), (SELECT count(*) FROM log WHERE replaced_by IS NOT NULL)")
+	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&live, &superseded) })
+	s.size.recount = time.Now().Add(countShare * time.Since(began))
+	if err != nil {
+		return false, err
+	}
+	s.size.update(func() { s.size.stats.Live, s.size.stats.Superseded = live, superseded })
+	return true, nil
+}

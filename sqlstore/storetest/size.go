@@ -1,0 +1,139 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testRetentionRows keeps a number of superseded rows at the most, however young they are.
+func testRetentionRows(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	const kept = 50
+	s := Start(t, engine, sqlstore.Options{Retention: time.Hour, RetentionRows: kept, CompactInterval: 20 * time.Millisecond})
+	h := &History{}
+	first := revision(t, s).Current
+	Load{Writers: 4, Writes: 100, Keys: 10}.Run(t, s, h)
+	last := revision(t, s).Current
+	const superseded = "SELECT count(*) FROM log WHERE replaced_by IS NOT NULL"
+	Eventually(t, "what is too much is gone", func() bool { return number(t, engine, superseded) <= kept })
+	if n := number(t, engine, superseded); n < kept-1 { // a deletion and what it deleted go at once
+		t.Errorf("%d superseded rows are left, want %d", n, kept)
+	}
+	if err := s.Replay(t.Context(), things, "", first, last, func(*sqlstore.Change) error { return nil }); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("a replay of what is gone gave %v", err)
+	}
+	at := revision(t, s)
+	if at.Compacted >= last {
+		t.Errorf("compacted up to %d of %d", at.Compacted, last)
+	}
+	follower := StartFollow(t, s, at.Compacted)
+	Finish(t, s, h)
+	Equal(t, "a watch from the compacted revision", ShowChanges(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Current))
+	state, _ := mustList(t, s, 0)
+	Equal(t, "the state", state, h.State(revision(t, s).Current))
+	Sound(t, engine)
+}
+
+// testStats compares what a log says of its size with what was done to it.
+func testStats(t *testing.T, open Opener) {
+	var batches atomic.Int64
+	s := Start(t, OpenEngine(t, open(t)), sqlstore.Options{
+		Retention: 300 * time.Millisecond,
+		OnBatch: func(took time.Duration) {
+			if took <= 0 {
+				t.Errorf("a batch took %s", took)
+			}
+			batches.Add(1)
+		},
+	})
+	r := must(t, s, put("a", "{}", nil))
+	must(t, s, put("b", "{}", nil))
+	for range 10 {
+		r = must(t, s, put("a", "{}", r))
+	}
+	var stats sqlstore.Stats
+	Eventually(t, "the updates are forgotten", func() bool {
+		stats = s.Stats()
+		return stats.Live == 2 && stats.Superseded == 0 && stats.Removed == 10
+	})
+	if at := revision(t, s); stats.Current != at.Current || stats.Compacted != at.Compacted || stats.Lag != 0 || stats.Space.Database == 0 || batches.Load() == 0 {
+		t.Errorf("in %d batches it came to %+v, and %+v", batches.Load(), stats, at)
+	}
+}
+
+// hindered is an engine whose compaction fails, and which says what is in its way, as a test wants.
+type hindered struct {
+	dialect.Engine
+	by atomic.Pointer[string]
+}
+
+// Space implements dialect.Engine.
+func (e *hindered) Space(ctx context.Context) (dialect.Space, error) {
+	space, err := e.Engine.Space(ctx)
+	if by := e.by.Load(); by != nil {
+		space.HeldBack = []string{*by}
+	}
+	return space, err
+}
+
+// Compact implements dialect.Engine.
+func (e *hindered) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
+	if e.by.Load() != nil {
+		return 0, dialect.ErrUnavailable
+	}
+	return e.Engine.Compact(ctx, upTo, limit)
+}
+
+// testHeldBack has the log warn, once, of what is in its way, and tell for how long it is behind.
+func testHeldBack(t *testing.T, open Opener) {
+	engine := &hindered{Engine: OpenEngine(t, open(t))}
+	var log lines
+	s := Start(t, engine, sqlstore.Options{Retention: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	by := "somebody: end it"
+	engine.by.Store(&by)
+	r := must(t, s, put("a", "{}", nil))
+	var lag time.Duration
+	Eventually(t, "the log is behind", func() bool {
+		r = must(t, s, put("a", "{}", r))
+		before := lag
+		lag = s.Stats().Lag
+		return before > 0 && lag > before && strings.Contains(log.String(), by)
+	})
+	engine.by.Store(nil)
+	Eventually(t, "it has caught up", func() bool {
+		return s.Stats().Lag == 0 && strings.Contains(log.String(), "uses the room of removed rows again")
+	})
+	if n := strings.Count(log.String(), by); n != 1 {
+		t.Errorf("it was said %d times:\n%s", n, &log)
+	}
+}
+
+// lines are what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns all of them.
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

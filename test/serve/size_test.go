@@ -1,0 +1,87 @@
+package serve
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestSizeIsBounded updates an object more often than versions may be kept, and sees in the metrics that they go.
+func TestSizeIsBounded(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1h", "--retention-rows", "100", "--compact-interval", "200ms"})
+		c := client(t, s.kubeconfig())
+		maps := c.CoreV1().ConfigMaps("default")
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changing"}}
+		created, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const updates = 250
+		for i := range updates {
+			object.Data = map[string]string{"n": fmt.Sprint(i)}
+			if object, err = maps.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var found map[string]float64
+		eventually(t, "what is too much is removed", func() error {
+			found = storeMetrics(t, c)
+			if found["superseded_rows"] > 100 || found["removed_rows_total"] < updates-100 || found["compaction_lag_seconds"] > 0 {
+				return fmt.Errorf("the metrics are %v", found)
+			}
+			return nil
+		})
+		first, err := strconv.ParseFloat(created.ResourceVersion, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found["compacted_revision"] <= first || found["revision"] < first+updates || found["live_rows"] < 10 || found["database_bytes"] < 10_000 ||
+			found["compaction_batch_duration_seconds_count"] == 0 || found["held_back"] != 0 {
+			t.Errorf("the metrics are %v", found)
+		}
+		if (found["wal_bytes"] > 0) != (engine.Name == "sqlite") {
+			t.Errorf("the write-ahead log has %v bytes", found["wal_bytes"])
+		}
+		_, err = maps.List(t.Context(), metav1.ListOptions{ResourceVersion: created.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("a list at a version that is removed gave %v", err)
+		}
+		watch, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.ResourceVersion})
+		if err == nil {
+			err = apierrors.FromObject((<-watch.ResultChan()).Object)
+			watch.Stop()
+		}
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("a watch from a version that is removed gave %v", err)
+		}
+	})
+}
+
+// storeMetric is a line of /metrics on the store.
+var storeMetric = regexp.MustCompile(`(?m)^sqube_store_(\w+) (\S+)$`)
+
+// storeMetrics returns the metrics on the store, without what their names begin with.
+func storeMetrics(t *testing.T, c kubernetes.Interface) map[string]float64 {
+	t.Helper()
+	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, line := range storeMetric.FindAllStringSubmatch(string(text), -1) {
+		if found[line[1]], err = strconv.ParseFloat(line[2], 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
