@@ -46,14 +46,16 @@ var admission = []promise{
 		secret := func(name string) map[string]any { return manifest("{metadata: {name: %s}}", name) }
 		c.post(t, c.path("v1", "secrets"), secret("a")).want(t, http.StatusCreated)
 		c.post(t, c.path("v1", "secrets"), secret("b")).want(t, http.StatusCreated)
-		c.post(t, c.path("v1", "secrets"), secret("c")).forbidden(t, `secrets "c" is forbidden: exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2`)
+		c.post(t, c.path("v1", "secrets"), secret("c")).forbidden(t,
+			`secrets "c" is forbidden: exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2`)
 		c.delete(t, c.path("v1", "secrets", "a")).want(t, http.StatusOK)
 		eventually(t, "what is deleted counts no more", func() bool { return c.get(t, quota).text(t, "status", "used", "count/secrets") == "1" })
 		c.post(t, c.path("v1", "secrets"), secret("c")).want(t, http.StatusCreated)
 
 		c.serviceAccount(t)
 		c.post(t, c.path("v1", "pods"), pod("p")).forbidden(t, "failed quota: q: must specify requests.cpu")
-		c.post(t, c.path("v1", "pods"), podAsking("p", `{requests: {cpu: "2"}}`)).forbidden(t, "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=0, limited: requests.cpu=1")
+		c.post(t, c.path("v1", "pods"), podAsking("p", `{requests: {cpu: "2"}}`)).forbidden(t,
+			"exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=0, limited: requests.cpu=1")
 		c.post(t, c.path("v1", "pods"), podAsking("p", "{requests: {cpu: 600m}}")).want(t, http.StatusCreated)
 		c.post(t, c.path("v1", "pods"), podAsking("p2", "{requests: {cpu: 600m}}")).forbidden(t, "used: requests.cpu=600m")
 	}},
@@ -61,7 +63,8 @@ var admission = []promise{
 		c.post(t, c.global("storage.k8s.io/v1", "storageclasses"), manifest(`{metadata: {name: %s, annotations: {storageclass.kubernetes.io/is-default-class: "true"}},
 			provisioner: example.com/none}`, c.namespace)).want(t, http.StatusCreated)
 		eventually(t, "a claim gets the class", func() bool {
-			return c.post(t, c.path("v1", "persistentvolumeclaims")+"?dryRun=All", claim("c", "")).want(t, http.StatusCreated).text(t, "spec", "storageClassName") == c.namespace
+			return c.post(t, c.path("v1", "persistentvolumeclaims")+"?dryRun=All", claim("c", "")).want(t,
+				http.StatusCreated).text(t, "spec", "storageClassName") == c.namespace
 		})
 		none := c.post(t, c.path("v1", "persistentvolumeclaims"), claim("none", `storageClassName: "", `)).want(t, http.StatusCreated)
 		if class := none.value(t, "spec", "storageClassName"); class != "" {
@@ -83,15 +86,18 @@ var admission = []promise{
 	{"only a bound claim grows, and only of a class that lets it (PersistentVolumeClaimResize)", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "persistentvolumeclaims", "c")
 		for _, class := range []string{"fixed", "elastic"} {
-			c.post(t, c.global("storage.k8s.io/v1", "storageclasses"), manifest(`{metadata: {name: %s-%s}, provisioner: example.com/none, allowVolumeExpansion: %t}`,
-				class, c.namespace, class == "elastic")).want(t, http.StatusCreated)
+			c.post(t, c.global("storage.k8s.io/v1", "storageclasses"),
+				manifest(`{metadata: {name: %s-%s}, provisioner: example.com/none, allowVolumeExpansion: %t}`,
+					class, c.namespace, class == "elastic")).want(t, http.StatusCreated)
 		}
 		grow := func() answer {
 			return c.patch(t, mergePatch, path, `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
 		}
 		for _, class := range []string{"fixed", "elastic"} {
-			c.post(t, c.path("v1", "persistentvolumeclaims"), claim("c", "storageClassName: "+class+"-"+c.namespace+", volumeName: v, ")).want(t, http.StatusCreated)
-			grow().refused(t, http.StatusUnprocessableEntity, "Invalid", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims")
+			c.post(t, c.path("v1", "persistentvolumeclaims"), claim("c",
+				"storageClassName: "+class+"-"+c.namespace+", volumeName: v, ")).want(t, http.StatusCreated)
+			grow().refused(t, http.StatusUnprocessableEntity, "Invalid",
+				"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims")
 			c.patch(t, mergePatch, path+"/status", `{"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`).want(t, http.StatusOK)
 			if class == "fixed" {
 				grow().forbidden(t, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
@@ -106,7 +112,8 @@ var admission = []promise{
 		c.post(t, c.global("networking.k8s.io/v1", "ingressclasses"), manifest(`{metadata: {name: %s, annotations: {ingressclass.kubernetes.io/is-default-class: "true"}},
 			spec: {controller: example.com/none}}`, c.namespace)).want(t, http.StatusCreated)
 		eventually(t, "an Ingress gets the class", func() bool {
-			return c.post(t, c.path("networking.k8s.io/v1", "ingresses")+"?dryRun=All", manifest(`{metadata: {name: i}, spec: {defaultBackend: {service: {name: s, port: {number: 80}}}}}`)).
+			return c.post(t, c.path("networking.k8s.io/v1", "ingresses")+"?dryRun=All",
+				manifest(`{metadata: {name: i}, spec: {defaultBackend: {service: {name: s, port: {number: 80}}}}}`)).
 				want(t, http.StatusCreated).text(t, "spec", "ingressClassName") == c.namespace
 		})
 	}},
@@ -192,7 +199,8 @@ var admissionOfPods = []promise{
 		classed := func(class string) answer {
 			return c.post(t, c.path("v1", "pods")+"?dryRun=All", with(pod("p"), class, "spec", "priorityClassName"))
 		}
-		c.post(t, c.global("scheduling.k8s.io/v1", "priorityclasses"), manifest("{metadata: {name: %s}, value: 1000, preemptionPolicy: Never}", c.namespace)).want(t, http.StatusCreated)
+		c.post(t, c.global("scheduling.k8s.io/v1", "priorityclasses"),
+			manifest("{metadata: {name: %s}, value: 1000, preemptionPolicy: Never}", c.namespace)).want(t, http.StatusCreated)
 		eventually(t, "the class is known", func() bool { return classed(c.namespace).Code == http.StatusCreated })
 		created := classed(c.namespace)
 		equal(t, created.value(t, "spec", "priority"), float64(1000))
@@ -225,10 +233,13 @@ var admissionOfPods = []promise{
 			created = c.post(t, c.path("v1", "pods")+"?dryRun=All", podAsking("p", "{}")).want(t, http.StatusCreated)
 			return container(t, created)["resources"].(map[string]any)["limits"] != nil
 		})
-		equal(t, container(t, created)["resources"], any(map[string]any{"limits": map[string]any{"cpu": "500m"}, "requests": map[string]any{"cpu": "200m"}}))
+		equal(t, container(t, created)["resources"], any(map[string]any{"limits": map[string]any{"cpu": "500m"},
+			"requests": map[string]any{"cpu": "200m"}}))
 		c.post(t, c.path("v1", "pods"), podAsking("p", `{limits: {cpu: "2"}}`)).forbidden(t, "maximum cpu usage per Container is 1, but limit is 2")
-		c.post(t, c.path("v1", "pods"), podAsking("p", "{requests: {cpu: 50m}}")).forbidden(t, "minimum cpu usage per Container is 100m, but request is 50m")
-		c.post(t, c.path("v1", "persistentvolumeclaims"), claim("c", "")).forbidden(t, "maximum storage usage per PersistentVolumeClaim is 500Mi, but request is 1Gi")
+		c.post(t, c.path("v1", "pods"), podAsking("p", "{requests: {cpu: 50m}}")).forbidden(t,
+			"minimum cpu usage per Container is 100m, but request is 50m")
+		c.post(t, c.path("v1", "persistentvolumeclaims"), claim("c", "")).forbidden(t,
+			"maximum storage usage per PersistentVolumeClaim is 500Mi, but request is 1Gi")
 	}},
 	{"a namespace's labels say how secure its Pods must be, and what is warned of (PodSecurity)", provePodSecurity},
 	{"a Pod that is bound to a node gets the labels of its zone and region (PodTopologyLabels)", func(t *testing.T, c *cluster) {
@@ -238,7 +249,8 @@ var admissionOfPods = []promise{
 		eventually(t, "the Pod is bound", func() bool { // before the server knows the node, it refuses
 			return c.post(t, c.path("v1", "pods", "p", "binding"), manifest("{metadata: {name: p}, target: {kind: Node, name: %s}}", c.namespace)).Code == http.StatusCreated
 		})
-		equal(t, c.get(t, c.path("v1", "pods", "p")).value(t, "metadata", "labels"), any(map[string]any{"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}))
+		equal(t, c.get(t, c.path("v1", "pods", "p")).value(t, "metadata", "labels"),
+			any(map[string]any{"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}))
 	}},
 }
 
@@ -250,9 +262,11 @@ func provePodSecurity(t *testing.T, c *cluster) {
 	}
 	privileged := with(pod("p"), true, "spec", "hostNetwork")
 	c.post(t, pods, privileged).want(t, http.StatusCreated)
-	label("", "enforce", "strict").refused(t, http.StatusUnprocessableEntity, "Invalid", `metadata.labels[pod-security.kubernetes.io/enforce]`, "must be one of privileged, baseline, restricted")
+	label("", "enforce", "strict").refused(t, http.StatusUnprocessableEntity, "Invalid",
+		`metadata.labels[pod-security.kubernetes.io/enforce]`, "must be one of privileged, baseline, restricted")
 	warned := label("?dryRun=All", "enforce", "baseline").want(t, http.StatusOK)
-	if warnings := strings.Join(warned.Header.Values("Warning"), "\n"); !strings.Contains(warnings, `existing pods in namespace \"`+c.namespace+`\" violate the new PodSecurity enforce level \"baseline:latest\"`) ||
+	if warnings := strings.Join(warned.Header.Values("Warning"), "\n"); !strings.Contains(warnings,
+		`existing pods in namespace \"`+c.namespace+`\" violate the new PodSecurity enforce level \"baseline:latest\"`) ||
 		!strings.Contains(warnings, "p: host namespaces") {
 		t.Errorf("to the dry run the server warns %q", warnings)
 	}

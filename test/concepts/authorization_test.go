@@ -110,7 +110,8 @@ func TestAuthorizationModes(t *testing.T) {
 			c.allow(t, "ann", rule("list", "configmaps")) // after which the binding is in force too
 			c.as(t, denied).get(t, c.path("v1", "configmaps")).forbidden(t, "not on Sundays")
 			c.as(t, "deny-later").get(t, c.path("v1", "configmaps")).want(t, http.StatusOK)
-			status := c.review(t, authorizationv1.SubjectAccessReviewSpec{User: denied, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}})
+			status := c.review(t, authorizationv1.SubjectAccessReviewSpec{User: denied,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}})
 			if status.Allowed || !status.Denied || status.Reason != "not on Sundays" {
 				t.Errorf("the review is %+v", status)
 			}
@@ -139,7 +140,8 @@ func TestAuthorizationModes(t *testing.T) {
 			}
 			equal(t, asked[0], list)
 			scale, path := who, who
-			scale.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: c.namespace, Verb: "get", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale", Name: "d"}
+			scale.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: c.namespace, Verb: "get", Group: "apps",
+				Version: "v1", Resource: "deployments", Subresource: "scale", Name: "d"}
 			equal(t, asked[1], scale)
 			path.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
 			equal(t, asked[2], path)
@@ -164,7 +166,8 @@ func TestAuthorizationModes(t *testing.T) {
 		promise{"the rules that somebody sees are said to be incomplete where a webhook decides", func(t *testing.T, c *cluster) {
 			review := c.post(t, c.global(authorizationVersion, "selfsubjectrulesreviews"), authorizationv1.SelfSubjectRulesReview{
 				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.namespace}}).want(t, http.StatusCreated)
-			if review.value(t, "status", "incomplete") != true || !strings.Contains(review.text(t, "status", "evaluationError"), "webhook authorizer does not support user rule resolution") {
+			if review.value(t, "status", "incomplete") != true || !strings.Contains(review.text(t, "status",
+				"evaluationError"), "webhook authorizer does not support user rule resolution") {
 				t.Errorf("the review is %s", review.Body)
 			}
 		}},

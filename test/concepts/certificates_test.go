@@ -66,7 +66,8 @@ func (a *authenticators) certificates() []promise {
 		}},
 		{"a certificate may bring the intermediate authorities between its own and one that is trusted", func(t *testing.T, c *cluster) {
 			between := newAuthority(t, "between")
-			link := a.clients.sign(t, x509.Certificate{Subject: between.certificate.Subject, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, between.key.Public())
+			link := a.clients.sign(t, x509.Certificate{Subject: between.certificate.Subject, IsCA: true,
+				BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, between.key.Public())
 			leaf := between.issue(t, x509.Certificate{Subject: pkix.Name{CommonName: "ann"}})
 			c.certified(t, leaf).isNobody(t)
 			leaf.certificate = append(leaf.certificate, link...)

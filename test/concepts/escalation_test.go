@@ -62,10 +62,12 @@ var escalation = []promise{
 			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}})
 		ann := c.as(t, user)
 		roles, bindings := c.global(rbacVersion, "clusterroles"), c.global(rbacVersion, "clusterrolebindings")
-		ann.post(t, roles, role("ClusterRole", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}})).want(t, http.StatusCreated)
+		ann.post(t, roles, role("ClusterRole", rbacv1.PolicyRule{Verbs: []string{"get"},
+			NonResourceURLs: []string{"/metrics"}})).want(t, http.StatusCreated)
 		ann.post(t, roles, role("ClusterRole", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics/*"}})).
 			forbidden(t, `{NonResourceURLs:["/metrics/*"], Verbs:["get"]}`)
-		ann.post(t, bindings, c.binding("ClusterRoleBinding", "ClusterRole/cluster-admin", "User/"+user)).forbidden(t, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
+		ann.post(t, bindings, c.binding("ClusterRoleBinding", "ClusterRole/cluster-admin", "User/"+user)).forbidden(t,
+			`{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 		c.post(t, bindings, c.binding("ClusterRoleBinding", "ClusterRole/view", "User/"+user)).want(t, http.StatusCreated)
 	}},
 	{"the role that a binding refers to can't be changed", func(t *testing.T, c *cluster) {
@@ -107,7 +109,8 @@ var accessReviews = []promise{
 			return c.review(t, authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.namespace, Verb: verb, Resource: "configmaps"}})
 		}
-		if got := ask("ann", "list"); !got.Allowed || got.Denied || !strings.HasPrefix(got.Reason, "RBAC: allowed by RoleBinding ") || !strings.HasSuffix(got.Reason, ` to User "ann"`) {
+		if got := ask("ann", "list"); !got.Allowed || got.Denied || !strings.HasPrefix(got.Reason,
+			"RBAC: allowed by RoleBinding ") || !strings.HasSuffix(got.Reason, ` to User "ann"`) {
 			t.Errorf("of what is allowed: %+v", got)
 		}
 		if got := ask("ann", "delete"); got.Allowed || got.Denied {
@@ -116,7 +119,8 @@ var accessReviews = []promise{
 		if got := ask("root", "delete", "system:masters"); !got.Allowed {
 			t.Errorf("of a master: %+v", got)
 		}
-		if got := c.review(t, authorizationv1.SubjectAccessReviewSpec{User: "ann", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}}); got.Allowed {
+		if got := c.review(t, authorizationv1.SubjectAccessReviewSpec{User: "ann",
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}}); got.Allowed {
 			t.Errorf("of a path: %+v", got)
 		}
 		c.post(t, c.global(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).
@@ -173,7 +177,8 @@ var accessReviews = []promise{
 				t.Errorf("kubectl auth can-i %q: %v\n%s", check.args, ok, out)
 			}
 		}
-		if out, ok := c.kubectl(t, "", "auth", "whoami", "--as=ann", "--as-group=dev"); !ok || !strings.Contains(out, "ann") || !strings.Contains(out, "[dev system:authenticated]") {
+		if out, ok := c.kubectl(t, "", "auth", "whoami", "--as=ann", "--as-group=dev"); !ok || !strings.Contains(out,
+			"ann") || !strings.Contains(out, "[dev system:authenticated]") {
 			t.Errorf("kubectl auth whoami: %v\n%s", ok, out)
 		}
 		role := "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reconciled, namespace: %s}, rules: [{apiGroups: [''], resources: [pods], verbs: [%s]}]}"
@@ -182,7 +187,8 @@ var accessReviews = []promise{
 				t.Errorf("kubectl auth reconcile: %v\n%s", ok, out)
 			}
 		}
-		if rules := string(c.get(t, c.path(rbacVersion, "roles", "reconciled")).Body); !strings.Contains(rules, `"get"`) || !strings.Contains(rules, `"list"`) {
+		if rules := string(c.get(t, c.path(rbacVersion, "roles", "reconciled")).Body); !strings.Contains(rules, `"get"`) ||
+			!strings.Contains(rules, `"list"`) {
 			t.Errorf("the reconciled role is %s", rules)
 		}
 	}},

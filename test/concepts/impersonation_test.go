@@ -92,7 +92,8 @@ var impersonation = []promise{
 				t.Errorf("kubectl auth whoami lacks %s: %v\n%s", part, ok, out)
 			}
 		}
-		if out, ok := c.kubectl(t, "", "get", "configmaps", "--as=joe"); ok || !strings.Contains(out, `Error from server (Forbidden): configmaps is forbidden: User "joe" cannot list`) {
+		if out, ok := c.kubectl(t, "", "get", "configmaps", "--as=joe"); ok || !strings.Contains(out,
+			`Error from server (Forbidden): configmaps is forbidden: User "joe" cannot list`) {
 			t.Errorf("kubectl get as joe: %v\n%s", ok, out)
 		}
 	}},
@@ -130,7 +131,8 @@ var constrainedImpersonation = []promise{
 		token := c.issueToken(t, "robot", authenticationv1.TokenRequestSpec{})
 		other := c.tokenAs(t, token, "system:serviceaccount:"+c.namespace+":other")
 		c.allow(t, "system:serviceaccount:"+c.namespace+":other", rule("list", "configmaps"))
-		c.allow(t, name, rule("impersonate:serviceaccount", "serviceaccounts.authentication.k8s.io"), rule("impersonate-on:serviceaccount:list", "configmaps"))
+		c.allow(t, name, rule("impersonate:serviceaccount", "serviceaccounts.authentication.k8s.io"),
+			rule("impersonate-on:serviceaccount:list", "configmaps"))
 		other.get(t, c.path("v1", "configmaps")).want(t, http.StatusOK)
 		c.tokenAs(t, token, "system:serviceaccount:default:other").get(t, c.path("v1", "configmaps")).forbidden(t)
 		c.tokenAs(t, token, "joe").get(t, c.path("v1", "configmaps")).forbidden(t)

@@ -40,7 +40,8 @@ var legacyTokens = []promise{
 		if user := c.isAccount(t, string(secret.Data["token"]), "robot"); user.UID != string(account.UID) {
 			t.Errorf("the uid is %q", user.UID)
 		}
-		if string(secret.Data["namespace"]) != c.namespace || len(secret.Data["ca.crt"]) == 0 || secret.Annotations[corev1.ServiceAccountUIDKey] != string(account.UID) {
+		if string(secret.Data["namespace"]) != c.namespace || len(secret.Data["ca.crt"]) == 0 ||
+			secret.Annotations[corev1.ServiceAccountUIDKey] != string(account.UID) {
 			t.Errorf("the Secret is %v with %v", secret.Data, secret.Annotations)
 		}
 		// The day may change meanwhile.
@@ -105,7 +106,8 @@ func (a *authenticators) tokenReviews() []promise {
 				})
 			}
 			review := c.post(t, tokenReviews, tokenReview("wrong")).want(t, http.StatusCreated)
-			if authenticated := review.value(t, "status", "authenticated"); authenticated != nil && authenticated != false || review.text(t, "status", "error") == "" {
+			if authenticated := review.value(t, "status", "authenticated"); authenticated != nil && authenticated != false ||
+				review.text(t, "status", "error") == "" {
 				t.Errorf("of a wrong token: %s", review.Body)
 			}
 			c.post(t, tokenReviews, tokenReview("")).refused(t, http.StatusBadRequest, "BadRequest", "token is required for TokenReview in authentication")
@@ -115,7 +117,8 @@ func (a *authenticators) tokenReviews() []promise {
 			token := c.issueToken(t, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})
 			c.bearer(t, token).isNobody(t)
 			review := c.post(t, tokenReviews, tokenReview(token, "vault", "other")).want(t, http.StatusCreated)
-			if audiences, _ := review.value(t, "status", "audiences").([]any); len(audiences) != 1 || audiences[0] != "vault" || review.value(t, "status", "authenticated") != true {
+			if audiences, _ := review.value(t, "status", "audiences").([]any); len(audiences) != 1 ||
+				audiences[0] != "vault" || review.value(t, "status", "authenticated") != true {
 				t.Errorf("asked about vault and other: %s", review.Body)
 			}
 			if review := c.post(t, tokenReviews, tokenReview(token)).want(t, http.StatusCreated); review.value(t, "status", "authenticated") == true {

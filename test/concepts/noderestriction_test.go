@@ -65,13 +65,16 @@ var nodes = []promise{
 		kubelet.get(t, "/api/v1/services").want(t, http.StatusOK) // nodes need all of them
 
 		c.delete(t, c.path("v1", "pods", "mine")+"?gracePeriodSeconds=0").want(t, http.StatusOK)
-		eventually(t, "without the Pod the Secret can't be read any more", func() bool { return kubelet.get(t, c.path("v1", "secrets", "mine")).Code == http.StatusForbidden })
+		eventually(t, "without the Pod the Secret can't be read any more", func() bool {
+			return kubelet.get(t, c.path("v1", "secrets", "mine")).Code == http.StatusForbidden
+		})
 	}},
 	{"a kubelet lists and watches Pods only by a selector of its own node", func(t *testing.T, c *cluster) {
 		kubelet, mine, yours := nodesWithPods(t, c)
 		equal(t, kubelet.get(t, "/api/v1/pods?fieldSelector=spec.nodeName="+mine.Spec.NodeName).want(t, http.StatusOK).names(t), []string{"mine"})
 		kubelet.get(t, "/api/v1/pods?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName="+mine.Spec.NodeName).want(t, http.StatusOK)
-		kubelet.get(t, "/api/v1/pods?fieldSelector=spec.nodeName="+yours.Spec.NodeName).forbidden(t, "can only list/watch pods with spec.nodeName field selector")
+		kubelet.get(t, "/api/v1/pods?fieldSelector=spec.nodeName="+yours.Spec.NodeName).forbidden(t,
+			"can only list/watch pods with spec.nodeName field selector")
 		kubelet.get(t, "/api/v1/pods").forbidden(t, "can only list/watch pods with spec.nodeName field selector")
 		// A review can be asked about a selector too.
 		ask := func(selector *authorizationv1.FieldSelectorAttributes) bool {
@@ -109,7 +112,8 @@ var nodes = []promise{
 		kubelet, _, _ := nodesWithPods(t, c)
 		status := `{"status":{"phase":"Running"}}`
 		kubelet.patch(t, mergePatch, c.path("v1", "pods", "mine", "status"), status).want(t, http.StatusOK)
-		kubelet.patch(t, mergePatch, c.path("v1", "pods", "yours", "status"), status).forbidden(t, "can only update pod status for pods with spec.nodeName set to itself")
+		kubelet.patch(t, mergePatch, c.path("v1", "pods", "yours", "status"), status).forbidden(t,
+			"can only update pod status for pods with spec.nodeName set to itself")
 		kubelet.patch(t, mergePatch, c.path("v1", "pods", "mine"), `{"metadata":{"labels":{"a":"b"}}}`).forbidden(t)
 		eviction := func(name string) map[string]any {
 			return manifest("{apiVersion: policy/v1, kind: Eviction, metadata: {name: %s}}", name)
@@ -131,7 +135,8 @@ var nodes = []promise{
 		ask("mine", "").forbidden(t, "node requested token with a pod binding without a uid")
 		ask("mine", mine.UID, "vault").forbidden(t, `error validating audience "vault"`)
 		ask("yours", yours.UID).forbidden(t, "node requested token bound to a pod scheduled on a different node")
-		kubelet.post(t, c.path("v1", "serviceaccounts", "robot", "token"), authenticationv1.TokenRequest{}).forbidden(t, "node requested token not bound to a pod")
+		kubelet.post(t, c.path("v1", "serviceaccounts", "robot", "token"), authenticationv1.TokenRequest{}).forbidden(t,
+			"node requested token not bound to a pod")
 		kubelet.post(t, c.path("v1", "serviceaccounts", "default", "token"), authenticationv1.TokenRequest{Spec: boundTo("Pod", "mine")}).
 			forbidden(t, "no relationship found between node")
 	}},
@@ -145,7 +150,8 @@ var nodes = []promise{
 		kubelet.post(t, leases, lease(yours)).forbidden(t, "can only access node lease with the same name as the requesting node")
 		kubelet.get(t, leases+"/"+yours).forbidden(t, "can only access node lease with the same name as the requesting node")
 		kubelet.get(t, leases).forbidden(t)
-		kubelet.post(t, c.path("coordination.k8s.io/v1", "leases"), lease(mine)).forbidden(t, `can only access leases in the "kube-node-lease" system namespace`)
+		kubelet.post(t, c.path("coordination.k8s.io/v1", "leases"), lease(mine)).forbidden(t,
+			`can only access leases in the "kube-node-lease" system namespace`)
 		csi := func(name string) map[string]any { return manifest("{metadata: {name: %s}, spec: {drivers: []}}", name) }
 		kubelet.post(t, "/apis/storage.k8s.io/v1/csinodes", csi(mine)).want(t, http.StatusCreated)
 		kubelet.post(t, "/apis/storage.k8s.io/v1/csinodes", csi(yours)).forbidden(t, "can only access CSINode with the same name as the requesting node")

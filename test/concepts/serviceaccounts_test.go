@@ -53,7 +53,8 @@ func newKey(t testing.TB) (*rsa.PrivateKey, string) {
 // account makes a ServiceAccount in the promise's namespace.
 func (c *cluster) account(t testing.TB, name string) *corev1.ServiceAccount {
 	t.Helper()
-	account, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	account, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,8 @@ var tokenRequests = []promise{
 	{"a token is requested of an account, for as long and for whom it is meant", func(t *testing.T, c *cluster) {
 		account := c.account(t, "robot")
 		seconds := int64(1200)
-		answer := c.requestToken(t, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{firstIssuer, "vault"}, ExpirationSeconds: &seconds}).want(t, http.StatusCreated)
+		answer := c.requestToken(t, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{firstIssuer, "vault"},
+			ExpirationSeconds: &seconds}).want(t, http.StatusCreated)
 		ends, err := time.Parse(time.RFC3339, answer.text(t, "status", "expirationTimestamp"))
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +226,8 @@ var tokenRequests = []promise{
 		c.requestToken(t, "robot", boundTo("Pod", "missing")).refused(t, http.StatusNotFound, "NotFound", `pods "missing" not found`)
 		c.requestToken(t, "other", boundTo("Pod", "p")).refused(t, http.StatusBadRequest, "BadRequest",
 			`cannot bind token for serviceaccount "other" to pod running with different serviceaccount name.`)
-		c.requestToken(t, "robot", boundTo("ConfigMap", "kube-root-ca.crt")).refused(t, http.StatusBadRequest, "BadRequest", "cannot bind token to object of type")
+		c.requestToken(t, "robot", boundTo("ConfigMap", "kube-root-ca.crt")).refused(t, http.StatusBadRequest, "BadRequest",
+			"cannot bind token to object of type")
 		wrong := boundTo("Pod", "p")
 		wrong.BoundObjectRef.UID = "other"
 		c.requestToken(t, "robot", wrong).refused(t, http.StatusConflict, "Conflict", "does not match the UID in record")
@@ -291,7 +294,8 @@ func (a *authenticators) accountTokens() []promise {
 			c.account(t, "robot")
 			text := c.issueToken(t, "robot", authenticationv1.TokenRequestSpec{})
 			c.bindCluster(t, "ClusterRole/system:service-account-issuer-discovery", "User/verifier-"+c.namespace)
-			c.anonymous(t).get(t, "/.well-known/openid-configuration").refused(t, http.StatusForbidden, "Forbidden", `cannot get path "/.well-known/openid-configuration"`)
+			c.anonymous(t).get(t, "/.well-known/openid-configuration").refused(t, http.StatusForbidden, "Forbidden",
+				`cannot get path "/.well-known/openid-configuration"`)
 			account := c.bearer(t, text)
 			discovered := account.get(t, "/.well-known/openid-configuration").want(t, http.StatusOK)
 			if kind := discovered.Header.Get("Content-Type"); kind != "application/json" {
