@@ -223,8 +223,8 @@ func (o anomaly) prove(t *testing.T, c *cluster) {
 			query += "&force=true&fieldManager=a"
 		}
 		body := strings.NewReplacer("GROUP/v1", groupVersion, "NAME", name).Replace(o.body)
-		if strings.Contains(body, "VERSION") {
-			body = strings.Replace(body, "VERSION", c.get(t, o.on(c, groupVersion)).ok(t).version(t), 1)
+		if before, after, named := strings.Cut(body, "VERSION"); named {
+			body = before + c.get(t, o.on(c, groupVersion)).ok(t).version(t) + after
 		}
 		return c.send(t, o.method, o.on(c, groupVersion)+query, header{"Content-Type", o.contentType}, body)
 	}

@@ -224,7 +224,7 @@ var strategicPatches = []promise{
 			t.Errorf("the containers are %v", got)
 		}
 		// Lists of other elements are replaced.
-		a = c.patch(t, strategicPatch, path, `{"spec":{"template":{"spec":{"containers":[{"name":"c","args":["a","b"]}]}}}}`).ok(t)
+		c.patch(t, strategicPatch, path, `{"spec":{"template":{"spec":{"containers":[{"name":"c","args":["a","b"]}]}}}}`).ok(t)
 		a = c.patch(t, strategicPatch, path, `{"spec":{"template":{"spec":{"containers":[{"name":"c","args":["c"]}]}}}}`).ok(t)
 		for _, item := range a.value(t, "spec", "template", "spec", "containers").([]any) {
 			if container := item.(map[string]any); container["name"] == "c" {
