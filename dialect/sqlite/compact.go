@@ -65,6 +65,7 @@ func (e *Engine) Shrink(ctx context.Context) (bool, error) {
 	}
 	// A file that is about to grow again needs its free pages.
 	if free < shrinkPages {
+		e.tidy(ctx)
 		return false, nil
 	}
 	// The pragma frees one page a step, so its result has to be walked.

@@ -63,6 +63,9 @@ func TestFileShrinks(t *testing.T) {
 			}
 		})
 	}
+	if left := fileSize(t, path+"-wal"); left > 6<<20 {
+		t.Errorf("the write-ahead log has %d bytes", left)
+	}
 	t.Logf("removed %d rows; the slowest step took %s", removed, slowest)
 	if removed != 2*objects {
 		t.Errorf("removed %d rows, want %d", removed, 2*objects)

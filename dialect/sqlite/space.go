@@ -18,6 +18,9 @@ import (
 const (
 	// walStep is by how much the log may grow until it is tried to empty it.
 	walStep = 16 << 20
+	// walKept is what may be left of it when a compaction is done: as much as
+	// SQLite lets it have before it moves it into the database file.
+	walKept = 4 << 20
 	// busyTimeout is how long a statement waits for a lock.
 	busyTimeout = 5 * time.Second
 	// walHeld is from where on somebody must be holding it.
@@ -30,7 +33,7 @@ const (
 func (e *Engine) trim(ctx context.Context) {
 	size, err := e.walSize()
 	if err == nil && size >= e.triedWAL+walStep {
-		e.truncateWAL(ctx, min(time.Duration(size>>20)*time.Millisecond, busyTimeout))
+		e.truncateWAL(ctx, size)
 		size, err = e.walSize()
 		e.triedWAL = size
 	}
@@ -39,9 +42,17 @@ func (e *Engine) trim(ctx context.Context) {
 	}
 }
 
-// truncateWAL tries to empty the write-ahead log, waiting for reads for so long.
-// What fails here, a commit will tell of.
-func (e *Engine) truncateWAL(ctx context.Context, patience time.Duration) {
+// tidy empties the write-ahead log where it is larger than it has to be.
+func (e *Engine) tidy(ctx context.Context) {
+	if size, err := e.walSize(); err == nil && size > walKept*5/4 {
+		e.truncateWAL(ctx, size)
+	}
+}
+
+// truncateWAL tries to empty the write-ahead log, which has so many bytes. What
+// fails here, a commit will tell of.
+func (e *Engine) truncateWAL(ctx context.Context, size int64) {
+	patience := min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,6 +47,18 @@ func TestQuickRun(t *testing.T) {
 	}
 	if table := out.String(); !strings.Contains(table, "| idle CPU") {
 		t.Errorf("no table:\n%s", table)
+	}
+}
+
+// TestChurn updates a few times, and looks whether all ratios are there.
+func TestChurn(t *testing.T) {
+	var out bytes.Buffer
+	args := []string{"--quick", "--updates", "100", "--settle", "1ms", "--sqube", "sqlite", "--binary", sqube.Binary(t), "churn"}
+	if err := run(t.Context(), args, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if ratios := regexp.MustCompile(`(?m)^\|.*\| \d+\.\d\d +\|$`).FindAllString(out.String(), -1); len(ratios) != 4 {
+		t.Errorf("no table of 4 ratios:\n%s", out.String())
 	}
 }
 

@@ -91,7 +91,10 @@ func (c *client) send(ctx context.Context, method, path, accept string, body []b
 		return nil, err
 	}
 	request.Header.Set("Accept", accept)
-	if body != nil {
+	switch {
+	case method == http.MethodPatch:
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	case body != nil:
 		request.Header.Set("Content-Type", mediaJSON)
 	}
 	if c.token != "" {

@@ -14,12 +14,14 @@ type sizes struct {
 	Watchers int           // watchers of the fan-out
 	Events   int           // creates that each of them sees
 	Idle     time.Duration // observation of a server without load
+	Updates  int           // of the 2,000 objects of churn
+	Settle   time.Duration // from the last of them to the look at the database
 }
 
-var defaultSizes = sizes{Pods: 10_000, Writes: 6_000, Gets: 10_000, Lists: 6, Watchers: 100, Events: 500, Idle: 20 * time.Second}
+var defaultSizes = sizes{Pods: 10_000, Writes: 6_000, Gets: 10_000, Lists: 6, Watchers: 100, Events: 500, Idle: 20 * time.Second, Updates: 20_000, Settle: time.Minute}
 
 // quickSizes make a run of seconds, enough to see that every phase works.
-var quickSizes = sizes{Pods: 300, Writes: 200, Gets: 200, Lists: 1, Watchers: 10, Events: 20, Idle: time.Second}
+var quickSizes = sizes{Pods: 300, Writes: 200, Gets: 200, Lists: 1, Watchers: 10, Events: 20, Idle: time.Second, Updates: 500, Settle: 5 * time.Second}
 
 // quick returns the quick sizes, but keeps those whose flags were given.
 func (s sizes) quick(given map[string]bool) sizes {
@@ -32,6 +34,8 @@ func (s sizes) quick(given map[string]bool) sizes {
 		"watchers": func() { q.Watchers = s.Watchers },
 		"events":   func() { q.Events = s.Events },
 		"idle":     func() { q.Idle = s.Idle },
+		"updates":  func() { q.Updates = s.Updates },
+		"settle":   func() { q.Settle = s.Settle },
 	} {
 		if given[flag] {
 			set()
@@ -42,13 +46,16 @@ func (s sizes) quick(given map[string]bool) sizes {
 
 // validate refuses sizes that a phase cannot run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Writes, s.Gets, s.Lists, s.Watchers, s.Events} {
+	for _, n := range []int{s.Pods, s.Writes, s.Gets, s.Lists, s.Watchers, s.Events, s.Updates} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}
 	}
 	if s.Idle <= 0 || s.Idle > time.Hour {
 		return fmt.Errorf("--idle must be more than 0 and at most 1h, not %s", s.Idle)
+	}
+	if s.Settle < 0 || s.Settle > time.Hour {
+		return fmt.Errorf("--settle must be at least 0 and at most 1h, not %s", s.Settle)
 	}
 	return nil
 }
