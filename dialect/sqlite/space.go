@@ -28,7 +28,7 @@ const (
 )
 
 // trim empties the write-ahead log where it has become large. Writers are held
-// for a millisecond for each of its megabytes at the most: the larger it is,
+// for about a millisecond for each of its megabytes at the most: the larger it is,
 // the more it is worth. Where it fails it is tried again later.
 func (e *Engine) trim(ctx context.Context) {
 	size, err := e.walSize()
@@ -58,8 +58,10 @@ func (e *Engine) truncateWAL(ctx context.Context, size int64) {
 		return
 	}
 	defer conn.Close()
-	// Restored also when ctx ends, or commits would fail for no good reason.
-	defer conn.ExecContext(context.WithoutCancel(ctx), setBusyTimeout(busyTimeout))
+	defer func() {
+		// Also when ctx has ended, or commits would fail for no good reason.
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), setBusyTimeout(busyTimeout))
+	}()
 	if _, err := conn.ExecContext(ctx, setBusyTimeout(patience)); err == nil {
 		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is no error
 	}

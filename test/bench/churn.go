@@ -161,7 +161,7 @@ func churnUpdate(ctx context.Context, c *client, i int) error {
 // churnRequests are the requests whose cost is compared.
 var churnRequests = []struct {
 	name string
-	n    int
+	n    int // at the most
 	do   func(context.Context, *client, int) error
 }{
 	{"get", 3000, func(ctx context.Context, c *client, i int) error {
@@ -211,7 +211,7 @@ func (s *session) churnCosts(ctx context.Context) ([]figure, error) {
 // costs measures the requests, in microseconds of CPU each.
 func (s *session) costs(ctx context.Context) (costs []figure, err error) {
 	for _, request := range churnRequests {
-		r, err := s.load(ctx, 8, request.n, request.do)
+		r, err := s.load(ctx, 8, min(request.n, s.sizes.Updates), request.do)
 		if err != nil {
 			return nil, err
 		}
