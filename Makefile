@@ -57,11 +57,9 @@ race: gcc bin/withpostgres ## the part of the tests that runs under the race det
 unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
-# These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits; but of
-# the concepts, most of which wait, many at a time.
+# These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits.
 e2e: build kubectl curl bin/withpostgres ## the part of the tests that looks at sqube from outside
-	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
-		sh -c 'go test -timeout 30m -parallel 8 ./test/concepts && go test -timeout 30m -p 1 $$(go list ./test/... | grep -v /test/concepts$$)'
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres go test -timeout 30m -p 1 ./test/...
 
 # For how long `make fuzz` runs each target.
 FUZZTIME ?= 1m

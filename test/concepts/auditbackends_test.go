@@ -170,8 +170,7 @@ func TestAuditRotation(t *testing.T) {
 
 // TestAuditBatches ends servers in order to see what they still hold.
 func TestAuditBatches(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		path := filepath.Join(t.TempDir(), "audit.log")
 		webhook := newAuditWebhook(t, "")
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{

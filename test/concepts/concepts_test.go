@@ -3,6 +3,7 @@ package concepts
 import (
 	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -19,6 +20,34 @@ import (
 )
 
 var against = flag.String("against", "", "prove the promises of the server that this kubeconfig names, instead of sqube's")
+
+// Most promises wait most of the time, so it is not the number of processors that limits how many run at once, but these.
+const (
+	serversAtOnce  = 4
+	promisesAtOnce = 8 // on each server
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "1000"); err != nil {
+		panic(err) // the flag is gone
+	}
+	os.Exit(m.Run())
+}
+
+// room is taken by each test that has a server.
+var room = make(chan struct{}, serversAtOnce)
+
+// engines runs a test that starts servers, on each engine, when there is room for them.
+func engines(t *testing.T, run func(t *testing.T, engine harness.Engine)) {
+	t.Helper()
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		room <- struct{}{}
+		t.Cleanup(func() { <-room })
+		run(t, engine)
+	})
+}
 
 // promise is one statement of the documents, and what shows that it is kept.
 type promise struct {
@@ -38,19 +67,21 @@ func prove(t *testing.T, args []string, promises ...promise) {
 		proveOn(t, config, nil, promises)
 		return
 	}
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: args})
 		proveOn(t, server.Config(t), server, promises)
 	})
 }
 
 func proveOn(t *testing.T, config *rest.Config, server *sqube.Server, promises []promise) {
+	turn := make(chan struct{}, promisesAtOnce)
 	// One group, so that the server outlives all of them.
 	t.Run("", func(t *testing.T) {
 		for i, p := range promises {
 			t.Run(p.statement, func(t *testing.T) {
 				t.Parallel()
+				turn <- struct{}{}
+				defer func() { <-turn }()
 				p.proof(t, newCluster(t, config, server, i))
 			})
 		}

@@ -18,9 +18,7 @@ import (
 // Lists and watches are answered as kube-apiserver does without its watch cache: with it they are told to come again, with 429,
 // for as long as there is a corrupt object.
 func TestCorrupt(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir()}
 		server := sqube.Start(t, options)
 		c := &corrupted{newCluster(t, server.Config(t), server, 0), rows{harness.OpenDatabase(t, engine)}}

@@ -18,13 +18,12 @@ import (
 // TestCurl runs the README's section "Talk to it with curl" as it stands, in one shell, and compares what is printed with
 // what is shown there, where "…" stands for anything. That is the API in the words of any client that can send HTTP.
 func TestCurl(t *testing.T) {
-	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	steps := session(t, string(readme), "## Talk to it with curl")
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()
 		sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: filepath.Join(dir, "data")})
 		for i, printed := range runShell(t, dir, steps) {

@@ -19,9 +19,7 @@ import (
 // "Encrypting Confidential Data at Rest" and "Using a KMS provider for data encryption": what is in the rows, and what is read
 // from them, with one configuration after the other.
 func TestEncryption(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		kms := newKMS(t, "key-1")
 		kms.start(t)
 		kmsV1 := startKMSv1(t)

@@ -288,8 +288,7 @@ func (g *gate) open() { close(g.passes) }
 
 // TestListCost starts servers a second time, since objects are counted at the start and each minute.
 func TestListCost(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		c := newClient(t, server.Config(t))
 		big := strings.Repeat("x", 200<<10)

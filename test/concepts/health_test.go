@@ -148,8 +148,7 @@ func TestHealthOutage(t *testing.T) {
 
 // TestHealthShutdown ends servers that take their time for it.
 func TestHealthShutdown(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
 		c := newClient(t, server.Config(t))
 		if err := syscall.Kill(server.Pid(), syscall.SIGTERM); err != nil {
@@ -168,8 +167,7 @@ func TestHealthShutdown(t *testing.T) {
 
 // TestHealthGrace starts servers that can't do what a start has to: a webhook keeps them from making a role anew.
 func TestHealthGrace(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: dir})
 		c := newClient(t, server.Config(t))

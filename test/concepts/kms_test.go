@@ -28,9 +28,7 @@ func (e *encrypted) isHealthy(t *testing.T) {
 
 // "Configure automatic reloading", and the health of plugins with it.
 func TestEncryptionReload(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		kms := newKMS(t, "key-1")
 		file := encryptionFile(t)
 		templates := encrypts("podtemplates", kmsProvider("v2", "plugin", kms.endpoint))

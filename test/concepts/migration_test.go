@@ -13,9 +13,7 @@ import (
 // "Migrate Kubernetes Objects Using Storage Version Migration": a storage version changes, a key is rotated, and what was
 // stored before is written anew.
 func TestMigration(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		file := encryptionFile(t)
 		file.write(t, encryptionOf(encrypts("secrets", aescbc("old"))))
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{

@@ -213,8 +213,7 @@ var roles = []promise{
 
 // Section "Auto-reconciliation" of RBAC's default roles.
 func TestRoleReconciliation(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Log("at its start the server gives default roles and bindings back what they lack, unless an annotation forbids it")
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		c := newCluster(t, server.Config(t), server, 0)
