@@ -44,10 +44,14 @@ func TestOpenAPI(t *testing.T) {
 			c.send(t, http.MethodGet, "/openapi/v2", header{"Accept", "text/html"}, nil).want(t, http.StatusNotAcceptable)
 		}},
 		promise{"/openapi/v2 has an ETag, and If-None-Match with it is answered with 304", func(t *testing.T, c *cluster) {
-			etag := c.get(t, "/openapi/v2").want(t, http.StatusOK).Header.Get("Etag")
-			if again := c.send(t, http.MethodGet, "/openapi/v2", header{"If-None-Match", etag}, nil).want(t, http.StatusNotModified); len(again.Body) > 0 || etag == "" {
-				t.Errorf("the ETag is %q, the body %.100q", etag, again.Body)
-			}
+			eventually(t, "the document stays as it is for two requests", func() bool { // others define kinds meanwhile
+				etag := c.get(t, "/openapi/v2").want(t, http.StatusOK).Header.Get("Etag")
+				again := c.send(t, http.MethodGet, "/openapi/v2", header{"If-None-Match", etag}, nil).want(t, http.StatusNotModified, http.StatusOK)
+				if again.Code == http.StatusNotModified && (len(again.Body) > 0 || etag == "") {
+					t.Errorf("the ETag is %q, the body %.100q", etag, again.Body)
+				}
+				return again.Code == http.StatusNotModified
+			})
 			c.send(t, http.MethodGet, "/openapi/v2", header{"If-None-Match", `"another"`}, nil).want(t, http.StatusOK)
 		}},
 		promise{"/openapi/v3 lists a document for each group version, and its address with its hash", func(t *testing.T, c *cluster) {
