@@ -10,6 +10,22 @@ type LogRow struct {
 	Write
 }
 
+// Values returns the columns of the row: id, replaces, replaced_by, and those of Columns.
+func (r *LogRow) Values() []any {
+	var replacedBy, expiresAt, value any
+	if r.ReplacedBy != 0 {
+		replacedBy = r.ReplacedBy
+	}
+	if r.ExpiresAt != 0 {
+		expiresAt = r.ExpiresAt
+	}
+	if r.Operation != Delete {
+		value = string(r.Value)
+	}
+	return []any{r.ID, r.Replaces, replacedBy, string(r.Operation), r.Group, r.Resource, r.Key, r.Namespace, r.Name, r.UID,
+		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value}
+}
+
 // Counter is the one row of the table counter: the newest revision handed out, and the newest forgotten.
 type Counter struct{ Revision, Compacted int64 }
 

@@ -17,7 +17,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, dsn string) {
 		if strings.Contains(dsn, "file") || strings.Contains(dsn, "ssl") || strings.Contains(dsn, "service") || strings.Contains(dsn, "krb") {
-			t.Skip("the driver reads files of these names")
+			return // the driver reads files of these names
 		}
 		want, wantErr := pgxpool.ParseConfig(dsn)
 		got, err := parse(dsn)

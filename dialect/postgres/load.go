@@ -89,18 +89,4 @@ func (s *source) stop() error {
 }
 
 // Values implements pgx.CopyFromSource.
-func (s *source) Values() ([]any, error) {
-	row := s.row
-	var replacedBy, expiresAt, value any
-	if row.ReplacedBy != 0 {
-		replacedBy = row.ReplacedBy
-	}
-	if row.ExpiresAt != 0 {
-		expiresAt = row.ExpiresAt
-	}
-	if row.Operation != dialect.Delete {
-		value = string(row.Value)
-	}
-	return []any{row.ID, row.Replaces, replacedBy, string(row.Operation), row.Group, row.Resource, row.Key, row.Namespace, row.Name, row.UID,
-		row.WrittenAt, expiresAt, row.User, row.FieldManager, row.Labels, row.Fields, value}, nil
-}
+func (s *source) Values() ([]any, error) { return s.row.Values(), nil }

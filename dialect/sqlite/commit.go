@@ -96,18 +96,7 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 
 // add inserts a row as it is.
 func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
-	var replacedBy, expiresAt, value any
-	if row.ReplacedBy != 0 {
-		replacedBy = row.ReplacedBy
-	}
-	if row.ExpiresAt != 0 {
-		expiresAt = row.ExpiresAt
-	}
-	if row.Operation != dialect.Delete {
-		value = string(row.Value)
-	}
-	_, err := insert.ExecContext(ctx, row.ID, row.Replaces, replacedBy, string(row.Operation), row.Group, row.Resource, row.Key, row.Namespace, row.Name,
-		row.UID, row.WrittenAt, expiresAt, row.User, row.FieldManager, row.Labels, row.Fields, value)
+	_, err := insert.ExecContext(ctx, row.Values()...)
 	return err
 }
 

@@ -18,7 +18,7 @@ func FuzzDSN(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string) {
 		if name == "" || name == "." || name == ".." || len(name) > 100 || strings.ContainsAny(name, "/\x00") || !utf8.ValidString(name) {
-			t.Skip("no name of a file")
+			return // no name of a file
 		}
 		folder, err := os.MkdirTemp(dir, "")
 		if err != nil {

@@ -132,7 +132,7 @@ func FuzzSpliceRow(f *testing.F) {
 		stored := append(head(podMeta), rest...)
 		before := object(stored)
 		if before == nil {
-			t.Skip("not what a row holds")
+			return // not what a row holds
 		}
 		got, ok := splice(t, stored, podMeta)
 		if !ok {

@@ -55,11 +55,11 @@ func FuzzContinue(f *testing.F) {
 	slices.Sort(keys)
 	f.Fuzz(func(t *testing.T, token, under string, limit int64) {
 		if under != "/pods" && under != "/pods/ns" || limit < 0 || token == "" {
-			t.Skip("no list that is asked for")
+			return // no list that is asked for
 		}
 		from, revision, err := storage.DecodeContinue(token, under+"/")
 		if err == nil && revision > 0 {
-			t.Skip("which revisions are kept is not the matter here")
+			return // which revisions are kept is not the matter here
 		}
 		var want, got []string
 		for _, key := range keys {
