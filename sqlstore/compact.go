@@ -29,7 +29,8 @@ func (s *Store) compact(ctx context.Context) {
 		revision int64
 	}
 	var marks []mark
-	var done, measured int64 // revisions
+	const unmeasured = -1
+	var done, measured int64 = 0, unmeasured // revisions
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
 		now, newest := time.Now(), s.hub.at() // monotonic, unlike what opts.Now may be
 		marks = append(marks, mark{now, newest})
@@ -51,6 +52,7 @@ func (s *Store) compact(ctx context.Context) {
 		} else if ctx.Err() == nil {
 			s.opts.Log.Error("compaction failed; trying again", "error", err)
 		}
+		measured = unmeasured
 		if s.measure(ctx) {
 			measured = newest
 		}
