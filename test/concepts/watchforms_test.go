@@ -138,7 +138,7 @@ var watchManyWriters = []promise{
 		path := c.path("v1", "configmaps")
 		start := c.get(t, path).version(t)
 		live := []*stream{c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+start),
-			c.watch(t, path+"?watch=1&"+notRoot)}
+			c.watch(t, path+"?watch=1&allowWatchBookmarks=false&"+notRoot+"&resourceVersion="+start)}
 		written := make([][]string, writers)
 		var working sync.WaitGroup
 		for w := range writers {
