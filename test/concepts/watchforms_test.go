@@ -136,9 +136,12 @@ const (
 var watchManyWriters = []promise{
 	{"watches have all changes of many writers at once, each once and in the order of their resourceVersions", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
-		start := c.get(t, path).version(t)
-		live := []*stream{c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+start),
-			c.watch(t, path+"?watch=1&allowWatchBookmarks=false&"+notRoot+"&resourceVersion="+start)}
+		live := []*stream{c.watch(t, path+"?watch=1&"+notRoot),
+			c.watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+c.get(t, path).version(t))}
+		start := c.post(t, path, configMap("first", nil)).want(t, http.StatusCreated).version(t)
+		for _, s := range live { // a watch without a resourceVersion begins with what is there by then
+			equal(t, s.next(t).name(), "first")
+		}
 		written := make([][]string, writers)
 		var working sync.WaitGroup
 		for w := range writers {
