@@ -1,0 +1,3 @@
+// Package faults breaks what the servers under test stand on: the network between them and their database, the disk,
+// the clock.
+package faults

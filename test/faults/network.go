@@ -1,0 +1,181 @@
+package faults
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy passes TCP connections on to a target, unless told otherwise. Its methods may be called concurrently.
+type Proxy struct {
+	listener net.Listener
+	done     sync.WaitGroup
+
+	mu      sync.Mutex
+	changed *sync.Cond // when dropping turns false, or the proxy is closed
+	target  string
+	links   map[*link]struct{}
+	drops   bool
+	closed  bool
+}
+
+// link is one connection through a proxy.
+type link struct{ client, server net.Conn }
+
+func (l *link) close() {
+	_ = l.client.Close()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+}
+
+// NewProxy starts a proxy in front of target, a HOST:PORT, on a free port of 127.0.0.1. It ends with the test.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("a proxy in front of %s: %v", target, err)
+	}
+	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}}
+	p.changed = sync.NewCond(&p.mu)
+	p.done.Add(1)
+	go p.accept()
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is the HOST:PORT on which the proxy listens.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Retarget has connections that come from now on go to another target.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+// Cut closes all connections. New ones are taken as before.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.close()
+	}
+}
+
+// Drop is a network that loses every packet: connections stay as they are and nothing comes through, new ones get no
+// answer, and that one side is gone is not told to the other.
+func (p *Proxy) Drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drops = true
+}
+
+// Resume ends Drop. What was sent meanwhile arrives, as TCP would send it again.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drops = false
+	p.changed.Broadcast()
+}
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.changed.Broadcast()
+	for l := range p.links {
+		l.close()
+	}
+	p.mu.Unlock()
+	p.done.Wait()
+}
+
+// passes waits while packets are dropped, and returns false when the proxy is closed.
+func (p *Proxy) passes() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.drops && !p.closed {
+		p.changed.Wait()
+	}
+	return !p.closed
+}
+
+func (p *Proxy) accept() {
+	defer p.done.Done()
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // out of file descriptors, perhaps
+			continue
+		}
+		l := &link{client: client}
+		p.mu.Lock()
+		p.links[l] = struct{}{}
+		p.mu.Unlock()
+		p.done.Add(1)
+		go p.serve(l)
+	}
+}
+
+// serve connects a client and passes on both directions until one of them ends.
+func (p *Proxy) serve(l *link) {
+	defer p.done.Done()
+	defer func() {
+		p.mu.Lock()
+		delete(p.links, l)
+		l.close()
+		p.mu.Unlock()
+	}()
+	if !p.passes() {
+		return
+	}
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.DialTimeout("tcp", target, 10*time.Second)
+	if err != nil {
+		return // the client sees its connection closed
+	}
+	p.mu.Lock()
+	l.server = server
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return
+	}
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		p.copy(l.client, l.server)
+	}()
+	p.copy(l.server, l.client)
+	<-back
+}
+
+// copy passes on what from sends until it ends, and then, unless packets are dropped, ends the connection.
+func (p *Proxy) copy(to, from net.Conn) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if !p.passes() {
+			return
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	// Not half: no database speaks on when its client has said goodbye.
+	_ = to.Close()
+	_ = from.Close()
+}

@@ -1,0 +1,129 @@
+package faults
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// echo answers each line with its name and the line, until the test ends.
+func echo(t *testing.T, name string) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					fmt.Fprintf(conn, "%s %s\n", name, lines.Text())
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// line is a connection that sends lines and reads the answers.
+type line struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+func dial(t *testing.T, p *Proxy) *line {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &line{conn, bufio.NewReader(conn)}
+}
+
+func (l *line) say(t *testing.T, text string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(l, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *line) hears(t *testing.T, want string) {
+	t.Helper()
+	if err := l.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.answers.ReadString('\n'); got != want+"\n" {
+		t.Fatalf("the answer is %q, want %q: %v", got, want, err)
+	}
+}
+
+// silent expects no answer and no end for a moment.
+func (l *line) silent(t *testing.T) {
+	t.Helper()
+	if err := l.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.answers.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("a silent connection says %q, %v", got, err)
+	}
+}
+
+func TestProxyPassesAndDrops(t *testing.T) {
+	p := NewProxy(t, echo(t, "a"))
+	old := dial(t, p)
+	old.say(t, "one")
+	old.hears(t, "a one")
+
+	p.Drop()
+	fresh := dial(t, p)
+	old.say(t, "two")
+	fresh.say(t, "three")
+	old.silent(t)
+	fresh.silent(t)
+
+	p.Resume()
+	old.hears(t, "a two")
+	fresh.hears(t, "a three")
+}
+
+func TestProxyCutsAndChangesTarget(t *testing.T) {
+	p := NewProxy(t, echo(t, "a"))
+	l := dial(t, p)
+	l.say(t, "one")
+	l.hears(t, "a one")
+
+	p.Retarget(echo(t, "b"))
+	l.say(t, "two")
+	l.hears(t, "a two")
+	p.Cut()
+	if _, err := l.answers.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("a connection that is cut does not end: %v", err)
+	}
+	l = dial(t, p)
+	l.say(t, "three")
+	l.hears(t, "b three")
+}
+
+// TestProxyEndsWhileDropping sees to it that the end of a test does not wait for the network.
+func TestProxyEndsWhileDropping(t *testing.T) {
+	t.Run("dropping", func(t *testing.T) {
+		p := NewProxy(t, echo(t, "a"))
+		l := dial(t, p)
+		l.say(t, "one")
+		l.hears(t, "a one")
+		p.Drop()
+		l.say(t, "two")
+		dial(t, p)
+	})
+}
