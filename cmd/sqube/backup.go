@@ -6,14 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sqube/sqube/dialect/postgres"
-	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func backupCommand() *cobra.Command {
-	var d datastore
-	var dataDir string
+	var d datastore.Datastore
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write the database, as of one moment, to a file, also while it is served",
@@ -25,14 +23,11 @@ under --data-dir, are not in it: keep pki with it. sqube restore takes it back.`
 		Example: "  sqube backup /backups/sqube-$(date +%F).db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := d.complete(dataDir); err != nil {
-				return err
-			}
 			file := args[0]
 			if _, err := os.Lstat(file); err == nil {
 				return fmt.Errorf("%s is there already: give another name, or remove it", file)
 			}
-			reader, err := d.read(cmd.Context())
+			reader, err := d.OpenReader(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -43,11 +38,7 @@ under --data-dir, are not in it: keep pki with it. sqube restore takes it back.`
 			}
 			partial := file + ".partial"
 			done := watchSize(cmd, partial)
-			if d.dsn != "" {
-				err = postgres.Dump(cmd.Context(), d.dsn, partial)
-			} else {
-				err = sqlite.Backup(cmd.Context(), d.path, partial)
-			}
+			err = d.Backup(cmd.Context(), partial)
 			done()
 			if err != nil {
 				_ = os.Remove(partial) // which may not have been made
@@ -60,11 +51,10 @@ under --data-dir, are not in it: keep pki with it. sqube restore takes it back.`
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of revision %d or later, %s\n", file, &d, at.Revision, size(info.Size()))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of revision %d or later, %s\n", file, d, at.Revision, size(info.Size()))
 			return nil
 		},
 	}
-	d.addFlag(cmd.Flags())
-	cmd.Flags().StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	addDatastoreFlags(cmd, &d)
 	return cmd
 }

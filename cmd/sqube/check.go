@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/sqlstore"
@@ -19,7 +19,6 @@ import (
 
 func checkCommand() *cobra.Command {
 	var c check
-	var dataDir string
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look whether a database is whole and holds what it should, also while it is served",
@@ -31,9 +30,6 @@ says, and what is in a namespace has one. What is wrong is told a line each.
 With --repair, while no server runs, what can be put right without losing anything is.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := c.datastore.complete(dataDir); err != nil {
-				return err
-			}
 			if c.keys, err = encryption.Load(c.encryption, ""); err != nil {
 				return err
 			}
@@ -41,16 +37,14 @@ With --repair, while no server runs, what can be put right without losing anythi
 			return c.run(cmd)
 		},
 	}
-	fs := cmd.Flags()
-	c.datastore.addFlag(fs)
-	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
-	fs.BoolVar(&c.repair, "repair", false, "Put right what can be without losing anything.")
+	addDatastoreFlags(cmd, &c.datastore)
+	cmd.Flags().BoolVar(&c.repair, "repair", false, "Put right what can be without losing anything.")
 	addEncryptionFlag(cmd, &c.encryption)
 	return cmd
 }
 
 type check struct {
-	datastore  datastore
+	datastore  datastore.Datastore
 	encryption encryption.Options
 	keys       *encryption.Encryption
 	repair     bool
@@ -61,10 +55,8 @@ var errFindings = errors.New("something is wrong")
 
 func (c *check) run(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
-	if c.datastore.dsn == "" {
-		if err := sqlite.Verify(ctx, c.datastore.path); err != nil {
-			return fmt.Errorf("%s: %w: restore a backup, or have sqlite3 recover what it can (.recover)", &c.datastore, onOneLine(err))
-		}
+	if err := c.datastore.Verify(ctx); err != nil {
+		return fmt.Errorf("%s: %w: restore a backup, or have sqlite3 recover what it can (.recover)", c.datastore, err)
 	}
 	reader, err := c.open(ctx)
 	if err != nil {
@@ -75,7 +67,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	var findings []inspect.Finding
 	checked, err := inspect.Check(ctx, reader, c.reveal(ctx), func(f inspect.Finding) { findings = append(findings, f) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", &c.datastore, err)
+		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
 	left := 0
 	for _, f := range findings {
@@ -104,9 +96,9 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", &c.datastore, errFindings, left, checked.Rows, checked.Objects)
+		return fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", c.datastore, errFindings, left, checked.Rows, checked.Objects)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rows of %d objects, nothing wrong\n", &c.datastore, checked.Rows, checked.Objects)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rows of %d objects, nothing wrong\n", c.datastore, checked.Rows, checked.Objects)
 	return nil
 }
 
@@ -118,12 +110,12 @@ type mender interface {
 // open opens the database to be read, or to be repaired, for which nobody may serve it.
 func (c *check) open(ctx context.Context) (dialect.Reader, error) {
 	if !c.repair {
-		return c.datastore.read(ctx)
+		return c.datastore.OpenReader(ctx)
 	}
-	if err := c.datastore.unserved(ctx); err != nil {
+	if err := c.datastore.Unserved(ctx); err != nil {
 		return nil, err
 	}
-	return c.datastore.open(ctx)
+	return c.datastore.Open(ctx)
 }
 
 func (c *check) reveal(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {

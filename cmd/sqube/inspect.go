@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/sqlstore"
@@ -17,8 +18,7 @@ import (
 
 // inspection is what the commands share that look at one object in the database, without a server.
 type inspection struct {
-	datastore  datastore
-	dataDir    string
+	datastore  datastore.Datastore
 	namespace  string
 	encryption encryption.Options
 
@@ -35,10 +35,8 @@ no namespace is given and its resource has none. The server need not run, and
 may.`
 
 func (i *inspection) addFlags(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	i.datastore.addFlag(fs)
-	fs.StringVar(&i.dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
-	fs.StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
+	addDatastoreFlags(cmd, &i.datastore)
+	cmd.Flags().StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
 	addEncryptionFlag(cmd, &i.encryption)
 	cmd.Args = cobra.RangeArgs(1, 2)
 }
@@ -56,13 +54,10 @@ func (i *inspection) open(ctx context.Context, args []string) (err error) {
 	if i.namespace == "" {
 		i.object.Namespaces = []string{"default", ""}
 	}
-	if err := i.datastore.complete(i.dataDir); err != nil {
-		return err
-	}
 	if i.keys, err = encryption.Load(i.encryption, ""); err != nil {
 		return err
 	}
-	if i.reader, err = i.datastore.read(ctx); err != nil {
+	if i.reader, err = i.datastore.OpenReader(ctx); err != nil {
 		i.keys.Close()
 	}
 	return err

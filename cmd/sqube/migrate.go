@@ -4,40 +4,37 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 )
 
 func migrateCommand() *cobra.Command {
-	var d datastore
-	var dataDir string
+	var d datastore.Datastore
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a database's schema up to date, or show where it stands",
 		Long:  "Bring a database's schema up to date, or show where it stands. serve does the former at each start.",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			return d.complete(dataDir)
-		},
 	}
-	d.addFlag(cmd.PersistentFlags())
-	cmd.PersistentFlags().StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	addDatastoreFlags(cmd, &d)
 	cmd.AddCommand(&cobra.Command{
 		Use:   "up",
 		Short: "Take every schema step that is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			engine, err := d.open(cmd.Context())
+			engine, err := d.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if err := engine.Close(); err != nil {
 				return err
 			}
-			status, err := d.status(cmd.Context())
+			status, err := d.Status(cmd.Context())
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d, the newest\n", &d, status.Current)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d, the newest\n", d, status.Current)
 			return nil
 		},
 	}, &cobra.Command{
@@ -45,7 +42,7 @@ func migrateCommand() *cobra.Command {
 		Short: "Show which schema the database has, and which this binary wants",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := d.status(cmd.Context())
+			status, err := d.Status(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -58,7 +55,7 @@ func migrateCommand() *cobra.Command {
 			case status.Current < status.Newest:
 				note = "run sqube migrate up, or serve"
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d of %d: %s\n", &d, status.Current, status.Newest, note)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d of %d: %s\n", d, status.Current, status.Newest, note)
 			return nil
 		},
 	})

@@ -13,15 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/dialect/postgres"
-	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 type restoration struct {
-	target   datastore
-	dataDir  string
+	target   datastore.Datastore
 	revision int64
 	moment   string
 	force    bool
@@ -45,9 +43,8 @@ watched the cluster reads it anew.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
 	}
+	addDatastoreFlags(cmd, &r.target)
 	fs := cmd.Flags()
-	r.target.addFlag(fs)
-	fs.StringVar(&r.dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
 	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
 	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z.")
 	fs.BoolVar(&r.force, "force", false, "Put aside what the database holds: a file gets another name, tables another schema.")
@@ -56,9 +53,6 @@ watched the cluster reads it anew.`,
 
 func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	ctx := cmd.Context()
-	if err := r.target.complete(r.dataDir); err != nil {
-		return err
-	}
 	if r.revision != 0 && r.moment != "" {
 		return errors.New("give one of --to-revision and --to-time")
 	}
@@ -69,14 +63,14 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if archive {
 		return r.unarchive(cmd, source)
 	}
-	from := datastore{flag: source}
-	if !strings.Contains(source, "://") {
-		from.flag = "sqlite://" + source
+	from := datastore.Datastore{Path: source}
+	if strings.Contains(source, "://") {
+		from, err = datastore.Parse(source, "")
 	}
-	if err := from.complete(""); err != nil {
+	if err != nil {
 		return fmt.Errorf("the source must be a file, or as --datastore is: %w", err)
 	}
-	reader, err := from.read(ctx)
+	reader, err := from.OpenReader(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +83,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	engine, err := r.target.open(ctx)
+	engine, err := r.target.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -109,7 +103,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", &r.target, objects.Load(), &from, at)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), from, at)
 	tellAside(cmd, aside)
 	return nil
 }
@@ -143,7 +137,7 @@ func (r *restoration) find(ctx context.Context, reader dialect.Reader) (revision
 func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 	ctx := cmd.Context()
 	switch {
-	case r.target.dsn == "":
+	case !r.target.Shared():
 		return errors.New("what Postgres' pg_dump wrote goes to Postgres only: give --datastore postgres://…")
 	case r.revision != 0 || r.moment != "":
 		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
@@ -152,17 +146,17 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	status, err := r.target.status(ctx)
+	status, err := r.target.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if status.Current != 0 {
 		return r.notEmpty()
 	}
-	if err := postgres.Undump(ctx, r.target.dsn, file); err != nil {
+	if err := r.target.Undump(ctx, file); err != nil {
 		return err
 	}
-	engine, err := postgres.Open(ctx, r.target.dsn)
+	engine, err := r.target.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,28 +166,23 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 		return err
 	}
 	counter := beyond(at.Revision, newest, time.Now())
-	if err := engine.Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
+	if err := engine.(mender).Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", &r.target, file, at.Revision)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, at.Revision)
 	tellAside(cmd, aside)
 	return nil
 }
 
 func (r *restoration) notEmpty() error {
-	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", &r.target)
+	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
 }
 
 func (r *restoration) putAside(ctx context.Context) (aside string, err error) {
 	if !r.force {
 		return "", nil
 	}
-	if r.target.dsn != "" {
-		aside, err = postgres.PutAside(ctx, r.target.dsn, time.Now())
-	} else {
-		aside, err = sqlite.PutAside(r.target.path, time.Now())
-	}
-	return aside, onOneLine(err)
+	return r.target.PutAside(ctx)
 }
 
 func tellAside(cmd *cobra.Command, aside string) {

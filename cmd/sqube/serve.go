@@ -16,13 +16,15 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/sqlstore"
 )
 
 type serveOptions struct {
 	server    *server.Options
-	datastore datastore
+	database  string // the flag --datastore
+	datastore datastore.Datastore
 	store     sqlstore.Options
 	log       logOptions
 	features  featureGates
@@ -61,7 +63,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	sections := &cliflag.NamedFlagSets{}
 	o.server.AddFlags(sections)
 	state := sections.FlagSet(server.StateFlags)
-	o.datastore.addFlag(state)
+	addDatastoreFlag(state, &o.database)
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
@@ -72,7 +74,9 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 
 // complete checks the flags, all of them before anything is made.
 func (o *serveOptions) complete() error {
-	err := errors.Join(o.features.apply(), o.server.Complete(), o.datastore.complete(o.server.DataDir))
+	var unclear error
+	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
+	err := errors.Join(o.features.apply(), o.server.Complete(), unclear)
 	if o.store.Retention < time.Second {
 		err = errors.Join(err, fmt.Errorf("--retention %s must be at least 1s", o.store.Retention))
 	}
@@ -82,7 +86,7 @@ func (o *serveOptions) complete() error {
 	if o.store.RetentionRows != 0 && o.store.RetentionRows < 100 {
 		err = errors.Join(err, fmt.Errorf("--retention-rows %d must be 0 or at least 100", o.store.RetentionRows))
 	}
-	o.server.SharedDatastore = o.datastore.shared()
+	o.server.SharedDatastore = o.datastore.Shared()
 	return err
 }
 
@@ -97,7 +101,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
 	settle := collectLess()
-	engine, err := o.datastore.open(ctx)
+	engine, err := o.datastore.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,7 +143,7 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	if err := notify("READY=1"); err != nil {
 		slog.Warn("telling systemd that the server is ready", "error", err)
 	}
-	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), &o.datastore, absolute(s.AdminKubeconfig()))
+	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), o.datastore, absolute(s.AdminKubeconfig()))
 	return true
 }
 

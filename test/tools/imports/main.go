@@ -51,6 +51,12 @@ var rules = []rule{
 		reason: "engines do not know each other",
 	},
 	{
+		folder: "./cmd",
+		except: []string{"./cmd/sqube/internal/datastore"},
+		never:  []string{"./dialect/sqlite", "./dialect/postgres"},
+		reason: "commands are the same on every engine",
+	},
+	{
 		folder: "./migrations",
 		never:  []string{"./server", "./sqlstore", "./dialect", "./cmd", "k8s.io"},
 		reason: "the schema stands below everything",

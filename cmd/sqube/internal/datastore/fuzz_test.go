@@ -1,4 +1,4 @@
-package main
+package datastore
 
 import (
 	"net/url"
@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/spf13/pflag"
 )
 
 // FuzzDatastore holds --datastore to taking a file's path as it was given, and to telling nobody a password.
@@ -18,13 +17,7 @@ func FuzzDatastore(f *testing.F) {
 		f.Add(flag)
 	}
 	f.Fuzz(func(t *testing.T, flag string) {
-		var d datastore
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		d.addFlag(flags)
-		if err := flags.Set("datastore", flag); err != nil {
-			t.Fatal(err)
-		}
-		err := d.complete("data")
+		d, err := Parse(flag, "data")
 		scheme, rest, _ := strings.Cut(flag, "://")
 		switch {
 		case err != nil:
@@ -32,16 +25,16 @@ func FuzzDatastore(f *testing.F) {
 				t.Errorf("the error repeats the flag: %v", err)
 			}
 		case flag == "":
-			if d.path != "data/sqube.db" {
-				t.Errorf("the default is %q", d.path)
+			if d.Path != "data/sqube.db" {
+				t.Errorf("the default is %q", d.Path)
 			}
-		case d.shared():
+		case d.Shared():
 			if password := passwordOf(flag); len(password) > 3 && strings.Contains(strings.Replace(d.String(), "postgres", "", 1), password) && !publicPart(flag, password) {
-				t.Errorf("%q is shown as %q", flag, &d)
+				t.Errorf("%q is shown as %q", flag, d)
 			}
 		default:
-			if want, _ := url.PathUnescape(rest); d.path != want || d.String() != "sqlite://"+want {
-				t.Errorf("%q is %q, shown as %q", flag, d.path, &d)
+			if want, _ := url.PathUnescape(rest); d.Path != want || d.String() != "sqlite://"+want {
+				t.Errorf("%q is %q, shown as %q", flag, d.Path, d)
 			}
 		}
 	})

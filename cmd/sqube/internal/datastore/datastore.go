@@ -1,0 +1,141 @@
+// Package datastore takes apart what names a database on the command line, and opens it on its engine.
+package datastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/migrations"
+)
+
+// Datastore names a database. The errors of its methods are one line each.
+type Datastore struct {
+	Path string // of an SQLite file
+	DSN  string // of a Postgres database; empty on SQLite
+}
+
+// Parse takes apart the value of --datastore: sqlite://PATH, or a URL of Postgres as libpq takes it. An empty one is
+// sqube.db in the folder dataDir.
+func Parse(flag, dataDir string) (Datastore, error) {
+	scheme, rest, found := strings.Cut(flag, "://")
+	switch {
+	case flag == "":
+		return Datastore{Path: filepath.Join(dataDir, "sqube.db")}, nil
+	case found && scheme == "sqlite" && rest != "":
+		path, err := url.PathUnescape(rest)
+		if err != nil {
+			return Datastore{}, fmt.Errorf("--datastore sqlite://PATH: %w", err)
+		}
+		return Datastore{Path: path}, nil
+	case found && (scheme == "postgres" || scheme == "postgresql"):
+		return Datastore{DSN: flag}, nil
+	}
+	// The value may hold a password, so it is not repeated.
+	return Datastore{}, errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+}
+
+// Shared says whether other servers may use the same database.
+func (d Datastore) Shared() bool { return d.DSN != "" }
+
+// String names the database without its secrets.
+func (d Datastore) String() string {
+	if d.DSN == "" {
+		return "sqlite://" + d.Path
+	}
+	u, err := url.Parse(d.DSN)
+	if err != nil {
+		return "postgres://…"
+	}
+	// Only these parts can hold no secret.
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// Open opens the database to be served, with its schema brought up to date.
+func (d Datastore) Open(ctx context.Context) (engine dialect.Engine, err error) {
+	if d.DSN != "" {
+		engine, err = postgres.Open(ctx, d.DSN)
+	} else {
+		engine, err = sqlite.Open(ctx, d.Path)
+	}
+	if err != nil {
+		return nil, onOneLine(err)
+	}
+	return engine, nil
+}
+
+// OpenReader opens the database to look into it, while it may be served.
+func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err error) {
+	if d.DSN != "" {
+		reader, err = postgres.OpenReader(ctx, d.DSN)
+	} else {
+		reader, err = sqlite.OpenReader(ctx, d.Path)
+	}
+	return reader, onOneLine(err)
+}
+
+// Unserved returns nil when no server uses the database, as far as can be told, or an error. SQLite's is locked by
+// whoever opens it.
+func (d Datastore) Unserved(ctx context.Context) error {
+	if d.DSN == "" {
+		return nil
+	}
+	return onOneLine(postgres.Unserved(ctx, d.DSN))
+}
+
+// Status tells where the schema stands, without changing it.
+func (d Datastore) Status(ctx context.Context) (status migrations.Status, err error) {
+	if d.DSN != "" {
+		status, err = postgres.Status(ctx, d.DSN)
+	} else {
+		status, err = sqlite.Status(ctx, d.Path)
+	}
+	return status, onOneLine(err)
+}
+
+// Verify looks whether an SQLite file is whole. Postgres verifies its files itself.
+func (d Datastore) Verify(ctx context.Context) error {
+	if d.DSN != "" {
+		return nil
+	}
+	return onOneLine(sqlite.Verify(ctx, d.Path))
+}
+
+// Backup writes the database, as of one moment, to a new file, also while it is served: an SQLite file, or an archive of
+// Postgres' pg_dump.
+func (d Datastore) Backup(ctx context.Context, file string) error {
+	if d.DSN != "" {
+		return postgres.Dump(ctx, d.DSN, file)
+	}
+	return sqlite.Backup(ctx, d.Path, file)
+}
+
+// Undump fills an empty Postgres database from an archive of pg_dump.
+func (d Datastore) Undump(ctx context.Context, file string) error {
+	return postgres.Undump(ctx, d.DSN, file)
+}
+
+// PutAside gives what the database holds another name, which it returns ("" where it holds nothing). Nobody may serve it.
+func (d Datastore) PutAside(ctx context.Context) (aside string, err error) {
+	if d.DSN != "" {
+		aside, err = postgres.PutAside(ctx, d.DSN, time.Now())
+	} else {
+		aside, err = sqlite.PutAside(d.Path, time.Now())
+	}
+	return aside, onOneLine(err)
+}
+
+// onOneLine makes one line of an error of a driver, which may have several for one cause.
+func onOneLine(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
