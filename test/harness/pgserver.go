@@ -33,6 +33,7 @@ type PostgresServer struct {
 	password string
 	as       *syscall.Credential // the ordinary user to run as; nil when the tests themselves run as one
 	keeper   *Keeper
+	prepare  func(*exec.Cmd) // changes the command before each start; nil for nothing
 
 	process *exec.Cmd     // nil when the server is stopped
 	exited  chan struct{} // closed when process has ended
@@ -42,7 +43,14 @@ type PostgresServer struct {
 // does not use SQUBE_TEST_POSTGRES, since a server that was lent is not to be stopped.
 func NewPostgresServer(t testing.TB) *PostgresServer {
 	t.Helper()
-	server, err := StartPostgres()
+	return NewFaultyPostgresServer(t, nil)
+}
+
+// NewFaultyPostgresServer is NewPostgresServer with a function that changes the command before each start: see
+// test/faults.
+func NewFaultyPostgresServer(t testing.TB, prepare func(*exec.Cmd)) *PostgresServer {
+	t.Helper()
+	server, err := startPostgres(prepare)
 	if err != nil {
 		t.Fatalf("no Postgres to test on: %v", err)
 	}
@@ -56,7 +64,9 @@ func NewPostgresServer(t testing.TB) *PostgresServer {
 
 // StartPostgres makes a cluster and starts it. Close ends it; where nobody calls Close, it ends with this process, and
 // also when that is killed.
-func StartPostgres() (_ *PostgresServer, err error) {
+func StartPostgres() (*PostgresServer, error) { return startPostgres(nil) }
+
+func startPostgres(prepare func(*exec.Cmd)) (_ *PostgresServer, err error) {
 	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
@@ -69,7 +79,7 @@ func StartPostgres() (_ *PostgresServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &PostgresServer{bin: bin, dir: dir, password: randomHex(16), as: as}
+	s := &PostgresServer{bin: bin, dir: dir, password: randomHex(16), as: as, prepare: prepare}
 	if s.keeper, err = NewKeeper(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -132,6 +142,9 @@ func (s *PostgresServer) launch() error {
 	defer log.Close() // the child has its own descriptor
 	cmd := s.command("postgres", append([]string{"-D", s.dataDir(), "-p", strconv.Itoa(s.port)}, settings...)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if s.prepare != nil {
+		s.prepare(cmd)
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start postgres: %w", err)
 	}
@@ -199,6 +212,28 @@ func (s *PostgresServer) end(signal syscall.Signal) error {
 	<-s.exited
 	s.process = nil
 	return s.keeper.Forget()
+}
+
+// Signal sends a signal, such as SIGSTOP or SIGCONT, to all processes of the server, the first one first.
+func (s *PostgresServer) Signal(signal syscall.Signal) error {
+	pid := s.process.Process.Pid
+	if err := syscall.Kill(pid, signal); err != nil {
+		return fmt.Errorf("signal postgres: %w", err)
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return fmt.Errorf("find the processes of postgres: %w", err)
+	}
+	for _, text := range strings.Fields(string(children)) {
+		child, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		if err := syscall.Kill(child, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("signal a process of postgres: %w", err)
+		}
+	}
+	return nil
 }
 
 // Close ends the server and removes its data. Closing twice is harmless.

@@ -41,6 +41,8 @@ type Options struct {
 	Args []string
 	// Env are further environment variables, as "NAME=value".
 	Env []string
+	// Prepare changes the command before each start: see test/faults.
+	Prepare func(*exec.Cmd)
 }
 
 // Server is a sqube process and its state. Its address stays the same over stop and start. Its methods are not for
@@ -51,11 +53,12 @@ type Server struct {
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 
-	binary string
-	args   []string
-	env    []string
-	log    string
-	keeper *harness.Keeper
+	binary  string
+	args    []string
+	env     []string
+	prepare func(*exec.Cmd)
+	log     string
+	keeper  *harness.Keeper
 
 	process *exec.Cmd     // nil when the server is stopped
 	exited  chan struct{} // closed when process has ended
@@ -91,8 +94,9 @@ func Launch(t testing.TB, o Options) *Server {
 			"--bind-address", "127.0.0.1",
 			"--secure-port", strconv.Itoa(port),
 		}, o.Args...),
-		env: append(os.Environ(), o.Env...),
-		log: filepath.Join(t.TempDir(), "log"),
+		env:     append(os.Environ(), o.Env...),
+		prepare: o.Prepare,
+		log:     filepath.Join(t.TempDir(), "log"),
 	}
 	if s.keeper, err = harness.NewKeeper(""); err != nil {
 		t.Fatal(err)
@@ -190,6 +194,9 @@ func (s *Server) launch() error {
 	cmd.Env = s.env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal is for the test
+	if s.prepare != nil {
+		s.prepare(cmd)
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -1,0 +1,21 @@
+//go:build !(linux && amd64)
+
+package faults
+
+import (
+	"errors"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+var errNoClock = errors.New("package faults knows the vDSO of linux/amd64 only: run the tests there")
+
+// ClockOff fails the test.
+func ClockOff(t testing.TB, _ *exec.Cmd, _ time.Duration) {
+	t.Helper()
+	t.Fatal(errNoClock)
+}
+
+// StepClock fails.
+func StepClock(int, time.Duration) error { return errNoClock }

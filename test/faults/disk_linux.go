@@ -1,0 +1,134 @@
+package faults
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is the disk of the processes that run on it, sound at first. What it does wrong can be changed at any time, from
+// any goroutine.
+//
+// It sees pwrite, pwritev, ftruncate and fallocate, and every way to sync a file, which is how SQLite and Postgres
+// write their data; not write, which sockets use too.
+type Disk struct {
+	interceptor *interceptor
+
+	mu       sync.Mutex
+	full     bool
+	failSync bool
+	slowSync time.Duration
+	changed  chan struct{} // closed when slowSync changes
+}
+
+// NewDisk returns a disk that is there until the test ends. Make it before what runs on it.
+func NewDisk(t testing.TB) *Disk {
+	t.Helper()
+	d := &Disk{changed: make(chan struct{})}
+	d.interceptor = newInterceptor(t, d.decide, unix.SYS_PWRITE64, unix.SYS_PWRITEV, unix.SYS_PWRITEV2,
+		unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE)
+	return d
+}
+
+// Run makes a command, not started yet, run on the disk, with all processes that it starts. Several may.
+func (d *Disk) Run(cmd *exec.Cmd) { d.interceptor.run(cmd) }
+
+// Full makes writes that would make a file larger fail with ENOSPC, or no longer. Others go on, as they do on a full disk.
+func (d *Disk) Full(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = full
+}
+
+// FailSync makes syncs fail with EIO, or no longer. What was written stays readable.
+func (d *Disk) FailSync(fail bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failSync = fail
+}
+
+// SlowSync makes every sync take so much longer; 0 ends that, also for those that wait.
+func (d *Disk) SlowSync(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slowSync = by
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+func (d *Disk) decide(c *call) unix.Errno {
+	switch c.number {
+	case unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE:
+		return d.sync()
+	}
+	d.mu.Lock()
+	full := d.full
+	d.mu.Unlock()
+	if full && grows(c) {
+		return unix.ENOSPC
+	}
+	return 0
+}
+
+func (d *Disk) sync() unix.Errno {
+	d.mu.Lock()
+	by, changed := d.slowSync, d.changed
+	d.mu.Unlock()
+	if by > 0 {
+		select {
+		case <-time.After(by):
+		case <-changed:
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failSync {
+		return unix.EIO
+	}
+	return 0
+}
+
+// grows tells whether the call makes its file larger.
+func grows(c *call) bool {
+	// A program that may be looked into can also have its files looked at.
+	info, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.thread, int32(c.args[0])))
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	var end uint64
+	switch c.number {
+	case unix.SYS_PWRITE64:
+		end = c.args[3] + c.args[2]
+	case unix.SYS_PWRITEV, unix.SYS_PWRITEV2:
+		end = c.args[3] + vectorLength(c)
+	case unix.SYS_FTRUNCATE:
+		end = c.args[1]
+	case unix.SYS_FALLOCATE:
+		end = c.args[2] + c.args[3]
+	}
+	return end > uint64(info.Size())
+}
+
+// vectorLength returns how many bytes a pwritev writes; 1 where that can't be told.
+func vectorLength(c *call) (total uint64) {
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", c.thread))
+	if err != nil {
+		return 1
+	}
+	defer memory.Close()
+	const entry = 16 // struct iovec: base, length
+	vector := make([]byte, entry*c.args[2])
+	if _, err := memory.ReadAt(vector, int64(c.args[1])); err != nil {
+		return 1
+	}
+	for ; len(vector) > 0; vector = vector[entry:] {
+		total += binary.NativeEndian.Uint64(vector[8:])
+	}
+	return total
+}

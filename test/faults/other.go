@@ -1,0 +1,41 @@
+//go:build !linux
+
+package faults
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Disk is for Linux.
+type Disk struct{}
+
+// NewDisk fails the test.
+func NewDisk(t testing.TB) *Disk {
+	unsupported(t)
+	return nil
+}
+
+// Run is for Linux.
+func (*Disk) Run(*exec.Cmd) {}
+
+// Full is for Linux.
+func (*Disk) Full(bool) {}
+
+// FailSync is for Linux.
+func (*Disk) FailSync(bool) {}
+
+// SlowSync is for Linux.
+func (*Disk) SlowSync(time.Duration) {}
+
+// WithoutLocks fails the test.
+func WithoutLocks(t testing.TB, _ *exec.Cmd) { unsupported(t) }
+
+// ReadOnly fails the test.
+func ReadOnly(t testing.TB, _ *exec.Cmd, _ string) { unsupported(t) }
+
+func unsupported(t testing.TB) {
+	t.Helper()
+	t.Fatal("package faults knows the system calls of Linux only: run the tests on Linux")
+}
