@@ -12,7 +12,7 @@ import (
 func FuzzDatastore(f *testing.F) {
 	for _, flag := range []string{
 		"", "sqlite://data/sqube.db", "sqlite:///var/lib/sq%20ube.db", "sqlite://", "sqlite://a%zz", "postgres://sqube:secret@127.0.0.1:5432/sqube?sslmode=disable", "postgresql://h1:1,h2:2/db?password=secret",
-		"postgres://user:se%3Acret@host/db", "postgres:///db?host=/run/postgresql&user=u&password=secret", "host=h password=secret", "mysql://u:secret@h/db", "postgres://u:sec/ret@h/db", "postgres://u:se?cret@h/db",
+		"postgres://user:se%3Acret@host/db", "postgres:///db?host=/run/postgresql&user=u&password=secret", "host=h password=secret", "mysql://u:secret@h/db", "postgres://u:sec/ret@h/db", "postgres://u:se?cret@h/db", "postgres://:0000@/ 000",
 	} {
 		f.Add(flag)
 	}
@@ -49,8 +49,12 @@ func passwordOf(dsn string) string {
 	return config.ConnConfig.Password
 }
 
-// publicPart says whether the password is also a part of what names the database.
+// publicPart says whether the password also stands where none is looked for.
 func publicPart(dsn, password string) bool {
 	u, err := url.Parse(dsn)
-	return err == nil && (strings.Contains(u.Scheme, password) || strings.Contains(u.Host, password) || strings.Contains(u.Path, password))
+	if err != nil {
+		return false
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return strings.Contains(u.String(), password)
 }
