@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
@@ -44,33 +45,37 @@ type Status struct {
 	Interrupted bool
 }
 
-// ErrOther says that the database has a schema that this binary can't read
-// without changing it.
-var ErrOther = errors.New("the database has another schema than this binary reads")
+// ErrNewer says that the database was made by a newer sqube.
+var ErrNewer = errors.New("use a sqube at least as new as the one that last served it")
 
-// Usable returns nil when the schema is this binary's, or an ErrOther that says
-// what to do.
+// Usable returns nil when the schema is this binary's, or an error that says
+// what to do, an ErrNewer when it is ahead.
 func (s Status) Usable() error {
 	switch {
 	case s.Current == 0:
-		return fmt.Errorf("%w: none, so no sqube has served it", ErrOther)
+		return errors.New("no sqube has served it: there is nothing in it")
 	case s.Current > s.Newest:
-		return ErrNewer
-	case s.Current < s.Newest || s.Interrupted:
-		return fmt.Errorf("%w: run sqube migrate up first", ErrOther)
+		return s.newer()
+	case s.Interrupted:
+		return fmt.Errorf("step %d of its schema was interrupted: run sqube migrate up, or serve, first", s.Current)
+	case s.Current < s.Newest:
+		return fmt.Errorf("it has schema %d, and this binary reads schema %d: run sqube migrate up, or serve, first", s.Current, s.Newest)
 	}
 	return nil
 }
 
-// ErrNewer says that the database was made by a newer sqube.
-var ErrNewer = errors.New("the database has a newer schema than this binary knows: use a sqube at least as new as the one that last served it")
+func (s Status) newer() error {
+	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
+}
 
 // Up takes db to the newest step and returns where it stood before. A db on
 // Postgres is closed by it, so it has to be one of its own. Up returns
 // ErrNewer, and does nothing, when db is ahead of this binary. Of several
-// processes that come at once one takes the steps and the others wait for it.
-func Up(db *sql.DB, engine Engine) (before Status, err error) {
-	unlock, err := lock(db, engine)
+// processes that come at once one takes the steps and the others wait for it,
+// or until ctx ends. A step that fails changes nothing, and is taken again by
+// the next Up.
+func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err error) {
+	unlock, err := lock(ctx, db, engine)
 	if err != nil {
 		return before, fmt.Errorf("waiting for others that change the schema: %w", err)
 	}
@@ -81,7 +86,10 @@ func Up(db *sql.DB, engine Engine) (before Status, err error) {
 	}
 	defer release()
 	if before.Current > before.Newest {
-		return before, fmt.Errorf("%w (schema %d, binary %d)", ErrNewer, before.Current, before.Newest)
+		return before, before.newer()
+	}
+	if before.Current != 0 && before.Usable() != nil {
+		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest)
 	}
 	if before.Interrupted {
 		previous := int(before.Current) - 1
@@ -93,7 +101,8 @@ func Up(db *sql.DB, engine Engine) (before Status, err error) {
 		}
 	}
 	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-		return before, fmt.Errorf("schema step after %d: %w", before.Current, err)
+		step, _, _ := m.Version() // 0 if it can't be told
+		return before, fmt.Errorf("step %d of the schema failed, nothing was changed, and the next start or sqube migrate up takes it again: %w", step, cause(err))
 	}
 	return before, nil
 }
@@ -105,11 +114,10 @@ const lockKey int64 = 0x7371756265 // "sqube"
 // has a lock of its own, but only around the steps: who looks at the version
 // while another is at a step sees one that was interrupted. On SQLite there
 // are no others, the engine has locked the file.
-func lock(db *sql.DB, engine Engine) (unlock func(), err error) {
+func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err error) {
 	if engine != Postgres {
 		return func() {}, nil
 	}
-	ctx := context.Background()
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, err
@@ -120,7 +128,7 @@ func lock(db *sql.DB, engine Engine) (unlock func(), err error) {
 	return func() {
 		// Should this fail, then because the connection is lost, and the lock is
 		// with it.
-		_, _ = conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", lockKey)
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", lockKey)
 		_ = conn.Close()
 	}, nil
 }
@@ -159,11 +167,16 @@ func versionError(err error) error {
 	if err == nil {
 		return nil
 	}
-	// golang-migrate's own error does not unwrap.
-	if wrapped := new(database.Error); errors.As(err, &wrapped) {
-		err = wrapped.OrigErr
+	return fmt.Errorf("reading the schema version: %w", cause(err))
+}
+
+// cause takes an error of the database out of golang-migrate's, which does not
+// unwrap and repeats the whole step.
+func cause(err error) error {
+	if wrapped := new(database.Error); errors.As(err, &wrapped) || errors.As(err, wrapped) {
+		return wrapped.OrigErr
 	}
-	return fmt.Errorf("reading the schema version: %w", err)
+	return err
 }
 
 // open returns what takes db from step to step, and where it stands. The

@@ -1,8 +1,10 @@
 package migrations_test
 
 import (
+	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,160 +13,167 @@ import (
 	"sync"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	_ "modernc.org/sqlite"             // the driver "sqlite"
-
 	"github.com/sqube/sqube/migrations"
 	"github.com/sqube/sqube/test/harness"
 )
 
-// each runs a test on an empty database of each engine. open opens it anew,
-// since Up closes what it is given on Postgres.
-func each(t *testing.T, run func(t *testing.T, engine migrations.Engine, open func() *sql.DB)) {
-	for engine, database := range map[migrations.Engine]func(t *testing.T) (driver, dsn string){
-		migrations.SQLite:   func(t *testing.T) (string, string) { return "sqlite", filepath.Join(t.TempDir(), "sqube.db") },
-		migrations.Postgres: func(t *testing.T) (string, string) { return "pgx", harness.Postgres(t) },
-	} {
-		t.Run(string(engine), func(t *testing.T) {
-			driver, dsn := database(t)
-			run(t, engine, func() *sql.DB {
-				db, err := sql.Open(driver, dsn)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = db.Close() }) // Up may have closed it
-				return db
-			})
-		})
-	}
-}
-
-func up(t *testing.T, db *sql.DB, engine migrations.Engine) migrations.Status {
+// up brings a database's schema up to date. It opens it anew, since Up closes what it is given on Postgres.
+func up(t *testing.T, engine harness.Engine) migrations.Status {
 	t.Helper()
-	before, err := migrations.Up(db, engine)
+	before, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return before
 }
 
-func read(t *testing.T, db *sql.DB, engine migrations.Engine) migrations.Status {
+func read(t *testing.T, engine harness.Engine) migrations.Status {
 	t.Helper()
-	status, err := migrations.Read(t.Context(), db, engine)
+	status, err := migrations.Read(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return status
 }
 
-func execute(t *testing.T, db *sql.DB, statements ...string) {
+func execute(t *testing.T, db *sql.DB, statements string) {
 	t.Helper()
-	for _, statement := range statements {
-		if _, err := db.Exec(statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
+	if _, err := db.Exec(statements); err != nil {
+		t.Fatalf("%s: %v", statements, err)
+	}
+}
+
+// contents returns what is in the log and in its views, a line for each row.
+func contents(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	var text strings.Builder
+	for _, query := range []string{
+		"SELECT revision, compacted FROM counter",
+		"SELECT id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, written_at, expires_at, user_name, field_manager, labels, fields, value FROM log ORDER BY id",
+		"SELECT resource_version, api_group, resource, namespace, name, value FROM objects ORDER BY resource_version",
+		"SELECT resource_version, operation, api_group, resource, namespace, name, user_name, value FROM history",
+	} {
+		rows, err := db.Query(query)
+		if err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		columns, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range cells {
+			into[i] = &cells[i]
+		}
+		for rows.Next() {
+			if err := rows.Scan(into...); err != nil {
+				t.Fatalf("%s: %v", query, err)
+			}
+			fmt.Fprintln(&text, cells)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatalf("%s: %v", query, err)
 		}
 	}
+	return text.String()
 }
-
-func number(t *testing.T, db *sql.DB, query string) (n int64) {
-	t.Helper()
-	if err := db.QueryRow(query).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
-}
-
-// object is a row, as the log holds it.
-const object = `
-INSERT INTO log (id, replaces, operation, api_group, resource, key, namespace, name, uid, written_at, user_name, field_manager, labels, fields, value)
-VALUES (2, 0, 'create', '', 'pods', 'default/a', 'default', 'a', 'u', 0, '', '', '{}', '{}', '{"kind":"Pod"}')`
 
 func TestUpFromEmptyAndAgain(t *testing.T) {
-	each(t, func(t *testing.T, engine migrations.Engine, open func() *sql.DB) {
-		if status := read(t, open(), engine); status.Current != 0 || status.Newest == 0 || status.Interrupted {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		if status := read(t, engine); status.Current != 0 || status.Newest == 0 || status.Interrupted {
 			t.Errorf("an empty database stands at %+v", status)
 		}
-		if before := up(t, open(), engine); before.Current != 0 {
+		if before := up(t, engine); before.Current != 0 {
 			t.Errorf("before the first Up it stood at %+v", before)
 		}
-		db := open()
-		execute(t, db, object, "UPDATE counter SET revision = 2")
-		if before := up(t, open(), engine); before.Current != before.Newest || before.Interrupted {
+		if before := up(t, engine); before.Usable() != nil {
 			t.Errorf("before the second Up it stood at %+v", before)
-		}
-		if status := read(t, open(), engine); status.Current != status.Newest || status.Interrupted {
-			t.Errorf("after the second Up it stands at %+v", status)
-		}
-		if rows, revision := number(t, db, "SELECT count(*) FROM objects"), number(t, db, "SELECT revision FROM counter"); rows != 1 || revision != 2 {
-			t.Errorf("the database has %d objects at revision %d, want what was put there", rows, revision)
 		}
 	})
 }
 
-func TestInterruptedStepIsTakenAgain(t *testing.T) {
-	each(t, func(t *testing.T, engine migrations.Engine, open func() *sql.DB) {
-		up(t, open(), engine)
-		db := open()
-		// As power lost in the middle of the first step leaves it.
-		execute(t, db, object, "UPDATE counter SET revision = 2", "DROP VIEW history", "DROP INDEX log_expires", "UPDATE schema_migrations SET version = 1, dirty = true")
-		if status := read(t, open(), engine); !status.Interrupted {
-			t.Errorf("after an interruption it stands at %+v", status)
+// TestUpFromEachSchema takes what servers have left, at each version of the schema, to the newest one, also where power was
+// lost at a step: that is taken again, since it is not known whether it happened. No row changes.
+func TestUpFromEachSchema(t *testing.T) {
+	newest := len(harness.Schemas(t, "sqlite"))
+	for version := 1; version <= newest; version++ {
+		left := map[string]string{
+			"whole":                   "",
+			"its step not told ended": "UPDATE schema_migrations SET dirty = true",
 		}
-		if before := up(t, open(), engine); !before.Interrupted {
-			t.Errorf("before the step was taken again it stood at %+v", before)
+		if version < newest {
+			left["the next step begun"] = "UPDATE schema_migrations SET version = version + 1, dirty = true"
 		}
-		if status := read(t, open(), engine); status.Interrupted || status.Current != status.Newest {
-			t.Errorf("after the step was taken again it stands at %+v", status)
+		if version == 1 {
+			left["its step cut off"] = "DROP VIEW history; DROP INDEX log_expires; UPDATE schema_migrations SET dirty = true"
 		}
-		if rows, revision := number(t, db, "SELECT count(*) FROM history"), number(t, db, "SELECT revision FROM counter"); rows != 1 || revision != 2 {
-			t.Errorf("the history has %d rows at revision %d, want what was put there", rows, revision)
+		for how, statements := range left {
+			t.Run(fmt.Sprintf("schema %d, %s", version, how), func(t *testing.T) {
+				harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+					db := harness.LaySchema(t, engine, version)
+					want := contents(t, db)
+					execute(t, db, statements)
+					if before := up(t, engine); before.Interrupted != (how != "whole") || before.Newest != uint(newest) {
+						t.Errorf("before Up it stood at %+v", before)
+					}
+					if status := read(t, engine); status.Usable() != nil {
+						t.Errorf("after Up it stands at %+v", status)
+					}
+					if got := contents(t, db); got != want {
+						t.Errorf("the rows are\n%s\nthey were\n%s", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestFailedStep has a table of somebody else's in the way of the first step.
+func TestFailedStep(t *testing.T) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		db := harness.OpenDatabase(t, engine)
+		execute(t, db, "CREATE TABLE log (line text)")
+		_, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
+		if err == nil || !strings.HasPrefix(err.Error(), "step 1 of the schema failed, nothing was changed, ") || strings.Contains(err.Error(), "CREATE TABLE") {
+			t.Errorf("a step that fails is told as %v", err)
+		}
+		if status := read(t, engine); status.Usable() == nil {
+			t.Errorf("after it failed it stands at %+v", status)
+		}
+		execute(t, db, "DROP TABLE log")
+		up(t, engine)
+		if status := read(t, engine); status.Usable() != nil {
+			t.Errorf("taken again, it stands at %+v", status)
 		}
 	})
 }
 
 func TestNewerDatabaseIsLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, engine migrations.Engine, open func() *sql.DB) {
-		up(t, open(), engine)
-		execute(t, open(), "UPDATE schema_migrations SET version = 9999")
-		if _, err := migrations.Up(open(), engine); !errors.Is(err, migrations.ErrNewer) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		up(t, engine)
+		db := harness.OpenDatabase(t, engine)
+		execute(t, db, "UPDATE schema_migrations SET version = 9999")
+		if _, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name)); !errors.Is(err, migrations.ErrNewer) {
 			t.Errorf("Up of a newer database: %v", err)
 		}
-		if status := read(t, open(), engine); status.Current != 9999 || status.Interrupted {
+		if status := read(t, engine); status.Current != 9999 || status.Interrupted || !errors.Is(status.Usable(), migrations.ErrNewer) {
 			t.Errorf("a newer database stands at %+v", status)
 		}
 	})
 }
 
-// TestAutovacuum takes the step on tables that hold data, and again after it was cut off.
+// TestAutovacuum looks at what the second step sets on Postgres.
 func TestAutovacuum(t *testing.T) {
-	const settings = `SELECT count(*) FROM pg_class c LEFT JOIN pg_class toast ON toast.oid = c.reltoastrelid
+	engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
+	db := harness.LaySchema(t, engine, 1)
+	up(t, engine)
+	var tables int
+	if err := db.QueryRow(`SELECT count(*) FROM pg_class c LEFT JOIN pg_class toast ON toast.oid = c.reltoastrelid
 WHERE c.relname = 'log' AND c.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
    AND toast.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
-   OR c.relname = 'counter' AND c.reloptions @> '{fillfactor=10,autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_cost_delay=0}'`
-	each(t, func(t *testing.T, engine migrations.Engine, open func() *sql.DB) {
-		up(t, open(), engine)
-		db := open()
-		down, err := os.ReadFile(filepath.Join(string(engine), "0002_autovacuum.down.sql"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		execute(t, db, string(down), object, "UPDATE counter SET revision = 2")
-		for _, stands := range []string{"version = 1", "version = 2, dirty = true"} {
-			execute(t, db, "UPDATE schema_migrations SET "+stands)
-			up(t, open(), engine)
-			if status := read(t, open(), engine); status.Interrupted || status.Current != status.Newest {
-				t.Errorf("from %s it came to %+v", stands, status)
-			}
-			if engine == migrations.Postgres {
-				if n := number(t, db, settings); n != 2 {
-					t.Errorf("from %s the settings are those of %d tables, not of 2", stands, n)
-				}
-			}
-			if rows, revision := number(t, db, "SELECT count(*) FROM objects"), number(t, db, "SELECT revision FROM counter"); rows != 1 || revision != 2 {
-				t.Errorf("from %s the database has %d objects at revision %d, want what was put there", stands, rows, revision)
-			}
-		}
-	})
+   OR c.relname = 'counter' AND c.reloptions @> '{fillfactor=10,autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_cost_delay=0}'`).Scan(&tables); err != nil || tables != 2 {
+		t.Errorf("the settings are those of %d tables, not of 2: %v", tables, err)
+	}
 }
 
 // TestReplicasMigrateOnce has several processes start at once on an empty
@@ -181,7 +190,7 @@ func TestReplicasMigrateOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if found[i], err = migrations.Up(db, migrations.Postgres); err != nil {
+			if found[i], err = migrations.Up(t.Context(), db, migrations.Postgres); err != nil {
 				t.Error(err)
 			}
 		})
@@ -228,5 +237,28 @@ func TestEnginesHaveTheSameSteps(t *testing.T) {
 	}
 	if !slices.Equal(steps[migrations.SQLite], steps[migrations.Postgres]) {
 		t.Errorf("the engines have different steps: %v", steps)
+	}
+}
+
+// TestReleasedStepsStay holds the steps that databases have taken to what they were: a change is a step of its own. Only the
+// newest may be missing from testdata/released.sha256, which is as sha256sum writes it.
+func TestReleasedStepsStay(t *testing.T) {
+	released, err := os.ReadFile("testdata/released.sha256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"sqlite", "postgres"} {
+		steps := harness.Schemas(t, engine)
+		for i, step := range steps {
+			text, err := os.ReadFile(step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := engine + "/" + filepath.Base(step)
+			isNew := i == len(steps)-1 && !strings.Contains(string(released), name)
+			if line := fmt.Sprintf("%x  %s\n", sha256.Sum256(text), name); !isNew && !strings.Contains(string(released), line) {
+				t.Errorf("%s is not what it was when it was released: write a new step", name)
+			}
+		}
 	}
 }

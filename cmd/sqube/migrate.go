@@ -23,18 +23,18 @@ func migrateCommand() *cobra.Command {
 		Short: "Take every schema step that is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			engine, err := d.Open(cmd.Context())
+			before, err := d.Migrate(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := engine.Close(); err != nil {
-				return err
+			note := "there was nothing to do"
+			switch {
+			case before.Interrupted:
+				note = fmt.Sprintf("step %d had been interrupted", before.Current)
+			case before.Current < before.Newest:
+				note = fmt.Sprintf("it had schema %d", before.Current)
 			}
-			status, err := d.Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d, the newest\n", d, status.Current)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d, the newest: %s\n", d, before.Newest, note)
 			return nil
 		},
 	}, &cobra.Command{

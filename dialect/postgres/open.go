@@ -70,7 +70,7 @@ func open(ctx context.Context, dsn string) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{pool: pool}
-	if err := e.migrate(ctx); err != nil {
+	if _, err := migrate(ctx, config); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -85,8 +85,7 @@ func open(ctx context.Context, dsn string) (*Engine, error) {
 }
 
 // OpenReader connects to the database that dsn names, to read it only. It
-// returns an error that wraps migrations.ErrOther when the schema is not that of
-// this binary.
+// fails when the schema is not that of this binary.
 func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	status, err := Status(ctx, dsn)
 	if err == nil {
@@ -138,14 +137,26 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-func (e *Engine) migrate(ctx context.Context) error {
-	if err := e.pool.Ping(ctx); err != nil {
-		return err
+// Migrate brings the schema of the database up to date and returns where it
+// stood before.
+func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
+	config, err := parse(dsn)
+	if err == nil {
+		before, err = migrate(ctx, config)
 	}
-	db := stdlib.OpenDB(*e.pool.Config().ConnConfig)
+	if err != nil {
+		return before, fmt.Errorf("migrating the Postgres database: %w", withHint(err))
+	}
+	return before, nil
+}
+
+func migrate(ctx context.Context, config *pgxpool.Config) (before migrations.Status, err error) {
+	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
-	_, err := migrations.Up(db, migrations.Postgres)
-	return err
+	if err := db.PingContext(ctx); err != nil {
+		return before, err
+	}
+	return migrations.Up(ctx, db, migrations.Postgres)
 }
 
 // Name implements dialect.Engine.

@@ -51,56 +51,68 @@ const maxPrepared = 200
 // another process serves the file and migrations.ErrNewer when a newer binary
 // made it.
 func Open(ctx context.Context, path string) (*Engine, error) {
-	e, err := open(ctx, path)
+	e, _, err := open(ctx, path)
+	return e, err
+}
+
+// Migrate brings the schema of the file at path up to date, as Open does, and
+// returns where it stood before.
+func Migrate(ctx context.Context, path string) (before migrations.Status, err error) {
+	e, before, err := open(ctx, path)
+	if err != nil {
+		return before, err
+	}
+	return before, e.Close()
+}
+
+func open(ctx context.Context, path string) (*Engine, migrations.Status, error) {
+	e := &Engine{}
+	before, err := e.open(ctx, path)
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w: make the folder, and what is in it, writable for the user that runs sqube", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening the database %s: %w", path, err)
+		_ = e.Close() // the cause of failing to open is what counts
+		return nil, before, fmt.Errorf("opening the database %s: %w", path, err)
 	}
-	return e, nil
+	return e, before, nil
 }
 
-func open(ctx context.Context, path string) (_ *Engine, err error) {
+func (e *Engine) open(ctx context.Context, path string) (before migrations.Status, err error) {
 	if path, err = filepath.Abs(path); err != nil {
-		return nil, err
+		return before, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
+		return before, err
 	}
-	e := &Engine{path: path}
-	defer func() {
-		if err != nil {
-			_ = e.Close() // the cause of failing to open is what counts
-		}
-	}()
+	e.path = path
 	if e.lock, err = acquire(path + ".lock"); err != nil {
-		return nil, err
+		return before, err
 	}
 	// The file holds secrets; SQLite gives the WAL the mode of the database.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, err
+		return before, err
 	}
 	if err := f.Close(); err != nil {
-		return nil, err
+		return before, err
 	}
 
 	// auto_vacuum only takes before the first table exists, and before WAL.
 	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "busy_timeout(5000)", "cache_size(-8000)", "journal_size_limit(16777216)")); err != nil {
-		return nil, err
+		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
 	if err := checkHeader(ctx, e.writer); err != nil {
-		return nil, err
+		return before, err
 	}
-	if _, err := migrations.Up(e.writer, migrations.SQLite); err != nil {
-		return nil, err
+	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
+		return before, err
 	}
 	if err := e.write.prepare(ctx, e.writer); err != nil {
-		return nil, err
+		return before, err
 	}
-	return e, e.openReaders(path)
+	return before, e.openReaders(path)
 }
 
 func (e *Engine) openReaders(path string) (err error) {
@@ -114,8 +126,7 @@ func (e *Engine) openReaders(path string) (err error) {
 }
 
 // OpenReader opens the file at path, which must be there, to read it only. It
-// returns an error that wraps migrations.ErrOther when the schema is not that of
-// this binary.
+// fails when the schema is not that of this binary.
 func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

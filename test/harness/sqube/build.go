@@ -1,7 +1,6 @@
 package sqube
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Environment variables that name binaries to use instead of building them.
@@ -51,7 +52,7 @@ func binary(t testing.TB, variable string, built func() (string, error)) string 
 // build makes a target of the Makefile, which alone knows how, and returns the path of the binary in bin. The lock makes
 // the test processes of one `go test` take turns.
 func build(target, name string) (string, error) {
-	root, err := repository()
+	root, err := harness.Repository()
 	if err != nil {
 		return "", err
 	}
@@ -73,22 +74,4 @@ func build(target, name string) (string, error) {
 		return "", fmt.Errorf("make %s: %w\n%s", target, err, out)
 	}
 	return filepath.Join(bin, name), nil
-}
-
-// repository returns the nearest directory above the test's that has a Makefile.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "Makefile")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("found no Makefile above the test's directory")
-		}
-		dir = parent
-	}
 }

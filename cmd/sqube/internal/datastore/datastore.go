@@ -71,6 +71,16 @@ func (d Datastore) Open(ctx context.Context) (engine dialect.Engine, err error) 
 	return engine, nil
 }
 
+// Migrate brings the schema of the database up to date and returns where it stood before.
+func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err error) {
+	if d.DSN != "" {
+		before, err = postgres.Migrate(ctx, d.DSN)
+	} else {
+		before, err = sqlite.Migrate(ctx, d.Path)
+	}
+	return before, onOneLine(err)
+}
+
 // OpenReader opens the database to look into it, while it may be served.
 func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err error) {
 	if d.DSN != "" {
