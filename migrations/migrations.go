@@ -6,6 +6,10 @@
 // again after it was cut off: golang-migrate marks a step before it runs it
 // and clears the mark after, so power lost in between leaves a mark that does
 // not tell whether the step happened. Up then runs that step again.
+//
+// A step that was released never changes. The tests take each version that
+// there ever was to the newest, with the rows of testdata in it: a step that
+// gives rows another form comes with a file of rows in that form.
 package migrations
 
 import (

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 )
 
 func main() {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // serve sets its own; the other commands tell what they do by their output
 	err := root().Execute()
 	if err == nil {
 		return

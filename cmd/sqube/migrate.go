@@ -23,7 +23,9 @@ func migrateCommand() *cobra.Command {
 		Short: "Take every schema step that is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			done := progress(cmd, func() string { return "taking the steps that are missing" })
 			before, err := d.Migrate(cmd.Context())
+			done()
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -105,51 +104,6 @@ func TestKubeconfigRefuses(t *testing.T) {
 	if _, err := os.Stat(empty); err == nil {
 		t.Error("made a data directory")
 	}
-}
-
-// TestMigrate takes an empty database to the newest schema, and asks before and after where it stands.
-func TestMigrate(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		status := []string{"migrate", "status", "--datastore", engine.Datastore}
-		if engine.Name == "sqlite" {
-			refuses(t, "no such file or directory", status)
-		} else if got := succeeds(t, status); !strings.Contains(got, " has schema 0 of ") {
-			t.Errorf("empty: %s", got)
-		} else if got := tables(t, engine); got != 0 {
-			t.Errorf("to ask for the status made %d tables", got)
-		}
-		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore})
-		want := regexp.MustCompile(`^(sqlite|postgres)://\S+ has schema (\d+) of (\d+): up to date\n$`)
-		if got := want.FindStringSubmatch(succeeds(t, status)); got == nil || got[2] != got[3] {
-			t.Errorf("after migrate up: %q", got)
-		}
-		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore}) // again, with nothing to do
-
-		if _, err := harness.OpenDatabase(t, engine).Exec("UPDATE schema_migrations SET dirty = true"); err != nil {
-			t.Fatal(err)
-		}
-		if got := succeeds(t, status); !strings.Contains(got, "the last step was interrupted: run sqube migrate up") {
-			t.Errorf("interrupted: %s", got)
-		}
-		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore})
-		s := serve(t, []string{"--datastore", engine.Datastore})
-		if got := succeeds(t, status); !strings.Contains(got, ": up to date") {
-			t.Errorf("while it is served: %s", got)
-		}
-		s.settle(t)
-		s.terminate(t)
-	})
-	refuses(t, `unknown command "down" for "sqube migrate"`, []string{"migrate", "down"})
-}
-
-// tables counts the tables of a Postgres database.
-func tables(t *testing.T, engine harness.Engine) (n int) {
-	t.Helper()
-	if err := harness.OpenDatabase(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // TestRelativePaths names the data directory from where the operator stands.

@@ -151,11 +151,18 @@ type server struct {
 // serve starts a server and waits until it is ready.
 func serve(t *testing.T, args []string, options ...option) *server {
 	t.Helper()
+	s := launch(t, args, options...)
+	s.waitReady(t)
+	return s
+}
+
+// launch is serve without the wait.
+func launch(t *testing.T, args []string, options ...option) *server {
+	t.Helper()
 	s := &server{dataDir: filepath.Join(t.TempDir(), "data")}
 	port := freePort(t)
 	s.url = "https://" + net.JoinHostPort("127.0.0.1", port)
 	s.process = start(t, append([]string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}, args...), options...)
-	s.waitReady(t)
 	return s
 }
 

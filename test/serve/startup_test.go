@@ -91,24 +91,3 @@ func TestSQLiteFile(t *testing.T) {
 		first.waitReady(t) // the first one goes on
 	})
 }
-
-// TestNewerSchema makes the binary one that is older than the database.
-func TestNewerSchema(t *testing.T) {
-	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		if stdout, stderr, code := run(t, []string{"migrate", "up", "--datastore", engine.Datastore}); code != 0 {
-			t.Fatal(stdout, stderr)
-		}
-		db := harness.OpenDatabase(t, engine)
-		if _, err := db.Exec("UPDATE schema_migrations SET version = version + 1000"); err != nil {
-			t.Fatal(err)
-		}
-		want := "the database has a newer schema than this binary knows: use a sqube at least as new as the one that last served it (schema 10"
-		refuses(t, want, serveArgs(t, t.TempDir(), "--datastore", engine.Datastore))
-		refuses(t, want, []string{"migrate", "up", "--datastore", engine.Datastore})
-		stdout, _, code := run(t, []string{"migrate", "status", "--datastore", engine.Datastore})
-		if code != 0 || !strings.Contains(stdout, ": the database is newer than this binary: use a newer sqube") {
-			t.Errorf("migrate status: code %d, %s", code, stdout)
-		}
-	})
-}

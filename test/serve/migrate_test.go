@@ -1,0 +1,195 @@
+package serve
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestMigrate takes an empty database to the newest schema, and asks before and after where it stands.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		status := []string{"migrate", "status", "--datastore", engine.Datastore}
+		if engine.Name == "sqlite" {
+			refuses(t, "no such file or directory", status)
+		} else if got := succeeds(t, status); !strings.Contains(got, " has schema 0 of ") {
+			t.Errorf("empty: %s", got)
+		} else if got := tables(t, engine); got != 0 {
+			t.Errorf("to ask for the status made %d tables", got)
+		}
+		up := []string{"migrate", "up", "--datastore", engine.Datastore}
+		if got := succeeds(t, up); !strings.HasSuffix(got, ", the newest: it had schema 0\n") {
+			t.Errorf("the first migrate up: %q", got)
+		}
+		want := regexp.MustCompile(`^(sqlite|postgres)://\S+ has schema (\d+) of (\d+): up to date\n$`)
+		if got := want.FindStringSubmatch(succeeds(t, status)); got == nil || got[2] != got[3] {
+			t.Errorf("after migrate up: %q", got)
+		}
+		if got := succeeds(t, up); !strings.HasSuffix(got, ", the newest: there was nothing to do\n") {
+			t.Errorf("the second migrate up: %q", got)
+		}
+
+		if _, err := harness.OpenDatabase(t, engine).Exec("UPDATE schema_migrations SET dirty = true"); err != nil {
+			t.Fatal(err)
+		}
+		if got := succeeds(t, status); !strings.Contains(got, "the last step was interrupted: run sqube migrate up") {
+			t.Errorf("interrupted: %s", got)
+		}
+		if got := succeeds(t, up); !regexp.MustCompile(`, the newest: step \d+ had been interrupted\n$`).MatchString(got) {
+			t.Errorf("migrate up of what was interrupted: %q", got)
+		}
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		if got := succeeds(t, status); !strings.Contains(got, ": up to date") {
+			t.Errorf("while it is served: %s", got)
+		}
+		s.settle(t)
+		s.terminate(t)
+	})
+	refuses(t, `unknown command "down" for "sqube migrate"`, []string{"migrate", "down"})
+}
+
+// tables counts the tables of a Postgres database.
+func tables(t *testing.T, engine harness.Engine) (n int) {
+	t.Helper()
+	if err := harness.OpenDatabase(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// reading are the commands that look into a database, and change nothing.
+func reading(t *testing.T, datastore string) map[string][]string {
+	database := []string{"--datastore", datastore}
+	return map[string][]string{
+		"check":   append([]string{"check"}, database...),
+		"history": append([]string{"history", "configmaps", "kept", "-n", "old"}, database...),
+		"show":    append([]string{"show", "configmaps", "kept", "-n", "old"}, database...),
+		"backup":  append([]string{"backup", filepath.Join(t.TempDir(), "backup")}, database...),
+		"restore": {"restore", datastore, "--datastore", harness.SQLite(t)},
+	}
+}
+
+// TestOlderSchema serves what servers have left at each version of the schema. All objects are there as they were.
+func TestOlderSchema(t *testing.T) {
+	t.Parallel()
+	newest := len(harness.Schemas(t, "sqlite"))
+	for version := 1; version <= newest; version++ {
+		t.Run(fmt.Sprint("schema ", version), func(t *testing.T) {
+			t.Parallel()
+			harness.Engines(t, func(t *testing.T, engine harness.Engine) { servesOlder(t, engine, version, newest) })
+		})
+	}
+}
+
+func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
+	harness.LaySchema(t, engine, version)
+	if version < newest {
+		for _, args := range reading(t, engine.Datastore) {
+			refuses(t, fmt.Sprintf("it has schema %d, and this binary reads schema %d: run sqube migrate up, or serve, first", version, newest), args)
+		}
+		status := succeeds(t, []string{"migrate", "status", "--datastore", engine.Datastore})
+		if !strings.HasSuffix(status, fmt.Sprintf(" has schema %d of %d: run sqube migrate up, or serve\n", version, newest)) {
+			t.Errorf("the status is %q", status)
+		}
+	}
+
+	s := serve(t, []string{"--datastore", engine.Datastore})
+	if told := strings.Contains(s.read(t, "stderr"), fmt.Sprintf(`msg="bringing the schema up to date" from=%d to=%d`, version, newest)); told != (version < newest) {
+		t.Errorf("the log tells of steps: %v", told)
+	}
+	c := client(t, s.kubeconfig())
+	kept, err := c.CoreV1().ConfigMaps("old").Get(t.Context(), "kept", metav1.GetOptions{})
+	if err != nil || kept.ResourceVersion != "227" || kept.Data["a"] != "2" || kept.Labels["tier"] != "front" {
+		t.Errorf("a ConfigMap: %v, %v", kept, err)
+	}
+	if _, err := c.CoreV1().ConfigMaps("old").Get(t.Context(), "gone", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what was deleted: %v", err)
+	}
+	if secret, err := c.CoreV1().Secrets("old").Get(t.Context(), "secret", metav1.GetOptions{}); err != nil || string(secret.Data["password"]) != "open" {
+		t.Errorf("a Secret: %v, %v", secret, err)
+	}
+	eventually(t, "the custom resource is served", func() error {
+		return c.CoreV1().RESTClient().Get().AbsPath("/apis/example.com/v1/namespaces/old/widgets/small").Do(t.Context()).Error()
+	})
+	kept.Data["a"] = "3"
+	if _, err := c.CoreV1().ConfigMaps("old").Update(t.Context(), kept, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+	for command, args := range reading(t, engine.Datastore) {
+		text := succeeds(t, args)
+		if command == "check" && !strings.HasSuffix(text, ", nothing wrong\n") {
+			t.Errorf("the check: %s", text)
+		}
+	}
+}
+
+// TestNewerSchema makes the binary one that is older than the database.
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		newest := len(harness.Schemas(t, engine.Name))
+		db := harness.LaySchema(t, engine, newest)
+		if _, err := db.Exec("UPDATE schema_migrations SET version = 1000"); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("it has schema 1000, and this binary knows those up to %d: use a sqube at least as new as the one that last served it", newest)
+		commands := reading(t, engine.Datastore)
+		commands["serve"] = serveArgs(t, t.TempDir(), "--datastore", engine.Datastore)
+		commands["migrate"] = []string{"migrate", "up", "--datastore", engine.Datastore}
+		for _, args := range commands {
+			refuses(t, want, args)
+		}
+		status := succeeds(t, []string{"migrate", "status", "--datastore", engine.Datastore})
+		if !strings.Contains(status, ": the database is newer than this binary: use a newer sqube") {
+			t.Errorf("the status is %q", status)
+		}
+	})
+}
+
+// TestServersMigrateOnce starts several servers at once on a database of an older schema: one takes the steps.
+func TestServersMigrateOnce(t *testing.T) {
+	t.Parallel()
+	const takes = `msg="bringing the schema up to date" from=1 to=`
+	t.Run("sqlite", func(t *testing.T) {
+		engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
+		harness.LaySchema(t, engine, 1).Close()
+		database := []string{"--datastore", engine.Datastore}
+		served, refused := launch(t, database), launch(t, database)
+		select {
+		case <-served.exited:
+			served, refused = refused, served
+		case <-refused.exited:
+		}
+		if err := oneLine(refused.read(t, "stderr"), "the database is in use by another sqube"); refused.wait(t) != 1 || err != nil {
+			t.Errorf("the second server: %v", err)
+		}
+		served.waitReady(t)
+		if !strings.Contains(served.read(t, "stderr"), takes) {
+			t.Error("the first server took no step")
+		}
+	})
+	t.Run("postgres", func(t *testing.T) {
+		engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
+		harness.LaySchema(t, engine, 1).Close()
+		var servers []*server
+		for range 4 {
+			servers = append(servers, launch(t, []string{"--datastore", engine.Datastore}))
+		}
+		took := 0
+		for _, s := range servers {
+			s.waitReady(t)
+			took += strings.Count(s.read(t, "stderr"), takes)
+		}
+		if took != 1 {
+			t.Errorf("%d servers took steps", took)
+		}
+	})
+}
