@@ -242,17 +242,17 @@ var streamingLists = []promise{
 	{"a streaming list comes in every media type of watches, and in every form", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
 		c.post(t, path, configMap("a", nil)).want(t, http.StatusCreated)
-		query := path + "?timeoutSeconds=1&" + notRoot + "&" + streamingQuery
+		query := path + "?" + notRoot + "&" + streamingQuery
 		for _, accept := range []string{
 			runtime.ContentTypeJSON, protobufType, cborType, asMetadata(runtime.ContentTypeJSON, "v1"),
 			asMetadata(protobufType, "v1"), asMetadata(cborType, "v1"),
 		} {
-			events := c.getAs(t, accept, query).want(t, http.StatusOK).events(t)
+			events := c.watchAs(t, 2, header{"Accept", accept}, query).events(t)
 			if len(events) < 2 || events[0].Type != "ADDED" || events[0].name() != "a" || !endsInitial(t, events[1]) {
 				t.Errorf("%s: the events are %v", accept, events)
 			}
 		}
-		events := c.getAs(t, asTable(runtime.ContentTypeJSON, "v1"), query).want(t, http.StatusOK).events(t)
+		events := c.watchAs(t, 2, header{"Accept", asTable(runtime.ContentTypeJSON, "v1")}, query).events(t)
 		if len(events) < 2 || events[0].Type != "ADDED" {
 			t.Fatalf("the Tables are %v", events)
 		}

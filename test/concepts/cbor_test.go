@@ -31,7 +31,7 @@ func TestCBOR(t *testing.T) {
 				start := c.get(t, path).version(t)
 				c.post(t, path, object).want(t, http.StatusCreated)
 				c.delete(t, path+"/a").want(t, http.StatusOK)
-				a := c.getAs(t, cborType, path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion="+start).want(t, http.StatusOK)
+				a := c.watchAs(t, 2, header{"Accept", cborType}, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+start)
 				equal(t, a.Header.Get("Content-Type"), runtime.ContentTypeCBORSequence)
 				var got []any
 				for _, e := range a.events(t) {

@@ -64,7 +64,7 @@ var compression = []promise{
 		raw := c.uncompressing(t)
 		gzipped := header{"Accept-Encoding", "gzip"}
 		created := raw.send(t, http.MethodPost, c.path("v1", "configmaps"), gzipped, configMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).want(t, http.StatusCreated)
-		watch := raw.send(t, http.MethodGet, c.path("v1", "configmaps")+"?watch=true&timeoutSeconds=1&resourceVersion=0", gzipped, nil).want(t, http.StatusOK)
+		watch := raw.send(t, http.MethodGet, c.path("v1", "configmaps")+"?watch=true&timeoutSeconds=3&resourceVersion=0", gzipped, nil).want(t, http.StatusOK)
 		if encoding := watch.Header.Get("Content-Encoding"); encoding != "" || len(watch.Body) < largeEnough {
 			t.Errorf("a watch of %d bytes is encoded as %q", len(watch.Body), encoding)
 		}

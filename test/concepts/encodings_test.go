@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -135,6 +136,17 @@ func (a answer) in(t testing.TB, mediaType string) map[string]any {
 func (c *client) getAs(t testing.TB, accept, path string) answer {
 	t.Helper()
 	return c.send(t, http.MethodGet, path, header{"Accept", accept}, nil)
+}
+
+// watchAs asks for a watch until it lasts long enough for n events, which on a busy machine takes more than a second.
+func (c *client) watchAs(t testing.TB, n int, headers header, path string) answer {
+	t.Helper()
+	for seconds := 1; ; seconds *= 2 {
+		a := c.send(t, http.MethodGet, fmt.Sprint(path, "&timeoutSeconds=", seconds), headers, nil).want(t, http.StatusOK)
+		if len(a.events(t)) >= n || seconds > 30 {
+			return a
+		}
+	}
 }
 
 // field is that of an object, or nil.

@@ -79,8 +79,8 @@ func (c *cluster) widgets(t testing.TB, schema string) string {
 	group := c.namespace + ".example.com"
 	c.post(t, definitions, widgetDefinition(group, schema)).created(t)
 	c.deleteLater(t, definitions+"/widgets."+group)
-	eventually(t, "the custom resource is served", func() bool {
-		return c.get(t, c.path(group+"/v1", "widgets")).Code == http.StatusOK
+	eventually(t, "the custom resource is served and told of", func() bool {
+		return c.get(t, c.path(group+"/v1", "widgets")).Code == http.StatusOK && c.get(t, "/apis/"+group+"/v1").Code == http.StatusOK
 	})
 	return group + "/v1"
 }

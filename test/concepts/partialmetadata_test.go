@@ -54,7 +54,7 @@ var partialMetadata = []promise{
 	{"events of watches come as metadata too", func(t *testing.T, c *cluster) {
 		version := c.get(t, c.path("v1", "secrets")).version(t)
 		a := c.send(t, http.MethodPost, c.path("v1", "secrets"), header{"Accept", asMetadata(runtime.ContentTypeJSON, "v1")}, secret("a")).want(t, http.StatusCreated)
-		watch := c.send(t, http.MethodGet, c.path("v1", "secrets")+"?watch=true&timeoutSeconds=1&resourceVersion="+version, header{"Accept", asMetadata(runtime.ContentTypeJSON, "v1")}, nil).want(t, http.StatusOK)
+		watch := c.watchAs(t, 1, header{"Accept", asMetadata(runtime.ContentTypeJSON, "v1")}, c.path("v1", "secrets")+"?watch=true&resourceVersion="+version)
 		equal(t, watch.value(t, "object"), any(a.object(t)))
 	}},
 }

@@ -231,7 +231,7 @@ var tables = []promise{
 		version := c.get(t, c.path("v1", "secrets")).version(t)
 		c.post(t, c.path("v1", "secrets"), secret("a")).want(t, http.StatusCreated)
 		c.post(t, c.path("v1", "secrets"), secret("b")).want(t, http.StatusCreated)
-		watch := c.send(t, http.MethodGet, c.path("v1", "secrets")+"?watch=true&timeoutSeconds=1&resourceVersion="+version, header{"Accept", tableV1}, nil).want(t, http.StatusOK)
+		watch := c.watchAs(t, 2, header{"Accept", tableV1}, c.path("v1", "secrets")+"?watch=true&resourceVersion="+version)
 		events := strings.Split(strings.TrimSpace(string(watch.Body)), "\n")
 		if len(events) != 2 {
 			t.Fatalf("%d events: %s", len(events), watch.Body)

@@ -88,7 +88,7 @@ var verbs = []promise{
 	{"GET with watch is a watch, whatever its value is but false", func(t *testing.T, c *cluster) {
 		c.post(t, c.path("v1", "secrets"), secret("a")).want(t, http.StatusCreated)
 		for value, kind := range map[string]string{"1": "ADDED", "true": "ADDED", "yes": "ADDED", "": "ADDED", "0": "SecretList", "false": "SecretList"} {
-			a := c.get(t, c.path("v1", "secrets")+"?timeoutSeconds=1&resourceVersion=0&watch="+value).want(t, http.StatusOK)
+			a := c.get(t, c.path("v1", "secrets")+"?timeoutSeconds=3&resourceVersion=0&watch="+value).want(t, http.StatusOK)
 			if !strings.Contains(string(a.Body), kind) {
 				t.Errorf("watch=%s: %s", value, a.Body)
 			}
@@ -140,7 +140,7 @@ var verbs = []promise{
 		for _, path := range []string{
 			"/api/v1/watch/namespaces/" + c.namespace + "/secrets?", "/api/v1/watch/namespaces/" + c.namespace + "/secrets/a?", "/api/v1/watch/secrets?fieldSelector=metadata.namespace%3D" + c.namespace,
 		} {
-			a := c.get(t, path+"&resourceVersion=0&timeoutSeconds=1").want(t, http.StatusOK)
+			a := c.watchAs(t, 1, nil, path+"&resourceVersion=0")
 			equal(t, []any{a.text(t, "type"), a.value(t, "object", "metadata", "name")}, []any{"ADDED", "a"})
 		}
 		c.get(t, "/api/v1/watch/namespaces?resourceVersion=0&timeoutSeconds=1").want(t, http.StatusOK)

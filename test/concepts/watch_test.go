@@ -279,7 +279,7 @@ var watchAccess = []promise{
 		forbidden(as("list", "watch=1&timeoutSeconds=1"), "list", "watch")
 		forbidden(as("watch", ""), "watch", "list")
 		forbidden(as("one", "watch=1&timeoutSeconds=1"), "one", "watch")
-		if events := as("one", "watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a").events(t); len(events) != 1 ||
+		if events := as("one", "watch=1&timeoutSeconds=3&fieldSelector=metadata.name=a").events(t); len(events) != 1 ||
 			events[0].name() != "a" {
 			t.Errorf("who may watch one object sees %v", events)
 		}

@@ -24,8 +24,8 @@ var watchForms = []promise{
 			c.post(t, path, object).want(t, http.StatusCreated)
 			c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`).want(t, http.StatusOK)
 			c.delete(t, path+"/a").want(t, http.StatusOK)
-			query := path + "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion=" + start
-			want := c.get(t, query).want(t, http.StatusOK).events(t)
+			query := path + "?watch=1&fieldSelector=metadata.name=a&resourceVersion=" + start
+			want := c.watchAs(t, 3, nil, query).events(t)
 			equal(t, len(want), 3)
 			contentTypes := map[string]string{
 				runtime.ContentTypeJSON:                   runtime.ContentTypeJSON,
@@ -35,10 +35,10 @@ var watchForms = []promise{
 			}
 			for accept, contentType := range contentTypes {
 				if strings.Contains(path, "widgets") && strings.HasPrefix(accept, protobufType) {
-					c.getAs(t, accept, query).want(t, http.StatusNotAcceptable)
+					c.getAs(t, accept, query+"&timeoutSeconds=1").want(t, http.StatusNotAcceptable)
 					accept, contentType = accept+", application/json", runtime.ContentTypeJSON
 				}
-				a := c.getAs(t, accept, query).want(t, http.StatusOK)
+				a := c.watchAs(t, 3, header{"Accept", accept}, query)
 				equal(t, a.Header.Get("Content-Type"), contentType)
 				equal(t, a.events(t), want)
 			}
@@ -60,11 +60,10 @@ var watchForms = []promise{
 			c.post(t, path, object).want(t, http.StatusCreated)
 			c.patch(t, mergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`).want(t, http.StatusOK)
 			c.delete(t, path+"/a").want(t, http.StatusOK)
-			query := path + "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion=" + start
+			query := path + "?watch=1&fieldSelector=metadata.name=a&resourceVersion=" + start
 			for _, version := range []string{"v1", "v1beta1"} {
 				var types []string
-				for i, e := range c.getAs(t, asTable(runtime.ContentTypeJSON, version), query).want(t, http.StatusOK).
-					events(t) {
+				for i, e := range c.watchAs(t, 3, header{"Accept", asTable(runtime.ContentTypeJSON, version)}, query).events(t) {
 					types = append(types, e.Type)
 					equal(t, []any{e.Object["kind"], e.Object["apiVersion"]}, []any{"Table", "meta.k8s.io/" + version})
 					columns, _ := e.Object["columnDefinitions"].([]any)
@@ -77,7 +76,7 @@ var watchForms = []promise{
 				}
 				equal(t, types, []string{"ADDED", "MODIFIED", "DELETED"})
 			}
-			whole := c.getAs(t, asTable(runtime.ContentTypeJSON, "v1"), query+"&includeObject=Object").
+			whole := c.watchAs(t, 1, header{"Accept", asTable(runtime.ContentTypeJSON, "v1")}, query+"&includeObject=Object").
 				events(t)[0].Object["rows"].([]any)[0].(map[string]any)
 			equal(t, field(t, whole, "object", "kind"), object["kind"])
 		}
@@ -86,7 +85,7 @@ var watchForms = []promise{
 	}},
 	{"each of several watches as Tables has the columns in its first event", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "configmaps")
-		query := path + "?watch=1&timeoutSeconds=2&" + notRoot + "&resourceVersion=" + c.get(t, path).version(t)
+		query := path + "?watch=1&timeoutSeconds=10&" + notRoot + "&resourceVersion=" + c.get(t, path).version(t)
 		answers := make([]answer, 3)
 		var watches sync.WaitGroup
 		for i := range answers {
@@ -116,9 +115,9 @@ var watchForms = []promise{
 			start := c.get(t, path).version(t)
 			created := c.post(t, path, object).want(t, http.StatusCreated)
 			for _, mediaType := range []string{runtime.ContentTypeJSON, protobufType, cborType} {
-				a := c.getAs(t, asMetadata(mediaType, "v1"),
-					path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&resourceVersion="+start)
-				events := a.want(t, http.StatusOK).events(t)
+				a := c.watchAs(t, 1, header{"Accept", asMetadata(mediaType, "v1")},
+					path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+start)
+				events := a.events(t)
 				equal(t, len(events), 1)
 				want := map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": created.object(t)["metadata"]}
 				equal(t, events[0], event{Type: "ADDED", Object: want})

@@ -62,7 +62,7 @@ var watchSelections = []promise{
 		for selector, want := range map[string][]string{
 			"l=in": {"ADDED a", "DELETED a"}, "l": {"ADDED a", "MODIFIED a"}, "l=out": {"ADDED a"}, "!l": {"DELETED a"}, "l+notin+(in)": {"DELETED a", "ADDED a"},
 		} {
-			s := c.watch(t, path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a&labelSelector="+selector+"&resourceVersion="+start)
+			s := c.watch(t, path+"?watch=1&timeoutSeconds=3&fieldSelector=metadata.name=a&labelSelector="+selector+"&resourceVersion="+start)
 			if selector == "!l" || selector == "l+notin+(in)" {
 				s.seen(t, "ADDED a")
 			}

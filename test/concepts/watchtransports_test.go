@@ -105,8 +105,7 @@ var watchTransports = []promise{
 		start := c.get(t, path).version(t)
 		c.post(t, path, configMap("a", map[string]string{"k": strings.Repeat("x", 300_000)})).want(t, http.StatusCreated)
 		for _, version := range []string{"", "&resourceVersion=" + start} {
-			a := c.send(t, http.MethodGet, path+"?watch=1&timeoutSeconds=1&"+notRoot+version,
-				header{"Accept-Encoding", "gzip"}, nil)
+			a := c.watchAs(t, 1, header{"Accept-Encoding", "gzip"}, path+"?watch=1&"+notRoot+version)
 			equal(t, []any{a.Header.Get("Content-Encoding"), a.events(t)[0].name()}, []any{"", "a"})
 		}
 		list := c.send(t, http.MethodGet, path, header{"Accept-Encoding", "gzip"}, nil)
