@@ -24,6 +24,7 @@ import (
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/vault"
 )
 
 // Options are the settings of a Server. Those that kube-apiserver has too bear
@@ -55,12 +56,14 @@ type Options struct {
 	MaxRequestBodyBytes  int64
 	SharedDatastore      bool // other servers use the same database
 	Encryption           encryption.Options
+	Vault                vault.Options
 	Access               *access.Options
 	Aggregation          *aggregation.Options
 	Admission            *admission.Options
 	Audit                *audit.Options
 	Metrics              *metrics.Options
 	serviceRange, second net.IPNet
+	sharedKeys           *vault.Keys
 }
 
 // NewOptions returns kube-apiserver's defaults.
@@ -107,6 +110,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet(StateFlags)
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder of everything that the server keeps: its keys under pki, admin.kubeconfig, and the SQLite database if --datastore does not name another.")
 	o.Encryption.AddFlags(fs)
+	o.Vault.AddFlags(fs)
 
 	fs = sections.FlagSet(ServingFlags)
 	fs.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.")
@@ -206,6 +210,9 @@ func (o *Options) Complete() error {
 	if len(errs) == 0 {
 		errs = append(errs, o.checkServiceRange())
 	}
+	var err error
+	o.sharedKeys, err = o.Vault.Load()
+	errs = append(errs, err)
 	for flag, path := range map[string]string{"tls-cert-file": o.TLSCertFile, "tls-private-key-file": o.TLSKeyFile} {
 		if path == "" {
 			continue

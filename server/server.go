@@ -60,6 +60,7 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/vault"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -108,7 +109,11 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if s.encryption, err = encryption.Load(o.Encryption, s.id); err != nil {
 		return nil, err
 	}
-	s.pki, err = pki.Ensure(o.DataDir, pki.Options{BindAddress: o.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.TLSCertFile, ExtraNames: extraNames(o)})
+	shared, err := vault.Open(ctx, store, o.sharedKeys)
+	if err != nil {
+		return nil, err
+	}
+	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.TLSCertFile, ExtraNames: extraNames(o), Vault: shared})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,8 @@ func backupCommand() *cobra.Command {
 
 An SQLite database becomes an SQLite file, which is checked; a Postgres database
 becomes an archive of pg_dump, which has to be installed. The keys of the cluster,
-under --data-dir, are not in it: keep pki with it. sqube restore takes it back.`,
+under --data-dir, are not in it: keep pki with it. With --pki-encryption-key-file
+they are, encrypted: keep that file. sqube restore takes the backup back.`,
 		Example: "  sqube backup /backups/sqube-$(date +%F).db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

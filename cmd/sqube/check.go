@@ -12,6 +12,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/vault"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/inspect"
@@ -126,6 +127,9 @@ func (c *check) reveal(ctx context.Context) func(sqlstore.Resource, string, []by
 
 // decrypt returns what a stored value is of.
 func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
+	if r == vault.Resource { // which has a key of its own, and is an object without it
+		return stored, nil
+	}
 	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
 	data, _, err := apistorage.Decrypt(ctx, keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
 	if err != nil {

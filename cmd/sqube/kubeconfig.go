@@ -1,23 +1,30 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/server/vault"
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func kubeconfigCommand() *cobra.Command {
-	var dataDir, address, user string
+	var dataDir, datastoreFlag, address, user string
+	var key vault.Options
 	var groups []string
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig with a new client certificate for a user",
 		Long: `Print a kubeconfig with a new client certificate for a user, signed by the
-authority under --data-dir. What the user may do is decided by RBAC; the group
+authority under --data-dir, or by that in the database if --pki-encryption-key-file
+is given; no server need be on this machine then. What the user may do is decided by RBAC; the group
 system:masters may do everything. A certificate can't be taken back, so give it
 a short life.`,
 		Example: "  sqube kubeconfig --user jane --group developers --lifetime 8h > jane.kubeconfig",
@@ -29,7 +36,7 @@ a short life.`,
 			if lifetime <= 0 {
 				return errors.New("--lifetime must be more than 0")
 			}
-			keys, err := pki.Open(dataDir, pki.Options{})
+			keys, err := openAuthority(cmd.Context(), datastoreFlag, dataDir, key)
 			if err != nil {
 				return err
 			}
@@ -43,9 +50,43 @@ a short life.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the server that the kubeconfig is for.")
+	addDatastoreFlag(fs, &datastoreFlag)
+	key.AddFlags(fs)
 	fs.StringVar(&address, "server", "https://127.0.0.1:6443", "URL of the server.")
 	fs.StringVar(&user, "user", "", "User name.")
 	fs.StringArrayVar(&groups, "group", nil, "Group that the user is in. May be given more than once.")
 	fs.DurationVar(&lifetime, "lifetime", 24*time.Hour, "How long the certificate is valid.")
 	return cmd
+}
+
+// openAuthority opens the cluster's authority, where it is.
+func openAuthority(ctx context.Context, flag, dataDir string, key vault.Options) (_ *pki.PKI, err error) {
+	keys, err := key.Load()
+	if err != nil {
+		return nil, err
+	}
+	if keys == nil {
+		return pki.Open(dataDir)
+	}
+	d, err := datastore.Parse(flag, dataDir)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := d.OpenReader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closing(&err, reader.Close)
+	row, err := inspect.At(ctx, reader, inspect.Object{Resource: vault.Resource, Namespaces: []string{""}, Name: vault.Name}, 0)
+	if errors.Is(err, inspect.ErrUnknown) {
+		return nil, fmt.Errorf("%s holds no keys: start a server with the same --pki-encryption-key-file first", d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := keys.Decode(row.Value)
+	if err != nil {
+		return nil, err
+	}
+	return pki.OpenShared(files)
 }

@@ -42,7 +42,7 @@ type fixture struct {
 func setUp(t *testing.T, args []string, objects ...runtime.Object) *fixture {
 	t.Helper()
 	dir := t.TempDir()
-	p, err := pki.Ensure(dir, pki.Options{})
+	p, err := pki.Ensure(t.Context(), dir, pki.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestAlwaysAllowTurnsAnonymousOff(t *testing.T) {
 }
 
 func TestWrongFlags(t *testing.T) {
-	p, err := pki.Ensure(t.TempDir(), pki.Options{})
+	p, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

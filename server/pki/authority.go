@@ -22,6 +22,9 @@ const (
 	caLifetime   = 10 * 365 * 24 * time.Hour
 	leafLifetime = 365 * 24 * time.Hour
 
+	// extendBefore is how long before its end an authority is extended, so that none ends before what it issues.
+	extendBefore = leafLifetime
+
 	// clockSkew is by how much another machine's clock may be behind ours.
 	clockSkew = 5 * time.Minute
 )
@@ -31,7 +34,7 @@ type Pair struct {
 	CertFile, KeyFile string
 }
 
-// authority is a certificate authority as read from its files.
+// authority is a certificate authority as it stands in its files.
 type authority struct {
 	pair Pair
 	cert *x509.Certificate
@@ -45,38 +48,6 @@ type subject struct {
 	usage  x509.ExtKeyUsage
 	dns    []string
 	ips    []net.IP
-}
-
-// ensureAuthority reads the authority at pair or makes it, with the given common name.
-func ensureAuthority(pair Pair, name string, now time.Time) (*authority, error) {
-	key, err := readKey(pair.KeyFile)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := readCert(pair.CertFile)
-	if err != nil {
-		return nil, err
-	}
-	if cert != nil {
-		return openAuthority(pair, cert, key, now)
-	}
-	if key == nil {
-		if key, err = createKey(pair.KeyFile); err != nil {
-			return nil, err
-		}
-	}
-	// A new certificate over a key that was there already keeps what that key has signed valid.
-	der, err := selfSign(name, key, now)
-	if err != nil {
-		return nil, &FileError{pair.CertFile, err, "check that its key is an ECDSA or RSA key"}
-	}
-	if err := writeCert(pair.CertFile, der); err != nil {
-		return nil, err
-	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
-		return nil, err
-	}
-	return &authority{pair, cert, key}, nil
 }
 
 // openAuthority checks what was read from pair's files.
@@ -154,13 +125,32 @@ func serialNumber() (*big.Int, error) {
 	return n.Add(n, big.NewInt(1)), nil
 }
 
-// createKey makes a key and writes it to path.
-func createKey(path string) (crypto.Signer, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// extend returns a's certificate as it is, but valid from now for as long as a new one, over the same key: what was issued
+// stays valid, also to those who know only the certificate before.
+func (a *authority) extend(now time.Time) ([]byte, error) {
+	serial, err := serialNumber()
 	if err != nil {
 		return nil, err
 	}
+	template := *a.cert
+	// Its beginning stays, should this clock be ahead.
+	template.SerialNumber, template.NotAfter = serial, now.Add(caLifetime)
+	return x509.CreateCertificate(rand.Reader, &template, &template, a.key.Public(), a.key)
+}
+
+// newKey makes a key and returns it in PEM too.
+func newKey() (crypto.Signer, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
 	data, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return key, data, err
+}
+
+// createKey makes a key and writes it to path.
+func createKey(path string) (crypto.Signer, error) {
+	key, data, err := newKey()
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +159,17 @@ func createKey(path string) (crypto.Signer, error) {
 
 // readKey returns the private key in path, nil when there is no such file.
 func readKey(path string) (crypto.Signer, error) {
-	data, err := readFile(path)
-	if err != nil || data == nil {
+	data, err := readPrivate(path)
+	if err != nil {
 		return nil, err
+	}
+	return parseKey(path, data)
+}
+
+// parseKey returns the private key that path holds, nil where that is nothing.
+func parseKey(path string, data []byte) (crypto.Signer, error) {
+	if data == nil {
+		return nil, nil
 	}
 	parsed, err := keyutil.ParsePrivateKeyPEM(data)
 	if err != nil {
@@ -181,14 +179,22 @@ func readKey(path string) (crypto.Signer, error) {
 	if !ok {
 		return nil, &FileError{path, fmt.Errorf("a key of type %T cannot sign", parsed), hintRestore}
 	}
-	return key, restrict(path, fileMode)
+	return key, nil
 }
 
 // readCert returns the first certificate in path, nil when there is no such file.
 func readCert(path string) (*x509.Certificate, error) {
 	data, err := readFile(path)
-	if err != nil || data == nil {
+	if err != nil {
 		return nil, err
+	}
+	return parseCert(path, data)
+}
+
+// parseCert returns the first certificate that path holds, nil where that is nothing.
+func parseCert(path string, data []byte) (*x509.Certificate, error) {
+	if data == nil {
+		return nil, nil
 	}
 	certs, err := certutil.ParseCertsPEM(data)
 	if err != nil {

@@ -92,6 +92,15 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
+// readPrivate is readFile for what nobody else may read.
+func readPrivate(path string) ([]byte, error) {
+	data, err := readFile(path)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	return data, restrict(path, fileMode)
+}
+
 // restrict takes a private file away from group and others, should somebody have opened it to them.
 func restrict(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)

@@ -126,13 +126,12 @@ func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, k
 // trusted is what a client must trust in order to believe the serving certificate. With one of the operator's own that
 // is also the chain in its file, whose last certificate may well be the one that clients need.
 func (p *PKI) trusted() ([]byte, error) {
-	ca, err := os.ReadFile(p.CA.CertFile)
-	if err != nil || p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
-		return ca, err
+	if p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
+		return p.trust, nil
 	}
 	own, err := os.ReadFile(p.opts.ServingCertFile)
 	if err != nil {
 		return nil, &FileError{p.opts.ServingCertFile, err, "name a readable certificate with --tls-cert-file"}
 	}
-	return slices.Concat(ca, own), nil
+	return slices.Concat(p.trust, own), nil
 }

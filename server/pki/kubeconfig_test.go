@@ -17,7 +17,7 @@ import (
 func TestKubeconfigForAUser(t *testing.T) {
 	dir := t.TempDir()
 	ensure(t, dir, options)
-	p, err := Open(dir, Options{})
+	p, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestKubeconfigRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, err := Open(t.TempDir(), Options{}); err == nil {
+	if _, err := Open(t.TempDir()); err == nil {
 		t.Error("opening an empty directory: no error")
 	}
 }
@@ -106,6 +106,6 @@ func TestAdminKubeconfigTrustsTheOperatorsCertificate(t *testing.T) {
 	if err := os.Remove(o.ServingCertFile); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Ensure(dir, o)
+	_, err = Ensure(t.Context(), dir, o)
 	wantFileError(t, err, o.ServingCertFile)
 }

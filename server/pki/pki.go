@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -26,6 +27,9 @@ type Options struct {
 	// ServingCertFile is the operator's own serving certificate (--tls-cert-file). The administrator's kubeconfig
 	// then trusts what is in it too. The one in PKI.Serving is kept nevertheless.
 	ServingCertFile string
+
+	// Vault keeps what all servers of the cluster share. Without one that is what is in the files.
+	Vault Vault
 
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
@@ -56,8 +60,9 @@ type PKI struct {
 	// AdminKubeconfig is for people: a kubeconfig with Admin's certificate embedded.
 	AdminKubeconfig string
 
-	ca   *authority
-	opts Options
+	ca, frontProxyCA *authority
+	trust            []byte // CA's certificate in PEM
+	opts             Options
 }
 
 // FrontProxyName is the common name of the front-proxy client certificate, for --requestheader-allowed-names.
@@ -83,11 +88,12 @@ func layout(dataDir string, o Options) *PKI {
 }
 
 // Ensure makes what is missing under dataDir/pki, renews what ends soon or lacks a name, leaves the rest as it is, and
-// writes dataDir/admin.kubeconfig. It may be called at any time, by several processes at once, and after a power
-// failure in the middle of an earlier call.
+// writes dataDir/admin.kubeconfig. What is in the vault comes first: the files of that are copies of it. Ensure may be
+// called at any time, by several processes at once, and after a power failure in the middle of an earlier call.
 //
 // A file that cannot be used, or two that do not belong together, give a [*FileError] with the path and what to do.
-func Ensure(dataDir string, o Options) (_ *PKI, err error) {
+// Errors of the vault are returned as they are.
+func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) {
 	p := layout(dataDir, o)
 	dir := filepath.Dir(p.CA.CertFile)
 	if err := makeDir(dir); err != nil {
@@ -103,10 +109,10 @@ func Ensure(dataDir string, o Options) (_ *PKI, err error) {
 			return nil, err
 		}
 	}
-	if err := p.ensureCerts(); err != nil {
+	if err := p.ensureShared(ctx); err != nil {
 		return nil, err
 	}
-	if err := ensureKey(p.ServiceAccountKey); err != nil {
+	if err := p.ensureLeaves(); err != nil {
 		return nil, err
 	}
 	if o.Server != "" {
@@ -118,43 +124,27 @@ func Ensure(dataDir string, o Options) (_ *PKI, err error) {
 }
 
 // Open reads the authority that [Ensure] made earlier, in order to issue kubeconfigs. It writes nothing.
-func Open(dataDir string, o Options) (*PKI, error) {
-	p := layout(dataDir, o)
-	cert, err := readCert(p.CA.CertFile)
+func Open(dataDir string) (*PKI, error) {
+	p := layout(dataDir, Options{})
+	files, err := p.readShared()
 	if err != nil {
 		return nil, err
 	}
-	if cert == nil {
+	if files[caCert] == nil {
 		return nil, &FileError{p.CA.CertFile, errors.New("there is no certificate authority yet"),
 			"start the server once (sqube serve), or name its data directory"}
 	}
-	key, err := readKey(p.CA.KeyFile)
-	if err != nil {
-		return nil, err
-	}
-	p.ca, err = openAuthority(p.CA, cert, key, o.now())
-	return p, err
+	return p, p.use(files)
 }
 
-// ensureKey makes a private key at path if there is none.
-func ensureKey(path string) error {
-	key, err := readKey(path)
-	if err == nil && key == nil {
-		_, err = createKey(path)
-	}
-	return err
+// OpenShared is Open for what a vault holds.
+func OpenShared(files Shared) (*PKI, error) {
+	p := layout("", Options{})
+	return p, p.use(files)
 }
 
-func (p *PKI) ensureCerts() error {
-	now := p.opts.now()
-	var err error
-	if p.ca, err = ensureAuthority(p.CA, "sqube-ca", now); err != nil {
-		return err
-	}
-	frontProxyCA, err := ensureAuthority(p.FrontProxyCA, "front-proxy-ca", now)
-	if err != nil {
-		return err
-	}
+// ensureLeaves sees to the certificates that are this server's own.
+func (p *PKI) ensureLeaves() error {
 	serving, err := servingSubject(p.opts)
 	if err != nil {
 		return err
@@ -169,9 +159,9 @@ func (p *PKI) ensureCerts() error {
 		{p.Serving, p.ca, serving},
 		{p.Admin, p.ca, subject{name: "kubernetes-admin", groups: masters, usage: client}},
 		{p.KubeletClient, p.ca, subject{name: "kube-apiserver-kubelet-client", groups: masters, usage: client}},
-		{p.FrontProxyClient, frontProxyCA, subject{name: FrontProxyName, usage: client}},
+		{p.FrontProxyClient, p.frontProxyCA, subject{name: FrontProxyName, usage: client}},
 	} {
-		if err := ensureLeaf(leaf.pair, leaf.issuer, leaf.is, now); err != nil {
+		if err := ensureLeaf(leaf.pair, leaf.issuer, leaf.is, p.opts.now()); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ var options = Options{
 
 func ensure(t *testing.T, dir string, o Options) *PKI {
 	t.Helper()
-	p, err := Ensure(dir, o)
+	p, err := Ensure(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestAuthorityWithoutKey(t *testing.T) {
 	ensure(t, dir, options) // nothing to issue
 	o := options
 	at(2 * leafLifetime)(&o)
-	_, err := Ensure(dir, o)
+	_, err := Ensure(t.Context(), dir, o)
 	wantFileError(t, err, p.CA.KeyFile)
 	if load(t, p.Serving) == nil {
 		t.Error("the failed renewal took the old certificate away")
@@ -237,7 +237,7 @@ func TestUnusableFilesAreReported(t *testing.T) {
 			dir := t.TempDir()
 			path := c.spoil(t, ensure(t, dir, options))
 			before := contents(t, dir)
-			_, err := Ensure(dir, options)
+			_, err := Ensure(t.Context(), dir, options)
 			wantFileError(t, err, path)
 			if after := contents(t, dir); after[path] != before[path] {
 				t.Error("the file that was reported was changed")
@@ -316,7 +316,7 @@ func TestConcurrentFirstStarts(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if _, err := Ensure(dir, options); err != nil {
+			if _, err := Ensure(t.Context(), dir, options); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -329,7 +329,7 @@ func TestConcurrentFirstStarts(t *testing.T) {
 func TestBadName(t *testing.T) {
 	o := options
 	o.ExtraNames = []string{"not a name"}
-	if _, err := Ensure(t.TempDir(), o); err == nil || !strings.Contains(err.Error(), "not a name") {
+	if _, err := Ensure(t.Context(), t.TempDir(), o); err == nil || !strings.Contains(err.Error(), "not a name") {
 		t.Errorf("got %v", err)
 	}
 }

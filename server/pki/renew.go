@@ -21,7 +21,7 @@ func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if _, err := Ensure(dataDir, p.opts); err != nil {
+			if _, err := Ensure(ctx, dataDir, p.opts); err != nil {
 				report(err)
 			}
 		}

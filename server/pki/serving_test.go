@@ -93,7 +93,7 @@ func TestServingRefusesAMismatch(t *testing.T) {
 
 func BenchmarkFirstStart(b *testing.B) {
 	for b.Loop() {
-		if _, err := Ensure(b.TempDir(), options); err != nil {
+		if _, err := Ensure(b.Context(), b.TempDir(), options); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func BenchmarkFirstStart(b *testing.B) {
 func BenchmarkLaterStart(b *testing.B) {
 	dir := b.TempDir()
 	for b.Loop() {
-		if _, err := Ensure(dir, options); err != nil {
+		if _, err := Ensure(b.Context(), dir, options); err != nil {
 			b.Fatal(err)
 		}
 	}

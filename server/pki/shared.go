@@ -1,0 +1,203 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"path/filepath"
+	"time"
+)
+
+// Shared is what all servers of a cluster have in common: the authorities and the service account key, by the names of
+// their files under pki, in PEM.
+type Shared map[string][]byte
+
+// Vault keeps what the servers of a cluster share where all of them reach it; package vault has one.
+type Vault interface {
+	// Update replaces what is kept, nil at first, by what change makes of it, and returns what is kept then. It calls
+	// change again when another server was faster; its errors are returned as they are. change leaves what it is given
+	// as it is.
+	Update(ctx context.Context, change func(Shared) (Shared, error)) (Shared, error)
+}
+
+// The names in Shared.
+const (
+	caCert, caKey                     = "ca.crt", "ca.key"
+	frontProxyCACert, frontProxyCAKey = "front-proxy-ca.crt", "front-proxy-ca.key"
+	serviceAccountKey                 = "sa.key"
+)
+
+// sharedFiles lists them in the order of writing: a key is on disk before the certificate for it.
+var sharedFiles = []string{caKey, caCert, frontProxyCAKey, frontProxyCACert, serviceAccountKey}
+
+// ensureShared brings the shared files up to date: by themselves, or by the vault.
+func (p *PKI) ensureShared(ctx context.Context) error {
+	local, err := p.readShared()
+	if err != nil {
+		return err
+	}
+	complete := func(files Shared) (Shared, error) {
+		if files == nil {
+			files = local
+		}
+		return p.complete(files)
+	}
+	var files Shared
+	if p.opts.Vault == nil {
+		files, err = complete(nil)
+	} else if files, err = p.opts.Vault.Update(ctx, complete); err == nil {
+		err = p.differ(local, files)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range sharedFiles {
+		if !bytes.Equal(files[name], local[name]) {
+			if err := writeFile(p.path(name), files[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return p.use(files)
+}
+
+func (p *PKI) path(name string) string { return filepath.Join(filepath.Dir(p.CA.CertFile), name) }
+
+// readShared returns those of the files that are there.
+func (p *PKI) readShared() (Shared, error) {
+	files := Shared{}
+	for _, name := range sharedFiles {
+		read := readFile
+		if filepath.Ext(name) == ".key" {
+			read = readPrivate
+		}
+		data, err := read(p.path(name))
+		if err != nil {
+			return nil, err
+		}
+		if data != nil {
+			files[name] = data
+		}
+	}
+	return files, nil
+}
+
+// use takes the authorities from files.
+func (p *PKI) use(files Shared) (err error) {
+	p.trust = files[caCert]
+	if p.ca, err = p.authority(p.CA, files); err == nil && files[frontProxyCACert] != nil {
+		p.frontProxyCA, err = p.authority(p.FrontProxyCA, files)
+	}
+	return err
+}
+
+func (p *PKI) authority(pair Pair, files Shared) (*authority, error) {
+	cert, err := parseCert(pair.CertFile, files[filepath.Base(pair.CertFile)])
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseKey(pair.KeyFile, files[filepath.Base(pair.KeyFile)])
+	if err != nil {
+		return nil, err
+	}
+	return openAuthority(pair, cert, key, p.opts.now())
+}
+
+// complete returns files with what is missing made, and with authorities extended that end soon.
+func (p *PKI) complete(files Shared) (Shared, error) {
+	files = maps.Clone(files)
+	now := p.opts.now()
+	for _, a := range []struct {
+		pair Pair
+		name string // common name
+	}{{p.CA, "sqube-ca"}, {p.FrontProxyCA, "front-proxy-ca"}} {
+		if err := p.completeAuthority(files, a.pair, a.name, now); err != nil {
+			return nil, err
+		}
+	}
+	key, err := parseKey(p.ServiceAccountKey, files[serviceAccountKey])
+	if err == nil && key == nil {
+		_, files[serviceAccountKey], err = newKey()
+	}
+	return files, err
+}
+
+func (p *PKI) completeAuthority(files Shared, pair Pair, name string, now time.Time) error {
+	certName, keyName := filepath.Base(pair.CertFile), filepath.Base(pair.KeyFile)
+	if files[certName] == nil {
+		// A new certificate over a key that was there already keeps what that key has signed valid.
+		key, err := parseKey(pair.KeyFile, files[keyName])
+		if err == nil && key == nil {
+			key, files[keyName], err = newKey()
+		}
+		if err != nil {
+			return err
+		}
+		der, err := selfSign(name, key, now)
+		if err != nil {
+			return &FileError{pair.CertFile, err, "check that its key is an ECDSA or RSA key"}
+		}
+		files[certName] = encodeCert(der)
+	}
+	a, err := p.authority(pair, files)
+	if err != nil {
+		return err
+	}
+	if a.key == nil {
+		if p.opts.Vault != nil {
+			return &FileError{pair.KeyFile, errors.New("it is missing, and the other servers need it too"), "put it beside its certificate"}
+		}
+		return nil
+	}
+	// One that was not made here is its maker's to renew.
+	if a.cert.Subject.CommonName == name && a.cert.NotAfter.Sub(now) < extendBefore {
+		der, err := a.extend(now)
+		if err != nil {
+			return &FileError{pair.CertFile, err, "it ends soon: put another there"}
+		}
+		_, others := pem.Decode(files[certName]) // which somebody added, to be trusted too
+		files[certName] = append(encodeCert(der), others...)
+	}
+	return nil
+}
+
+// differ returns an error if a file here is not a copy, maybe an older one, of what the servers share, so that it would be
+// lost.
+func (p *PKI) differ(local, shared Shared) error {
+	for name := range local {
+		mine, err := p.publicKey(name, local)
+		if err != nil {
+			return err
+		}
+		others, err := p.publicKey(name, shared)
+		if err != nil {
+			return err
+		}
+		if !mine.Equal(others) {
+			return &FileError{p.path(name), errors.New("it is of another key than the servers on this database share"),
+				"move " + filepath.Dir(p.path(name)) + " aside to take theirs; what its keys have signed is no longer accepted then"}
+		}
+	}
+	return nil
+}
+
+// publicKey is what all kinds of keys of the standard library are.
+type publicKey interface{ Equal(crypto.PublicKey) bool }
+
+func (p *PKI) publicKey(name string, files Shared) (publicKey, error) {
+	if filepath.Ext(name) == ".crt" {
+		cert, err := parseCert(p.path(name), files[name])
+		if err != nil {
+			return nil, err
+		}
+		return cert.PublicKey.(publicKey), nil
+	}
+	key, err := parseKey(p.path(name), files[name])
+	if err != nil {
+		return nil, err
+	}
+	return key.Public().(publicKey), nil
+}
