@@ -15,6 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
+	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	netutils "k8s.io/utils/net"
 
 	"github.com/sqube/sqube/server/access"
@@ -36,8 +37,11 @@ type Options struct {
 	// AdvertiseAddress is where the cluster reaches this server; nil to find
 	// it out.
 	AdvertiseAddress net.IP
-	TLSCertFile      string
-	TLSKeyFile       string
+	// EndpointReconciler says whether that address is put into the endpoints
+	// of the Service kubernetes.
+	EndpointReconciler string
+	TLSCertFile        string
+	TLSKeyFile         string
 
 	ServiceClusterIPRange string // one range, or one of each family
 	ServiceNodePortRange  utilnet.PortRange
@@ -72,6 +76,7 @@ func NewOptions() *Options {
 		DataDir:               "./data",
 		BindAddress:           net.IPv4zero,
 		SecurePort:            6443,
+		EndpointReconciler:    leaseEndpoint,
 		ServiceClusterIPRange: "10.0.0.0/24",
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		RuntimeConfig:         cliflag.ConfigurationMap{},
@@ -90,6 +95,12 @@ func NewOptions() *Options {
 		Metrics:               metrics.NewOptions(),
 	}
 }
+
+// The values of --endpoint-reconciler-type.
+const (
+	leaseEndpoint = string(reconcilers.LeaseEndpointReconcilerType)
+	noEndpoint    = string(reconcilers.NoneEndpointReconcilerType)
+)
 
 // Sections of the flags.
 const (
@@ -116,6 +127,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.")
 	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on.")
 	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address or an address of this machine.")
+	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "Whether the endpoints of the Service kubernetes are the addresses of the servers that are alive (lease), or whatever somebody else puts there (none).")
 	fs.StringVar(&o.TLSCertFile, "tls-cert-file", "", "File with the serving certificate, and its chain, in PEM. If unset, one is made under --data-dir.")
 	fs.StringVar(&o.TLSKeyFile, "tls-private-key-file", "", "File with the key of --tls-cert-file in PEM.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
@@ -164,6 +176,9 @@ func (o *Options) Complete() error {
 	var errs []error
 	if o.SecurePort < 1 || o.SecurePort > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port %d must be between 1 and 65535", o.SecurePort))
+	}
+	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
+		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler))
 	}
 	if (o.TLSCertFile == "") != (o.TLSKeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))

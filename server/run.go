@@ -35,7 +35,7 @@ const (
 
 // phase tells how far a server has come on its way out.
 //
-//	serving ─► stopping: not ready, for --shutdown-delay-duration
+//	serving ─► stopping: not ready, and no longer announced, for --shutdown-delay-duration at least
 //	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
@@ -106,6 +106,10 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		case err = <-failed:
 		}
 	}
+	// Over the loopback it is taken back that this server is there.
+	withdrawing, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
+	s.bootstrap.Withdrawn(withdrawing)
+	cancel()
 	s.phase.drain()
 	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
 	defer cancel()
@@ -114,10 +118,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		late = server.Close()
 		err = errors.Join(err, late)
 	}
-	// Bootstrap takes back, over the loopback, what it published.
 	stopBackground()
-	close(s.phase.drained)
 	running.Wait()
+	close(s.phase.drained) // controllers that are just being built need informers
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.ShutdownGracePeriod)
 	defer cancel()
 	err = errors.Join(err, s.loopback.Shutdown(closing))
@@ -153,7 +156,7 @@ func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(s
 		running.Go(func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
 	running.Go(func() { s.aggregation.Run(ctx) })
-	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx)) })
+	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
 	running.Go(func() {
 		if s.bootstrap.Wait(ctx) == nil {
 			s.sizes.run(ctx)

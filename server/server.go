@@ -307,9 +307,14 @@ func (b *builder) builtIn() []schema.GroupVersion {
 
 func (b *builder) buildBackground(context.Context) (err error) {
 	o := b.options
-	address := o.AdvertiseAddress
-	if address == nil {
-		address = bootstrap.AdvertiseAddress(o.BindAddress)
+	endpoint := bootstrap.Endpoint{Address: o.AdvertiseAddress, Port: o.SecurePort}
+	if o.EndpointReconciler == noEndpoint {
+		endpoint.Address = nil
+	} else if endpoint.Address == nil {
+		endpoint.Address = bootstrap.AdvertiseAddress(o.BindAddress)
+	}
+	if o.SharedDatastore {
+		endpoint.Lease = bootstrap.EndpointLease
 	}
 	if o.PriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
 		b.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
@@ -318,7 +323,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	b.bootstrap, err = bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id,
 		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, Repair: b.resources.Repair},
-		Endpoint: bootstrap.Endpoint{Address: address, Port: o.SecurePort},
+		Endpoint: endpoint,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         b.access.UserCA,
 			RequestHeaderUsernameHeaders:     headers.UsernameHeaders,

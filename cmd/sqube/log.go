@@ -100,11 +100,12 @@ type levelWriter struct {
 
 // ordinary are parts of warnings and errors of the libraries that tell an
 // operator of nothing to be done: a request that its client gave up; the
-// server's address put into its own Service; what a new cluster does not have
+// server's address put into its own Service, and found there after a crash; what a new cluster does not have
 // yet; a client's mistake, which the client is told.
 var ordinary = []string{
 	"context canceled",
 	`Resetting endpoints for master service "kubernetes"`,
+	"Found stale data, removed previous endpoints on kubernetes service",
 	"Getting lastest possible tracked_since time",
 	"Couldn't parse request",
 	"The manifest file is empty, ignoring.", // --allow-metric-labels-manifest is not given

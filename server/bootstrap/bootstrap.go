@@ -94,7 +94,7 @@ func New(c Config) (*Bootstrap, error) {
 		},
 	}
 	for _, h := range b.hooks {
-		h.done = make(chan struct{})
+		h.done, h.ended = make(chan struct{}), make(chan struct{})
 		b.byName[h.name] = h
 	}
 	return b, nil
@@ -110,18 +110,46 @@ func (b *Bootstrap) Checks() []healthz.HealthChecker {
 }
 
 // Run runs the hooks until ctx ends and returns nil, or until one fails for good and returns its error; the server must
-// end then. The loopback client must work until Run has returned: on the way out the server's address is withdrawn and
-// its Lease deleted. Run is called once.
-func (b *Bootstrap) Run(ctx context.Context) error {
+// end then. When stopping is closed the server's address is withdrawn and its Lease deleted; see Withdrawn. The loopback
+// client must work until Run has returned. Run is called once.
+func (b *Bootstrap) Run(ctx context.Context, stopping <-chan struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
+	announcing, withdraw := context.WithCancel(ctx)
+	defer withdraw()
+	go func() {
+		select {
+		case <-stopping:
+			withdraw()
+		case <-ctx.Done():
+		}
+	}()
 	for _, h := range b.hooks {
 		after := make([]*hook, 0, len(h.after))
 		for _, name := range h.after {
 			after = append(after, b.byName[name])
 		}
+		ctx := ctx
+		if h.announces {
+			ctx = announcing
+		}
 		group.Go(func() error { return h.run(ctx, after) })
 	}
 	return group.Wait()
+}
+
+// Withdrawn returns when nothing tells others any more that this server is there, after stopping was closed, or when ctx
+// ends.
+func (b *Bootstrap) Withdrawn(ctx context.Context) {
+	for _, h := range b.hooks {
+		if !h.announces {
+			continue
+		}
+		select {
+		case <-h.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Wait returns nil when all hooks are done, or ctx's error when it ends before.

@@ -34,8 +34,12 @@ type hook struct {
 	// serve, if set, runs after ensure and until the context ends, calls ready when the thing is there, and returns
 	// when all that it started has returned. An error ends the server.
 	serve func(ctx context.Context, ready func()) error
+	// announces says that serve tells others of this server, and takes that back before it returns. Then its context ends
+	// as soon as the server is told to stop, while it still serves.
+	announces bool
 
-	done chan struct{} // closed when the thing is there
+	done  chan struct{} // closed when the thing is there
+	ended chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
 	lastErr error
@@ -43,6 +47,7 @@ type hook struct {
 
 // run waits for the hooks in after, calls ensure until it succeeds, then serve. It returns nil when ctx ends.
 func (h *hook) run(ctx context.Context, after []*hook) error {
+	defer close(h.ended)
 	for _, other := range after {
 		select {
 		case <-other.done:

@@ -93,7 +93,7 @@ func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
 
 func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
 	failures := 3
-	h := &hook{name: "test", done: make(chan struct{})}
+	h := &hook{name: "test", done: make(chan struct{}), ended: make(chan struct{})}
 	health := check{h}
 	h.ensure = func(context.Context) error {
 		if failures == 0 {

@@ -45,8 +45,9 @@ func identityHook(client kubernetes.Interface, serverID string) *hook {
 	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
 		int32(identityDuration/time.Second), nil, identityRenewal, serverID, metav1.NamespaceSystem, labelIdentity)
 	return &hook{
-		name:  "start-kube-apiserver-identity-lease-controller",
-		after: []string{namespacesHookName},
+		name:      "start-kube-apiserver-identity-lease-controller",
+		after:     []string{namespacesHookName},
+		announces: true,
 		serve: func(ctx context.Context, ready func()) error {
 			ready()
 			controller.Run(ctx)

@@ -18,8 +18,12 @@ import (
 const (
 	kubernetesServiceName = "kubernetes"
 	kubernetesServicePort = 443
-	// endpointInterval is how often Service and endpoints are put right and the address renewed, as upstream.
+	// endpointInterval is how often Service and endpoints are put right, as upstream.
 	endpointInterval = 10 * time.Second
+	// EndpointLease is for how long an address stays published that is not renewed, as upstream.
+	EndpointLease = 15 * time.Second
+	// renewals is how often an address is renewed in that time: one that is late or fails does not withdraw it.
+	renewals = 3
 )
 
 // AdvertiseAddress returns the address at which the cluster reaches a server that listens on bind: bind itself, or, when
@@ -43,17 +47,21 @@ func AdvertiseAddress(bind net.IP) net.IP {
 }
 
 // kubernetesServiceHook creates Service default/kubernetes, which gates readiness, and publishes this server's address
-// behind it once the server is ready, as upstream's controller does. It withdraws the address at the end.
+// behind it once the server is ready, as upstream's controller does. It withdraws the address when the server stops.
 func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error) {
 	serviceIP, err := netutils.GetIndexedIP(&c.Services.IPRange, 1)
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no address for Service kubernetes: %w", &c.Services.IPRange, err)
 	}
+	interval := endpointInterval
+	if c.Endpoint.Lease > 0 {
+		interval = c.Endpoint.Lease / renewals
+	}
 	informer := c.Informers.Core().V1().Services()
 	controller := kubernetesservice.New(kubernetesservice.Config{
 		PublicIP:           c.Endpoint.Address,
 		EndpointReconciler: endpointReconciler(client, c.Endpoint),
-		EndpointInterval:   endpointInterval,
+		EndpointInterval:   interval,
 		ServiceIP:          serviceIP,
 		ServicePort:        kubernetesServicePort,
 		PublicServicePort:  c.Endpoint.Port,
@@ -63,8 +71,9 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error)
 	}}
 	synced := informer.Informer().HasSyncedChecker()
 	return &hook{
-		name:  "bootstrap-controller",
-		after: []string{namespacesHookName, serviceCIDRHookName},
+		name:      "bootstrap-controller",
+		after:     []string{namespacesHookName, serviceCIDRHookName},
+		announces: true,
 		ensure: func(ctx context.Context) error {
 			select {
 			case <-synced.Done():

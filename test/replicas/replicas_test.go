@@ -2,8 +2,6 @@ package replicas
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,24 +30,14 @@ type replica struct {
 // start starts three servers on one database, with the same keys.
 func start(t *testing.T) []replica {
 	t.Helper()
-	datastore := harness.Postgres(t)
-	var replicas []replica
-	first := ""
-	for range 3 {
-		dir := t.TempDir()
-		if first == "" {
-			first = dir
-		} else if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(first, "pki"))); err != nil {
-			t.Fatal(err)
-		}
-		server := sqube.Start(t, sqube.Options{Datastore: datastore, DataDir: dir})
-		config := server.Config(t)
-		config.QPS = -1 // no limit of the client's own
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		replicas = append(replicas, replica{server, client})
+	datastore, key := harness.Postgres(t), newKeyFile(t)
+	replicas := make([]replica, 3)
+	for i := range replicas {
+		replicas[i].Server = sqube.Launch(t, sqube.Options{Datastore: datastore, Args: []string{keyFlag, key}})
+	}
+	for i := range replicas {
+		replicas[i].WaitReady(t)
+		replicas[i].Interface = client(t, replicas[i].Config(t))
 	}
 	return replicas
 }

@@ -1,0 +1,187 @@
+package pki
+
+import (
+	"context"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// memory is a Vault in memory.
+type memory struct {
+	mu   sync.Mutex
+	kept Shared
+}
+
+func (m *memory) Update(_ context.Context, change func(Shared) (Shared, error)) (Shared, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next, err := change(m.kept)
+	if err == nil {
+		m.kept = next
+	}
+	return next, err
+}
+
+func withVault(v Vault) Options {
+	o := options
+	o.Vault = v
+	return o
+}
+
+// sharedIn returns the shared files under dir.
+func sharedIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := contents(t, dir)
+	files := map[string]string{}
+	for _, name := range sharedFiles {
+		files[name] = all[filepath.Join(dir, "pki", name)]
+	}
+	return files
+}
+
+func TestServersShareWhatIsInTheVault(t *testing.T) {
+	vault := &memory{}
+	dirs := make([]string, 4)
+	var wg sync.WaitGroup
+	for i := range dirs {
+		dirs[i] = t.TempDir()
+		wg.Go(func() {
+			if _, err := Ensure(t.Context(), dirs[i], withVault(vault)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	first := ensure(t, dirs[0], withVault(vault))
+	for _, dir := range dirs[1:] {
+		p := ensure(t, dir, withVault(vault))
+		for name, data := range sharedIn(t, dir) {
+			if data == "" || data != sharedIn(t, dirs[0])[name] {
+				t.Errorf("%s differs, or is not there", name)
+			}
+		}
+		verify(t, load(t, p.Admin), load(t, first.CA), time.Now(), x509.ExtKeyUsageClientAuth)
+		verify(t, load(t, p.FrontProxyClient), load(t, first.FrontProxyCA), time.Now(), x509.ExtKeyUsageClientAuth)
+		if load(t, p.Serving).Equal(load(t, first.Serving)) {
+			t.Error("two servers have the same serving certificate")
+		}
+	}
+	if p, err := OpenShared(vault.kept); err != nil {
+		t.Error(err)
+	} else if _, err := p.Kubeconfig("https://api.example.test", "jane", nil, time.Hour); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVaultTakesTheFilesThatAreThere(t *testing.T) {
+	vault, dir := &memory{}, t.TempDir()
+	ensure(t, dir, options)
+	before := contents(t, dir)
+	ensure(t, dir, withVault(vault))
+	for path, data := range contents(t, dir) {
+		if data != before[path] {
+			t.Errorf("%s was replaced", path)
+		}
+	}
+	other := t.TempDir()
+	ensure(t, other, withVault(vault))
+	for name, data := range sharedIn(t, other) {
+		if data != sharedIn(t, dir)[name] {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+func TestVaultLeavesOtherKeysAlone(t *testing.T) {
+	vault := &memory{}
+	ensure(t, t.TempDir(), withVault(vault))
+	for _, name := range sharedFiles {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			p := ensure(t, dir, options)
+			for _, other := range sharedFiles {
+				if other != name {
+					if err := os.Remove(p.path(other)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			before := contents(t, dir)
+			_, err := Ensure(t.Context(), dir, withVault(vault))
+			wantFileError(t, err, p.path(name))
+			if contents(t, dir)[p.path(name)] != before[p.path(name)] {
+				t.Error("the file that was reported was changed")
+			}
+		})
+	}
+}
+
+func TestVaultNeedsTheKeysOfAuthorities(t *testing.T) {
+	dir := t.TempDir()
+	p := ensure(t, dir, options)
+	if err := os.Remove(p.CA.KeyFile); err != nil {
+		t.Fatal(err)
+	}
+	vault := &memory{}
+	_, err := Ensure(t.Context(), dir, withVault(vault))
+	wantFileError(t, err, p.CA.KeyFile)
+	if vault.kept != nil {
+		t.Error("the vault took what is not whole")
+	}
+}
+
+func TestAuthoritiesAreExtended(t *testing.T) {
+	vault := &memory{}
+	for name, o := range map[string]Options{"in files": options, "in a vault": withVault(vault)} {
+		t.Run(name, func(t *testing.T) {
+			dirs := []string{t.TempDir(), t.TempDir()}
+			if o.Vault == nil {
+				dirs = dirs[:1]
+			}
+			var old *x509.Certificate
+			for _, dir := range dirs {
+				old = load(t, ensure(t, dir, o).CA)
+			}
+			later := o
+			at(caLifetime - 300*24*time.Hour)(&later)
+			var extended *x509.Certificate
+			for i, dir := range dirs {
+				p := ensure(t, dir, later)
+				ca := load(t, p.CA)
+				if i > 0 && !ca.Equal(extended) {
+					t.Error("the servers extended it each by itself")
+				}
+				extended = ca
+				if ca.NotAfter.Before(later.now().Add(caLifetime - time.Hour)) {
+					t.Errorf("the authority ends %s", ca.NotAfter)
+				}
+				// Who knows only one of the two takes what was issued under the other.
+				verify(t, load(t, p.Serving), old, later.now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
+				verify(t, load(t, p.Serving), ca, later.now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
+				verify(t, load(t, p.FrontProxyClient), load(t, p.FrontProxyCA), later.now(), x509.ExtKeyUsageClientAuth)
+			}
+		})
+	}
+}
+
+func TestAnOperatorsAuthorityIsNotExtended(t *testing.T) {
+	dir := t.TempDir()
+	p := ensure(t, dir, options)
+	der, err := selfSign("operators-ca", p.ca.key, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeCert(p.CA.CertFile, der); err != nil {
+		t.Fatal(err)
+	}
+	o := options
+	at(caLifetime - 300*24*time.Hour)(&o)
+	ensure(t, dir, o)
+	if ca := load(t, p.CA); ca.NotAfter.After(o.now().Add(caLifetime / 2)) {
+		t.Errorf("it was extended to %s", ca.NotAfter)
+	}
+}

@@ -1,0 +1,230 @@
+package replicas
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// keyFlag names the file with which servers share keys in their database.
+const keyFlag = "--pki-encryption-key-file"
+
+// newKeyFile makes one.
+func newKeyFile(t *testing.T) string {
+	t.Helper()
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestSharedKeys starts servers on an empty database at the same moment, each with nothing but the same key.
+func TestSharedKeys(t *testing.T) {
+	t.Parallel()
+	datastore, key := harness.Postgres(t), newKeyFile(t)
+	launch := func(dir string) *sqube.Server {
+		return sqube.Launch(t, sqube.Options{Datastore: datastore, DataDir: dir, Args: []string{keyFlag, key}})
+	}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var replicas []replica
+	for _, dir := range dirs {
+		replicas = append(replicas, replica{Server: launch(dir)})
+	}
+	for i := range replicas {
+		replicas[i].WaitReady(t)
+		replicas[i].Interface = client(t, replicas[i].Config(t))
+	}
+	authority := readFile(t, filepath.Join(dirs[0], "pki", "ca.crt"))
+	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"} {
+		if !bytes.Equal(readFile(t, filepath.Join(dirs[0], "pki", name)), readFile(t, filepath.Join(dirs[1], "pki", name))) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	t.Run("a token of one is good for the other", func(t *testing.T) { tokens(t, replicas) })
+	t.Run("a client certificate of one is good for the other", func(t *testing.T) {
+		for i, r := range replicas {
+			other := r.Config(t)
+			other.Host = replicas[1-i].URL
+			if user := self(t, other); user != "kubernetes-admin" {
+				t.Errorf("the administrator of server %d is %q to the other", i, user)
+			}
+		}
+	})
+	t.Run("a kubeconfig is made from the database alone", func(t *testing.T) {
+		text := succeeds(t, "kubeconfig", "--datastore", datastore, keyFlag, key, "--user", "jane", "--server", replicas[1].URL)
+		config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if user := self(t, config); user != "jane" {
+			t.Errorf("jane is %q", user)
+		}
+	})
+	t.Run("nobody gets them through the API", func(t *testing.T) {
+		for _, path := range []string{"/apis/sqube.io/v1/shared_keys/cluster", "/apis/sqube.io/v1/shared_keys"} {
+			if _, err := replicas[0].CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context()); err == nil {
+				t.Errorf("%s is served", path)
+			}
+		}
+	})
+	t.Run("a server whose files are lost has the same again", func(t *testing.T) {
+		replicas[1].Stop(t)
+		if err := os.RemoveAll(dirs[1]); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(dirs[1], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		replicas[1].Start(t)
+		if !bytes.Equal(readFile(t, filepath.Join(dirs[1], "pki", "ca.crt")), authority) {
+			t.Error("it has another authority")
+		}
+	})
+	t.Run("another key, none, or other keys in the files are told at the start", func(t *testing.T) {
+		serve := func(dir string, more ...string) []string {
+			return append([]string{"serve", "--datastore", datastore, "--data-dir", dir, "--bind-address", "127.0.0.1"}, more...)
+		}
+		alien := t.TempDir()
+		if err := os.Mkdir(filepath.Join(alien, "pki"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		stranger := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t)})
+		copyFile(t, filepath.Join(filepath.Dir(stranger.Kubeconfig), "pki", "sa.key"), filepath.Join(alien, "pki", "sa.key"))
+		stranger.Stop(t)
+		for want, args := range map[string][]string{
+			"were encrypted with another key, give the file":              serve(t.TempDir(), keyFlag, newKeyFile(t)),
+			"holds the cluster's keys, encrypted: name the file":          serve(t.TempDir()),
+			"sa.key: it is of another key than the servers on this datab": serve(alien, keyFlag, key),
+			"base64 > /nowhere/key":                                       serve(t.TempDir(), keyFlag, "/nowhere/key"),
+		} {
+			refused(t, want, args...)
+		}
+	})
+	t.Run("a copy of the database has them, encrypted", func(t *testing.T) {
+		dir := t.TempDir()
+		file := "sqlite://" + filepath.Join(dir, "sqube.db")
+		succeeds(t, "restore", datastore, "--datastore", file)
+		if text := succeeds(t, "check", "--datastore", file); !strings.Contains(text, "nothing wrong") {
+			t.Errorf("check: %s", text)
+		}
+		if text := succeeds(t, "history", "shared_keys.sqube.io", "cluster", "--datastore", datastore); !strings.Contains(text, "create") {
+			t.Errorf("history: %s", text)
+		}
+		if bytes.Contains(readFile(t, filepath.Join(dir, "sqube.db")), []byte("PRIVATE KEY")) {
+			t.Error("a key is in it in the clear")
+		}
+		restored := sqube.Start(t, sqube.Options{Datastore: file, DataDir: dir, Args: []string{keyFlag, key}})
+		config := replicas[0].Config(t)
+		config.Host = restored.URL
+		if user := self(t, config); user != "kubernetes-admin" {
+			t.Errorf("a client of the first servers is %q", user)
+		}
+	})
+}
+
+// TestKeysInFiles starts servers with the same keys by the flags that name files.
+func TestKeysInFiles(t *testing.T) {
+	t.Parallel()
+	datastore := harness.Postgres(t)
+	// Who makes the keys is up to the operator. Here a server does.
+	maker := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t)})
+	admin := maker.Config(t)
+	maker.Stop(t)
+	pki := filepath.Join(filepath.Dir(maker.Kubeconfig), "pki")
+	in := func(name string) string { return filepath.Join(pki, name) }
+	var replicas []replica
+	for range 2 {
+		server := sqube.Start(t, sqube.Options{Datastore: datastore, Args: []string{
+			"--tls-cert-file", in("apiserver.crt"), "--tls-private-key-file", in("apiserver.key"),
+			"--client-ca-file", in("ca.crt"), "--requestheader-client-ca-file", in("front-proxy-ca.crt"),
+			"--service-account-key-file", in("sa.key"), "--service-account-signing-key-file", in("sa.key"),
+		}})
+		config := rest.CopyConfig(admin)
+		config.Host = server.URL
+		if user := self(t, config); user != "kubernetes-admin" {
+			t.Errorf("the administrator is %q", user)
+		}
+		replicas = append(replicas, replica{server, client(t, config)})
+	}
+	tokens(t, replicas)
+}
+
+func client(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	config.QPS = -1 // no limit of the client's own
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// self asks a server whom it takes the client for.
+func self(t *testing.T, config *rest.Config) string {
+	t.Helper()
+	review, err := client(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.UserInfo.Username
+}
+
+// succeeds runs a command and returns what it prints.
+func succeeds(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), sqube.Binary(t), args...).Output()
+	if err != nil {
+		t.Fatalf("sqube %s: %v\n%s", args[0], err, errorText(err))
+	}
+	return string(out)
+}
+
+// refused runs a command that has to fail with one line that says why.
+func refused(t *testing.T, want string, args ...string) {
+	t.Helper()
+	_, err := exec.CommandContext(t.Context(), sqube.Binary(t), args...).Output()
+	if text := errorText(err); err == nil || strings.Count(text, "\n") != 1 || !strings.Contains(text, want) {
+		t.Errorf("want one line with %q, got %q, %v", want, text, err)
+	}
+}
+
+func errorText(err error) string {
+	if failed := new(exec.ExitError); errors.As(err, &failed) {
+		return string(failed.Stderr)
+	}
+	return ""
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.WriteFile(to, readFile(t, from), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
