@@ -1,0 +1,1 @@
+-- Nothing to do: an SQLite file has no standby that could take its place.
