@@ -34,6 +34,9 @@ import (
 // DefaultRetention is that of kube-apiserver, which compacts etcd as often.
 const DefaultRetention = 5 * time.Minute
 
+// DefaultTimeout is how long one access to the database may take.
+const DefaultTimeout = 10 * time.Second
+
 // Options are the settings of a Store. The zero value of each means its
 // default.
 type Options struct {
@@ -45,7 +48,8 @@ type Options struct {
 	RetentionRows int64
 	// CompactInterval is how often older ones are forgotten. Default a tenth of Retention, but 30 seconds at the most.
 	CompactInterval time.Duration
-	// Timeout bounds one access to the database. Default 10 seconds.
+	// Timeout bounds one access to the database, with the wait for its turn.
+	// Default DefaultTimeout.
 	Timeout time.Duration
 	// PollInterval is how often the log is asked for rows of other processes
 	// when no notification comes. Default 1 second; unused on SQLite.
@@ -70,7 +74,7 @@ func (o Options) withDefaults() Options {
 	}
 	def(&o.Retention, DefaultRetention)
 	def(&o.CompactInterval, max(min(o.Retention/10, 30*time.Second), 10*time.Millisecond))
-	def(&o.Timeout, 10*time.Second)
+	def(&o.Timeout, DefaultTimeout)
 	def(&o.PollInterval, time.Second)
 	def(&o.ExpiryInterval, 5*time.Second)
 	if o.Now == nil {

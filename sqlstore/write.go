@@ -52,9 +52,11 @@ const (
 
 // Write commits w and returns its revision. When it returns no error the
 // write is durable. It returns ErrConflict when w.Previous is not current, the
-// error of ctx when that ends first, and errors of the engine (see
-// dialect.Engine); in both latter cases the write may yet take effect.
+// error of ctx when that, or the time for a write, ends first, and errors of the
+// engine (see dialect.Engine); in both latter cases the write may yet take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	author := AuthorFrom(ctx)
 	p := &pending{
 		row: dialect.Write{

@@ -64,6 +64,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.server.AddFlags(sections)
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
+	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database; at least 1s. Then it is answered with 503 or 504 and Retry-After. The server goes on by itself when the database is back.")
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
@@ -77,6 +78,10 @@ func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
 	err := errors.Join(o.features.apply(), o.server.Complete(), unclear)
+	if o.store.Timeout < time.Second {
+		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
+	}
+	o.datastore.Timeout = o.store.Timeout
 	if o.store.Retention < time.Second {
 		err = errors.Join(err, fmt.Errorf("--retention %s must be at least 1s", o.store.Retention))
 	}

@@ -18,10 +18,8 @@ const planAnew = `set_config('plan_cache_mode', 'force_custom_plan', true)`
 // transaction. Write i of n gets the id counter-n+i.
 //
 // The counter's row lock is taken first, so commits queue up there and never
-// wait for each other in another order.
+// wait for each other in another order; see bump.
 const (
-	bump = `UPDATE counter SET revision = revision + $1 RETURNING revision, ` + planAnew
-
 	// Of several writes that replace the same row the first one closes it. That
 	// the row is live is said in a way that keeps Postgres off the index of live
 	// rows: until it has statistics it takes those for few.
@@ -53,10 +51,24 @@ RETURNING id`
 
 // Commit implements dialect.Engine.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	committed, err := e.commit(ctx, group)
+	if behind(err) {
+		if err = e.leapNow(ctx); err == nil {
+			committed, err = e.commit(ctx, group)
+		}
+	}
+	if err != nil {
+		return dialect.Committed{}, failure(ctx, "commit", err)
+	}
+	e.saw(committed.Last)
+	return committed, nil
+}
+
+func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	n := int64(len(group))
 	batch := &pgx.Batch{}
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
-	batch.Queue(bump, n).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, nil) })
+	batch.Queue(e.bump(), n, e.seen.Load()).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, nil) })
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
@@ -71,10 +83,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		return rows.Err()
 	})
 	batch.Queue(notify)
-	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
-		return dialect.Committed{}, failure(ctx, "commit", err)
-	}
-	return committed, nil
+	return committed, e.writer.SendBatch(ctx, batch).Close()
 }
 
 // toColumns turns rows into the arrays that insertRows unnests, in its order.

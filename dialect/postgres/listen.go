@@ -6,23 +6,37 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // channel is the NOTIFY channel that carries the newest revision. Postgres
 // keeps channels apart by database.
 const channel = "sqube"
 
-// listener keeps one connection that hears of commits. While it has none,
-// the store's poll is what notices them.
+// pollInterval is how often the counter is looked at where the server, or a
+// pooler before it, can't notify.
+const pollInterval = 200 * time.Millisecond
+
+// listener keeps one connection that hears of commits, and feels by it how the
+// server is. While it has none, the store's poll is what notices commits.
 type listener struct {
+	engine *Engine
 	newest chan int64
 	stop   context.CancelFunc
 	done   chan struct{}
+
+	// timeout is that of the engine, and beat the pause between looks at the
+	// server.
+	timeout, beat time.Duration
+	alone         bool // the server does not know what looks at sessions need
 }
 
-func listen(config *pgx.ConnConfig) *listener {
+func (e *Engine) listen(config *pgx.ConnConfig, timeout time.Duration) *listener {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &listener{newest: make(chan int64, 1), stop: stop, done: make(chan struct{})}
+	l := &listener{engine: e, newest: make(chan int64, 1), stop: stop, done: make(chan struct{}), timeout: timeout, beat: 3 * time.Second}
+	if timeout > 0 {
+		l.beat = min(l.beat, max(timeout/3, 100*time.Millisecond))
+	}
 	go l.run(ctx, config)
 	return l
 }
@@ -52,7 +66,8 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// session listens on one connection until it breaks.
+// session hears of commits on one connection until that breaks. The others are
+// then likely to lead nowhere too, or to a server of the past.
 func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -62,22 +77,96 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = conn.Close(closing)
+		l.engine.reset()
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	l.alone = false
+	hear := l.notification
+	switch err := l.look(ctx, conn); {
+	case answered(err), l.engine.nature.pooled:
+		hear = l.poll // it knows no LISTEN, or it would be another's session that listens
+	case err != nil:
 		return err
 	}
 	l.tell(0) // commits may have passed unheard
 	for {
-		n, err := conn.WaitForNotification(ctx)
-		if err != nil {
+		beat, cancel := context.WithTimeout(ctx, l.beat)
+		for err = nil; err == nil; {
+			err = hear(beat, conn)
+		}
+		over := beat.Err() != nil
+		cancel()
+		if ctx.Err() != nil || !over {
 			return err
 		}
-		revision, err := strconv.ParseInt(n.Payload, 10, 64)
-		if err != nil {
-			revision = 0
+		if err := l.look(ctx, conn); err != nil && !answered(err) {
+			return err
 		}
+	}
+}
+
+// notification waits for one. It fails when ctx ends.
+func (l *listener) notification(ctx context.Context, conn *pgx.Conn) error {
+	n, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return err
+	}
+	revision, err := strconv.ParseInt(n.Payload, 10, 64)
+	if err != nil {
+		revision = 0
+	}
+	l.engine.saw(revision)
+	l.tell(revision)
+	return nil
+}
+
+// poll waits a little and looks whether there is something new. It fails when ctx ends.
+func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pollInterval):
+	}
+	// Not within ctx: that ends for another look, not for what is under way.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
+	defer cancel()
+	var revision int64
+	if err := conn.QueryRow(asking, "SELECT revision FROM counter").Scan(&revision); err != nil {
+		return err
+	}
+	if revision > l.engine.seen.Load() {
+		l.engine.saw(revision)
 		l.tell(revision)
 	}
+	return nil
+}
+
+// letGo ends sessions that hold the counter and have for so many seconds had
+// nothing from their client: its machine or the network is gone, or it was
+// stopped, amid a commit. All other commits wait for it.
+const letGo = `
+SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+WHERE a.datname = current_database() AND l.relation = 'counter'::regclass AND l.mode = 'RowExclusiveLock' AND l.granted
+  AND a.wait_event = 'ClientRead' AND clock_timestamp() - greatest(a.query_start, a.state_change) > make_interval(secs => $1)`
+
+// look finds out whether the server answers and takes writes, lets go of what
+// dead clients hold, and (again) listens.
+func (l *listener) look(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, l.beat)
+	defer cancel()
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn.PgConn()); err != nil {
+		return err
+	}
+	if l.timeout > 0 && !l.alone {
+		_, err := conn.Exec(ctx, letGo, (l.timeout / 2).Seconds())
+		if l.alone = answered(err); err != nil && !l.alone {
+			return err
+		}
+	}
+	if l.engine.nature.pooled {
+		return nil
+	}
+	_, err := conn.Exec(ctx, "LISTEN "+channel)
+	return err
 }
 
 // tell leaves the revision for the store, over an older one it has not taken.

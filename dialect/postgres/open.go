@@ -15,10 +15,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -32,7 +36,11 @@ type Engine struct {
 	// writer has connections for a commit and a compaction at a time, so that
 	// neither stands in line behind reads.
 	writer   *pgxpool.Pool
+	serves   atomic.Bool // both pools are there
 	listener *listener
+
+	nature nature
+	seen   atomic.Int64 // the newest revision that this process knows to be committed
 }
 
 var _ dialect.Engine = (*Engine)(nil)
@@ -51,37 +59,61 @@ const (
 
 // Open connects to the database that dsn names ("postgres://…", as libpq and
 // pgx understand it) and brings its schema up to date. Replicas that start at
-// once migrate once: the schema step holds an advisory lock.
-func Open(ctx context.Context, dsn string) (*Engine, error) {
-	e, err := open(ctx, dsn)
+// once migrate once.
+func Open(ctx context.Context, dsn string) (*Engine, error) { return OpenWithin(ctx, dsn, 0) }
+
+// OpenWithin is Open for a server: the database ends each statement that takes
+// longer than timeout, and each session that for so long leaves a transaction
+// open, whatever becomes of this process. 0 is no limit.
+func OpenWithin(ctx context.Context, dsn string, timeout time.Duration) (*Engine, error) {
+	e, err := open(ctx, dsn, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("opening the Postgres database: %w", withHint(err))
 	}
 	return e, nil
 }
 
-func open(ctx context.Context, dsn string) (*Engine, error) {
+func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, err error) {
+	e := &Engine{}
 	config, err := parse(dsn)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
+	if timeout > 0 {
+		config.ConnConfig.ConnectTimeout = min(config.ConnConfig.ConnectTimeout, max(timeout/2, time.Second))
+	}
+	// A standby, or a primary of the past, would tell of the past.
+	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	if e.nature, err = explore(ctx, config.ConnConfig); err != nil {
 		return nil, err
 	}
-	e := &Engine{pool: pool}
-	if _, err := migrate(ctx, config); err != nil {
-		pool.Close()
+	if _, err := migrate(ctx, config.ConnConfig); err != nil {
+		return nil, err
+	}
+	if err := adoptLog(ctx, config.ConnConfig, e.nature); err != nil {
+		return nil, err
+	}
+	adapt(config.ConnConfig, e.nature, timeout, e.leap, e.reset)
+	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}
 	writing := config.Copy()
 	writing.MaxConns, writing.MinConns, writing.MinIdleConns = writerConns, 0, 0
 	if e.writer, err = pgxpool.NewWithConfig(ctx, writing); err != nil {
-		pool.Close()
+		e.pool.Close()
 		return nil, err
 	}
-	e.listener = listen(config.ConnConfig.Copy())
+	e.serves.Store(true)
+	e.listener = e.listen(config.ConnConfig.Copy(), timeout)
 	return e, nil
+}
+
+// reset has all connections made anew, before their next use.
+func (e *Engine) reset() {
+	if e.serves.Load() {
+		e.pool.Reset()
+		e.writer.Reset()
+	}
 }
 
 // OpenReader connects to the database that dsn names, to read it only. It
@@ -94,11 +126,13 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the Postgres database: %w", err)
 	}
-	config, err := parse(dsn)
+	config, n, err := reach(ctx, dsn)
 	if err != nil {
-		return nil, err
+		return nil, withHint(err)
 	}
-	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	if !n.pooled {
+		config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -108,14 +142,22 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 
 // Status returns where the schema of the database stands, without changing it.
 func Status(ctx context.Context, dsn string) (migrations.Status, error) {
-	config, err := parse(dsn)
+	config, _, err := reach(ctx, dsn)
 	if err != nil {
-		return migrations.Status{}, err
+		return migrations.Status{}, withHint(err)
 	}
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
 	status, err := migrations.Read(ctx, db, migrations.Postgres)
 	return status, withHint(err)
+}
+
+// reach returns how to connect to the database that dsn names, and what there is.
+func reach(ctx context.Context, dsn string) (config *pgxpool.Config, n nature, err error) {
+	if config, err = parse(dsn); err == nil {
+		n, err = explore(ctx, config.ConnConfig)
+	}
+	return config, n, err
 }
 
 func parse(dsn string) (*pgxpool.Config, error) {
@@ -131,6 +173,8 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
+	dialer := &net.Dialer{KeepAliveConfig: keepAlive}
+	config.ConnConfig.DialFunc = dialer.DialContext
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "sqube"
 	}
@@ -140,9 +184,9 @@ func parse(dsn string) (*pgxpool.Config, error) {
 // Migrate brings the schema of the database up to date and returns where it
 // stood before.
 func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
-	config, err := parse(dsn)
+	config, _, err := reach(ctx, dsn)
 	if err == nil {
-		before, err = migrate(ctx, config)
+		before, err = migrate(ctx, config.ConnConfig)
 	}
 	if err != nil {
 		return before, fmt.Errorf("migrating the Postgres database: %w", withHint(err))
@@ -150,8 +194,8 @@ func Migrate(ctx context.Context, dsn string) (before migrations.Status, err err
 	return before, nil
 }
 
-func migrate(ctx context.Context, config *pgxpool.Config) (before migrations.Status, err error) {
-	db := stdlib.OpenDB(*config.ConnConfig)
+func migrate(ctx context.Context, config *pgx.ConnConfig) (before migrations.Status, err error) {
+	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {
 		return before, err

@@ -69,12 +69,14 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(from), result: make(chan watch.Event, resultBuffer)}
+	// Also asked where the answer is not needed: that the database is not there
+	// can be told better now than in the stream.
+	at, err := s.store.Revision(ctx)
+	if err != nil {
+		return nil, interpret(err)
+	}
 	if from == 0 && !w.sendsState() {
 		// From now on, which is before the caller does anything else.
-		at, err := s.store.Revision(ctx)
-		if err != nil {
-			return nil, interpret(err)
-		}
 		w.from = at.Current
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)

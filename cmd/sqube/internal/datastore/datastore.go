@@ -20,6 +20,8 @@ import (
 type Datastore struct {
 	Path string // of an SQLite file
 	DSN  string // of a Postgres database; empty on SQLite
+	// Timeout is how long Postgres works on one statement of a server; 0 for no limit.
+	Timeout time.Duration
 }
 
 // Parse takes apart the value of --datastore: sqlite://PATH, or a URL of Postgres as libpq takes it. An empty one is
@@ -61,7 +63,7 @@ func (d Datastore) String() string {
 // Open opens the database to be served, with its schema brought up to date.
 func (d Datastore) Open(ctx context.Context) (engine dialect.Engine, err error) {
 	if d.DSN != "" {
-		engine, err = postgres.Open(ctx, d.DSN)
+		engine, err = postgres.OpenWithin(ctx, d.DSN, d.Timeout)
 	} else {
 		engine, err = sqlite.Open(ctx, d.Path)
 	}

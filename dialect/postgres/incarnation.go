@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A standby that is promoted may lack the last commits of the primary before
+// it, unless replication was synchronous; so does a server that was restored
+// from a base backup. Had the counter been at 1005 there, and is at 1000 here,
+// it must not hand out 1001 to 1005 again: clients have seen those with other
+// contents. Which of them were seen nobody can tell any more.
+//
+// So the counter's row tells in which incarnation of the server it was last
+// raised, and nothing is committed, and over a direct connection nothing read,
+// in another one before the counter has leapt: far ahead, with all before it
+// forgotten. Whoever watches, or lists page by page, is then answered with 410
+// and begins anew. A counter behind what this process saw leaps as well, where
+// the server has no incarnation to tell.
+
+// leapBy is how far the counter leaps: further than commits can have been
+// lost, and seldom enough for the numbers to last.
+const leapBy = 1_000_000_000
+
+// adoptLog notes which incarnation of the server has the log, where that is not
+// known yet.
+func adoptLog(ctx context.Context, config *pgx.ConnConfig, n nature) error {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "UPDATE counter SET incarnation = "+n.incarnation+" WHERE incarnation = ''")
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// leap returns the statement by which the counter leaps where it has to.
+func (e *Engine) leap() string {
+	seen, incarnation := e.seen.Load(), e.nature.incarnation
+	return fmt.Sprintf(`UPDATE counter SET revision = greatest(revision, %[1]d) + %[2]d, compacted = greatest(revision, %[1]d) + %[2]d, incarnation = %[3]s
+WHERE revision < %[1]d OR incarnation <> %[3]s`, seen, leapBy, incarnation)
+}
+
+// bump returns the statement that raises the counter by its first parameter.
+// It fails with a division by zero where the counter has to leap first.
+func (e *Engine) bump() string {
+	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END
+RETURNING revision, `+planAnew, e.nature.incarnation)
+}
+
+// behind says whether err is that of bump.
+func behind(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == "22012"
+}
+
+// saw remembers a revision.
+func (e *Engine) saw(revision int64) {
+	for {
+		seen := e.seen.Load()
+		if revision <= seen || e.seen.CompareAndSwap(seen, revision) {
+			return
+		}
+	}
+}
+
+// leapNow has the counter leap where it has to.
+func (e *Engine) leapNow(ctx context.Context) error {
+	_, err := e.writer.Exec(ctx, e.leap())
+	return err
+}

@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// keepAlive finds out within seconds that an idle connection leads nowhere,
+// so that nobody waits on it later.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
+
+// unnamed is the way to ask in which no statement has a name, by which the
+// next session of a pooler would not know it.
+const unnamed = pgx.QueryExecModeCacheDescribe
+
+// settings are those of a session. Should this process, its machine or the
+// network go away, the server ends the session soon, and with it what it has
+// locked: all other servers wait for the counter. Where timeout is 0, in
+// which a statement may take as long as it wants, only the former count.
+func settings(timeout time.Duration) map[string]string {
+	set := map[string]string{
+		"tcp_keepalives_idle":     "5",
+		"tcp_keepalives_interval": "2",
+		"tcp_keepalives_count":    "3",
+		"tcp_user_timeout":        "11000",
+	}
+	if timeout > 0 {
+		limit := strconv.FormatInt(max(timeout.Milliseconds(), 1), 10)
+		set["statement_timeout"] = limit
+		set["idle_in_transaction_session_timeout"] = limit
+		set["transaction_timeout"] = strconv.FormatInt(2*max(timeout.Milliseconds(), 1), 10) // Postgres 17 and later
+	}
+	return set
+}
+
+// apply returns the statement that sets those of the settings that the server knows.
+func apply(set map[string]string) string {
+	var rows []string
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		rows = append(rows, fmt.Sprintf("('%s', '%s')", name, set[name]))
+	}
+	return "SELECT set_config(s.name, s.value, false) FROM (VALUES " + strings.Join(rows, ", ") + ") AS s(name, value) JOIN pg_settings USING (name)"
+}
+
+// nature is what there is behind a DSN.
+type nature struct {
+	// pooled is set where a pooler stands in between: the next statement may
+	// run in another session.
+	pooled bool
+	// incarnation is the expression for the incarnation of the server, an empty
+	// text where it has none to tell.
+	incarnation string
+}
+
+// timeline is the system identifier and the timeline on which the server writes.
+const timeline = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
+
+// explore looks at what there is to connect to, in statements that any pooler takes, and has config take no others.
+func explore(ctx context.Context, config *pgx.ConnConfig) (n nature, err error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return n, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	// A pooler makes up the process that it names to its client.
+	var process uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process); err != nil && !answered(err) {
+		return n, err
+	}
+	n.pooled = process != conn.PgConn().PID()
+	if n.pooled && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
+		config.DefaultQueryExecMode = unnamed
+	}
+	n.incarnation = timeline
+	switch _, err := conn.Exec(ctx, "SELECT "+timeline, pgx.QueryExecModeExec); {
+	case answered(err): // CockroachDB has none, and Aurora does not tell; neither loses commits
+		n.incarnation = "''"
+	case err != nil:
+		return n, err
+	}
+	return n, nil
+}
+
+// answered says whether err is the server's refusal of a statement, rather than that of a connection.
+func answered(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer)
+}
+
+// readOnly is the code of the error of a server that takes no writes: a standby, or a primary of the past.
+const readOnly = "25006"
+
+// adapt makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
+// their client, through any pooler. greeting returns what each session begins with; moved is called when a server says
+// that it does not take writes any more.
+func adapt(config *pgx.ConnConfig, n nature, timeout time.Duration, greeting func() string, moved func()) {
+	set := settings(timeout)
+	if n.pooled {
+		set = nil // they would be another client's a moment later
+	}
+	for name := range config.RuntimeParams {
+		delete(set, name) // the DSN's own come first
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if len(set) > 0 {
+			// A server that refuses them is served all the same.
+			if _, err := conn.Exec(ctx, apply(set)).ReadAll(); err != nil && !answered(err) {
+				return err
+			}
+		}
+		_, err := conn.Exec(ctx, greeting()).ReadAll()
+		return err
+	}
+	fatal := config.OnPgError
+	config.OnPgError = func(conn *pgconn.PgConn, answer *pgconn.PgError) bool {
+		if answer.Code == readOnly {
+			moved()
+			return false
+		}
+		return fatal(conn, answer)
+	}
+}
