@@ -46,6 +46,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--request-timeout=0", "--request-timeout must be more than 0 " + help},
 		{"--cors-allowed-origins=(", `--cors-allowed-origins "(" must be a regular expression`},
 		{"--retention=500ms", "--retention 500ms must be at least 1s " + help},
+		{"--datastore-timeout=999ms", "--datastore-timeout 999ms must be at least 1s " + help},
 		{"--retention-rows=99", "--retention-rows 99 must be 0 or at least 100 " + help},
 		{"--retention-rows=-1", "--retention-rows -1 must be 0 or at least 100 " + help},
 		{"--compact-interval=-1s", "--compact-interval -1s must not be negative " + help},

@@ -1,0 +1,204 @@
+package outage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// patience is how long something may take on a busy machine before it counts as not happening.
+const patience = time.Minute
+
+// cluster is a server under test and what its tests ask with.
+type cluster struct {
+	*sqube.Server
+	kubernetes.Interface
+	http *http.Client // as the administrator, and without retries
+}
+
+func serve(t *testing.T, datastore string, args ...string) *cluster {
+	t.Helper()
+	c := &cluster{Server: sqube.Start(t, sqube.Options{Datastore: datastore, Args: args})}
+	config := c.Config(t)
+	config.QPS = -1 // no limit of the client's own
+	var err error
+	if c.http, err = rest.HTTPClientFor(config); err != nil {
+		t.Fatal(err)
+	}
+	if c.Interface, err = kubernetes.NewForConfigAndClient(config, c.http); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// eventually waits until f returns true.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come about that %s", what)
+		}
+	}
+}
+
+func (c *cluster) create(t *testing.T, name string) error {
+	_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(name), metav1.CreateOptions{})
+	return err
+}
+
+// creates is create with as many tries as it takes.
+func (c *cluster) creates(t *testing.T, name string) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = c.create(t, name); err == nil {
+			return
+		}
+	}
+	t.Fatalf("nothing can be written: %v", err)
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": "outage"}}}
+}
+
+// request is one that needs the database.
+type request struct{ method, path, body, token string }
+
+func (c *cluster) do(t *testing.T, r request) (*http.Response, []byte, error) {
+	asked, err := http.NewRequestWithContext(t.Context(), r.method, c.URL+r.path, strings.NewReader(r.body))
+	if err != nil {
+		return nil, nil, err
+	}
+	asked.Header.Set("Content-Type", "application/json")
+	client := c.http
+	if r.token != "" {
+		asked.Header.Set("Authorization", "Bearer "+r.token)
+		config := rest.AnonymousClientConfig(c.Config(t))
+		if client, err = rest.HTTPClientFor(config); err != nil {
+			return nil, nil, err
+		}
+	}
+	response, err := client.Do(asked)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response, body, err
+}
+
+// refused says why the answer is not the Status of a server whose database does not answer.
+func refused(response *http.Response, body []byte) error {
+	var status metav1.Status
+	if err := json.Unmarshal(body, &status); err != nil {
+		return err
+	}
+	reasons := map[int]metav1.StatusReason{http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable, http.StatusGatewayTimeout: metav1.StatusReasonTimeout}
+	reason, known := reasons[response.StatusCode]
+	switch {
+	case !known || status.Kind != "Status" || int(status.Code) != response.StatusCode || status.Reason != reason:
+		return fmt.Errorf("got %s, want a Status of 503 or 504", response.Status)
+	case !strings.Contains(status.Message, "the datastore"):
+		return errors.New("the message does not name the datastore")
+	case response.Header.Get("Retry-After") == "" || status.Details == nil || status.Details.RetryAfterSeconds == 0:
+		return errors.New("want to be told when to try again")
+	}
+	return nil
+}
+
+// watching is a watch of what create makes, from now on, as one stream that no client library mends.
+type watching struct {
+	response *http.Response
+	events   *json.Decoder
+}
+
+func (c *cluster) watch(t *testing.T) *watching {
+	t.Helper()
+	list, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		c.URL+"/api/v1/namespaces/default/configmaps?watch=true&labelSelector=of%3Doutage&resourceVersion="+list.ResourceVersion, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.http.Do(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("the watch is answered with %s", response.Status)
+	}
+	return &watching{response, json.NewDecoder(response.Body)}
+}
+
+// next is one event: its type, and the name of its object or the code of its Status.
+func (w *watching) next() (string, error) {
+	var event struct {
+		Type   string
+		Object struct {
+			Metadata metav1.ObjectMeta
+			Code     int
+		}
+	}
+	if err := w.events.Decode(&event); err != nil {
+		return "", err
+	}
+	if event.Type == "ERROR" {
+		return fmt.Sprint("ERROR ", event.Object.Code), nil
+	}
+	return event.Type + " " + event.Object.Metadata.Name, nil
+}
+
+// brings expects the events, and no others before or between them.
+func (w *watching) brings(t *testing.T, events ...string) {
+	t.Helper()
+	for _, want := range events {
+		if got, err := w.next(); err != nil || got != want {
+			t.Fatalf("the watch brings %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+// through returns the DSN with the address of a proxy in place of its server's, and that server's.
+func through(t *testing.T, dsn, proxy string) string {
+	t.Helper()
+	u := parse(t, dsn)
+	u.Host = proxy
+	return u.String()
+}
+
+func parse(t *testing.T, dsn string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// execute runs a statement as the server's superuser, beside sqube.
+func execute(t *testing.T, dsn, statement string) {
+	t.Helper()
+	db := harness.OpenDatabase(t, harness.Engine{Name: "postgres", Datastore: dsn})
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}

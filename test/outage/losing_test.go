@@ -1,0 +1,176 @@
+package outage
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestLosingPostgres takes the database away in several ways. Meanwhile each request is answered in time, with what
+// clients need to try again; afterwards everything goes on, the watch that was open too.
+func TestLosingPostgres(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	postgres := harness.NewPostgresServer(t)
+	dsn := postgres.Database(t)
+	proxy := faults.NewProxy(t, parse(t, dsn).Host)
+	c := serve(t, through(t, dsn, proxy.Addr()), "--datastore-timeout", timeout.String())
+	token := viewer(t, c)
+	w := c.watch(t)
+	var before int
+	do := func(steps ...func() error) func(*testing.T) {
+		return func(t *testing.T) {
+			for _, step := range steps {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	signal := func(s syscall.Signal) func() error { return func() error { return postgres.Signal(s) } }
+	plain := func(f func()) func() error { return func() error { f(); return nil } }
+	for i, fault := range []struct {
+		name          string
+		lose, recover func(*testing.T)
+	}{
+		{"its packets are lost", do(plain(proxy.Drop)), do(plain(proxy.Resume))},
+		{"it stands still", do(signal(syscall.SIGSTOP)), do(signal(syscall.SIGCONT))},
+		{"it crashes", do(postgres.Kill), do(postgres.Start)},
+		{"its packets are lost, and then it is another one", do(plain(proxy.Drop)), do(postgres.Stop, plain(proxy.Cut), postgres.Start, plain(proxy.Resume))},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			name := fmt.Sprint("before-", i)
+			c.creates(t, name)
+			w.brings(t, "ADDED "+name)
+			fault.lose(t)
+			configMaps := "/api/v1/namespaces/default/configmaps"
+			requests := []request{
+				{method: http.MethodGet, path: configMaps + "/" + name},
+				{method: http.MethodGet, path: configMaps + "/" + name, token: token},
+				{method: http.MethodGet, path: configMaps},
+				{method: http.MethodGet, path: configMaps + "?resourceVersion=0"},
+				{method: http.MethodGet, path: "/apis/apps/v1/deployments?limit=10"},
+				{method: http.MethodGet, path: configMaps + "?watch=true"},
+				{method: http.MethodGet, path: configMaps + "?watch=true&resourceVersion=1"},
+				{method: http.MethodPut, path: configMaps + "/" + name, body: fmt.Sprintf(`{"metadata":{"name":%q}}`, name)},
+				{method: http.MethodPost, path: configMaps, body: `{"metadata":{"generateName":"never-"}}`},
+				{method: http.MethodDelete, path: configMaps + "/" + name},
+				{method: http.MethodDelete, path: configMaps},
+			}
+			var asking sync.WaitGroup
+			for range 10 { // more than there are connections
+				for _, r := range requests {
+					asking.Go(func() { lost(t, c, r, timeout) })
+				}
+			}
+			asking.Wait()
+			for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz": http.StatusInternalServerError} {
+				response, body, err := c.do(t, request{method: http.MethodGet, path: path})
+				if err != nil || response.StatusCode != want || path == "/readyz" && !strings.Contains(string(body), "[-]datastore failed") {
+					t.Errorf("%s: %v, %v\n%s", path, response, err, body)
+				}
+			}
+			fault.recover(t)
+			c.WaitReady(t)
+			name = fmt.Sprint("after-", i)
+			c.creates(t, name)
+			// What was asked for meanwhile was refused, which does not say that it is not done in the end.
+			for {
+				event, err := w.next()
+				if err != nil || strings.HasPrefix(event, "ERROR") {
+					t.Fatalf("the watch ends: %s %v", event, err)
+				}
+				if event == "ADDED "+name {
+					break
+				}
+			}
+			eventually(t, "nothing of it is left", func() bool {
+				now := goroutines(t, c)
+				if before == 0 {
+					before = now
+				}
+				return now < before+50
+			})
+		})
+	}
+	t.Run("its connections are killed", func(t *testing.T) {
+		for i := range 5 {
+			execute(t, dsn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+			name := fmt.Sprint("killed-", i)
+			c.creates(t, name)
+			w.brings(t, "ADDED "+name)
+		}
+	})
+}
+
+// viewer returns the token of a service account that may look at everything.
+func viewer(t *testing.T, c *cluster) (token string) {
+	t.Helper()
+	_, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "default-views"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "default"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a service account's token is good", func() bool {
+		got, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err != nil {
+			return false
+		}
+		token = got.Status.Token
+		response, _, err := c.do(t, request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps", token: token})
+		return err == nil && response.StatusCode == http.StatusOK
+	})
+	return token
+}
+
+// lost sends a request whose answer has to be that the database does not answer, in time.
+func lost(t *testing.T, c *cluster, r request, timeout time.Duration) {
+	const slack = 20 * time.Second // on a busy machine; ten requests that waited for each other would take longer
+	began := time.Now()
+	response, body, err := c.do(t, r)
+	took := time.Since(began)
+	if err == nil {
+		err = refused(response, body)
+	}
+	if err == nil && took > timeout+slack {
+		err = fmt.Errorf("it took %s", took)
+	}
+	if err != nil {
+		t.Errorf("%s %s: %v\n%s", r.method, r.path, err, body)
+	}
+}
+
+var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)
+
+func goroutines(t *testing.T, c *cluster) int {
+	t.Helper()
+	_, body, err := c.do(t, request{method: http.MethodGet, path: "/metrics"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := goroutinesLine.FindSubmatch(body)
+	if found == nil {
+		t.Fatal("/metrics does not tell how many goroutines there are")
+	}
+	n, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
