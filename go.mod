@@ -3,6 +3,7 @@ module github.com/sqube/sqube
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-logr/logr v1.4.3
 	github.com/golang-migrate/migrate/v4 v4.19.1
 	github.com/google/gnostic-models v0.7.0

@@ -1,0 +1,68 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sqube/sqube/test/robustness/history"
+)
+
+// Lists checks that each list is a snapshot: all its pages are of one revision, which is the one asked for, and together
+// they hold what there was at that revision and is selected, each object once and in the order of the names.
+func Lists(h *history.History, logs Logs) (errs []error) {
+	for _, l := range h.Lists {
+		if err := list(l, logs[l.Resource]); err != nil {
+			errs = append(errs, fmt.Errorf("list of %s (group %q, version %d, %d pages) by client %d, %s to %s: %w",
+				l.Resource, l.Group, l.Version(), len(l.Pages), l.Client, l.Call, l.Return, err))
+		}
+	}
+	return errs
+}
+
+func list(l *history.List, log *Log) error {
+	var names []string
+	for i, page := range l.Pages {
+		if page.Version != l.Version() {
+			return fmt.Errorf("page %d is of version %d", i+1, page.Version)
+		}
+		for _, o := range page.Objects {
+			names = append(names, o.Name)
+		}
+	}
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) < len(names) {
+		return fmt.Errorf("the names are %q", names)
+	}
+	if l.Version() < l.Asked || l.Exact && l.Version() != l.Asked {
+		return fmt.Errorf("version %d was asked for", l.Asked)
+	}
+	state, known := log.State(l.Version())
+	if !known {
+		return nil
+	}
+	return same(objectsOf(l), selected(state, l.Group))
+}
+
+// selected returns the objects of a group, or all.
+func selected(state State, group string) State {
+	state = maps.Clone(state)
+	maps.DeleteFunc(state, func(_ string, o history.Object) bool { return group != "" && o.Group != group })
+	return state
+}
+
+// same compares a state with what it must be.
+func same(got, want State) error {
+	for name, o := range want {
+		if found, ok := got[name]; !ok {
+			return fmt.Errorf("%+v is missing", o)
+		} else if found != o {
+			return fmt.Errorf("has %+v, and not %+v", found, o)
+		}
+	}
+	for name, o := range got {
+		if _, ok := want[name]; !ok {
+			return fmt.Errorf("has %+v, which was not there", o)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package workload
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/sqube/sqube/test/robustness/history"
+)
+
+// The places in an object for what history.Object calls its mark and its group.
+const (
+	markAnnotation = "robustness/mark"
+	groupLabel     = "group"
+)
+
+// groups are the values of the label.
+var groups = []string{"a", "b"}
+
+// collection is where objects of a kind are.
+type collection struct {
+	resource, apiVersion, kind, path string
+	content                          map[string]any // beside the metadata
+}
+
+// Namespace is the one in which all objects are.
+const Namespace = "robustness"
+
+var (
+	configMaps = collection{"configmaps", "v1", "ConfigMap", "/api/v1/namespaces/" + Namespace + "/configmaps", nil}
+	leases     = collection{"leases", "coordination.k8s.io/v1", "Lease", "/apis/coordination.k8s.io/v1/namespaces/" + Namespace + "/leases",
+		map[string]any{"spec": map[string]any{"leaseDurationSeconds": 15}}}
+	collections = []collection{configMaps, leases}
+)
+
+func (c collection) key(name string) history.Key {
+	return history.Key{Resource: c.resource, Name: name}
+}
+
+// object is what of an object's JSON is looked at.
+type object struct {
+	Metadata struct {
+		Name, UID, ResourceVersion string
+		Labels, Annotations        map[string]string
+	}
+}
+
+func (o *object) recorded() (history.Object, error) {
+	version, err := parseVersion(o.Metadata.ResourceVersion)
+	return history.Object{
+		Name: o.Metadata.Name, UID: o.Metadata.UID, Version: version,
+		Mark: o.Metadata.Annotations[markAnnotation], Group: o.Metadata.Labels[groupLabel],
+	}, err
+}
+
+// parseVersion reads a resourceVersion: a number that compares (KEP-5504).
+func parseVersion(text string) (uint64, error) {
+	version, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || version == 0 {
+		return 0, fmt.Errorf("%q is not a resourceVersion", text)
+	}
+	return version, nil
+}
+
+// begin returns an operation that is called now, at a random server.
+func (c *client) begin(verb history.Verb, key history.Key) *history.Operation {
+	return &history.Operation{Client: c.id, Server: c.anywhere(), Verb: verb, Key: key, Call: c.recorder.Now()}
+}
+
+// beginWrite is begin for what puts a mark and a group into an object.
+func (c *client) beginWrite(verb history.Verb, key history.Key, group string) *history.Operation {
+	c.marks++
+	o := c.begin(verb, key)
+	o.Mark, o.Group = fmt.Sprintf("%d-%d", c.id, c.marks), group
+	return o
+}
+
+// anyGroup returns a random group.
+func (c *client) anyGroup() string { return groups[c.random.IntN(len(groups))] }
+
+// end records an operation, which returned now with the error.
+func (c *client) end(o *history.Operation, got *object, err error) *history.Operation {
+	if err == nil && o.Verb != history.Delete {
+		if o.Object, err = got.recorded(); err != nil {
+			c.refusals(fmt.Errorf("%s %s by client %d: %w", o.Verb, o.Key, c.id, err))
+		}
+	}
+	if o.Outcome = outcome(err); err != nil {
+		o.Error = err.Error()
+	}
+	o.Return = c.recorder.Now()
+	c.recorder.Operation(o)
+	return o
+}
+
+// manifest is the object that an operation writes.
+func (c collection) manifest(o *history.Operation) map[string]any {
+	metadata := map[string]any{
+		"name":        o.Key.Name,
+		"annotations": map[string]any{markAnnotation: o.Mark},
+		"labels":      map[string]any{groupLabel: o.Group},
+	}
+	if o.IfVersion != 0 {
+		metadata["resourceVersion"] = strconv.FormatUint(o.IfVersion, 10)
+	}
+	m := map[string]any{"apiVersion": c.apiVersion, "kind": c.kind, "metadata": metadata}
+	for field, value := range c.content {
+		m[field] = value
+	}
+	return m
+}
+
+func (c *client) create(in collection, name string) *history.Operation {
+	o := c.beginWrite(history.Create, in.key(name), c.anyGroup())
+	var got object
+	err := c.send(o.Server, http.MethodPost, in.path, "application/json", in.manifest(o), &got)
+	return c.end(o, &got, err)
+}
+
+// update replaces the object, only in the version unless that is 0.
+func (c *client) update(in collection, name string, ifVersion uint64) *history.Operation {
+	o := c.beginWrite(history.Update, in.key(name), c.anyGroup())
+	o.IfVersion = ifVersion
+	var got object
+	err := c.send(o.Server, http.MethodPut, in.path+"/"+name, "application/json", in.manifest(o), &got)
+	return c.end(o, &got, err)
+}
+
+func (c *client) apply(in collection, name, group string) *history.Operation {
+	o := c.beginWrite(history.Apply, in.key(name), group)
+	path := fmt.Sprintf("%s/%s?force=true&fieldManager=client-%d", in.path, name, c.id)
+	var got object
+	err := c.send(o.Server, http.MethodPatch, path, "application/apply-patch+yaml", in.manifest(o), &got)
+	return c.end(o, &got, err)
+}
+
+// delete deletes the object, only the one with the UID and in the version, unless these are "" and 0.
+func (c *client) delete(in collection, name, ifUID string, ifVersion uint64) *history.Operation {
+	o := c.begin(history.Delete, in.key(name))
+	o.IfUID, o.IfVersion = ifUID, ifVersion
+	preconditions := map[string]any{}
+	if ifUID != "" {
+		preconditions["uid"] = ifUID
+	}
+	if ifVersion != 0 {
+		preconditions["resourceVersion"] = strconv.FormatUint(ifVersion, 10)
+	}
+	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+	var status struct{ Details struct{ UID string } }
+	err := c.send(o.Server, http.MethodDelete, in.path+"/"+name, "application/json", options, &status)
+	o.Object.UID = status.Details.UID
+	return c.end(o, nil, err)
+}
+
+func (c *client) get(in collection, name string) *history.Operation {
+	o := c.begin(history.Get, in.key(name))
+	var got object
+	err := c.send(o.Server, http.MethodGet, in.path+"/"+name, "", nil, &got)
+	return c.end(o, &got, err)
+}

@@ -1,0 +1,93 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sqube/sqube/test/robustness/history"
+)
+
+// How many objects the clients share: few enough for them to meet, and enough for lists of several pages.
+const (
+	sharedConfigMaps = 12
+	sharedLeases     = 3
+)
+
+// edit makes changes to the ConfigMaps until ctx ends.
+func (c *client) edit(ctx context.Context) {
+	known := map[string]history.Object{} // as this client saw them last
+	for ctx.Err() == nil {
+		name := fmt.Sprintf("shared-%02d", c.random.IntN(sharedConfigMaps))
+		last := known[name]
+		var o *history.Operation
+		switch n := c.random.IntN(100); {
+		case n < 20:
+			o = c.create(configMaps, name)
+		case n < 40:
+			o = c.update(configMaps, name, last.Version)
+		case n < 48:
+			o = c.update(configMaps, name, 0)
+		case n < 62:
+			o = c.apply(configMaps, name, c.anyGroup())
+		case n < 68:
+			o = c.delete(configMaps, name, "", 0)
+		case n < 73:
+			o = c.delete(configMaps, name, last.UID, 0)
+		case n < 76:
+			o = c.delete(configMaps, name, last.UID, last.Version)
+		default:
+			o = c.get(configMaps, name)
+		}
+		if o.Outcome == history.Done && o.Verb != history.Delete {
+			known[name] = o.Object
+		}
+		c.rest(ctx, o.Outcome == history.Unknown || o.Outcome == history.Unsent)
+	}
+}
+
+// hold takes Leases until ctx ends, as leader election does: what it has read it replaces in that version only.
+func (c *client) hold(ctx context.Context) {
+	for ctx.Err() == nil {
+		name := fmt.Sprintf("shared-%d", c.random.IntN(sharedLeases))
+		o := c.get(leases, name)
+		for o.Outcome == history.Done && ctx.Err() == nil && !c.chance(20) {
+			c.rest(ctx, false)
+			o = c.update(leases, name, o.Object.Version)
+		}
+		if o.Outcome == history.Absent {
+			o = c.create(leases, name)
+		}
+		c.rest(ctx, o.Outcome == history.Unknown || o.Outcome == history.Unsent)
+	}
+}
+
+// read lists until ctx ends.
+func (c *client) read(ctx context.Context) {
+	versions := map[string]uint64{} // a version of the past, by resource
+	for ctx.Err() == nil {
+		in := collections[c.random.IntN(len(collections))]
+		l := &history.List{}
+		limit := 0
+		if c.chance(30) {
+			l.Group = groups[c.random.IntN(len(groups))]
+		}
+		if c.chance(50) {
+			limit = 1 + c.random.IntN(5)
+		}
+		switch past := versions[in.resource]; {
+		case c.chance(20):
+			l.Cached = true
+		case c.chance(20):
+			l.Asked = past
+		case c.chance(30):
+			l.Asked, l.Exact = past, past != 0
+		}
+		err := c.list(in, l, limit)
+		if err == nil && c.chance(10) {
+			versions[in.resource] = l.Version()
+		} else if isGone(err) {
+			delete(versions, in.resource)
+		}
+		c.rest(ctx, err != nil)
+	}
+}

@@ -1,0 +1,176 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/robustness/history"
+)
+
+// How many clients of each sort there are. Of the watchers, the first of each collection stays and sees all.
+const (
+	editors  = 6
+	holders  = 3
+	listers  = 3
+	watchers = 5 // of each collection
+)
+
+// Workload is a set of clients at work.
+type Workload struct {
+	configs  []*rest.Config
+	recorder *history.Recorder
+	seed     uint64
+	clients  int
+
+	stop     context.CancelFunc // ends those who ask
+	asking   sync.WaitGroup
+	watching sync.WaitGroup
+	targets  map[string][]chan uint64 // where each watcher of a resource is told the end
+	last     *client                  // makes the last writes
+	mu       sync.Mutex
+	refusals []error
+}
+
+// Start makes the namespace and starts the clients of the servers that the configurations name. They work until Finish, or
+// until ctx ends. The seed decides what they do, as far as the servers' answers let it.
+func Start(ctx context.Context, recorder *history.Recorder, seed uint64, configs []*rest.Config) (*Workload, error) {
+	asking, stop := context.WithCancel(ctx)
+	w := &Workload{configs: configs, recorder: recorder, seed: seed, stop: stop, targets: map[string][]chan uint64{}}
+	var err error
+	if w.last, err = w.newClient(); err != nil {
+		return nil, err
+	}
+	namespace := map[string]any{"metadata": map[string]any{"name": Namespace}}
+	if err := w.last.send(0, http.MethodPost, "/api/v1/namespaces", "application/json", namespace, &object{}); err != nil {
+		return nil, err
+	}
+	for _, in := range collections {
+		for i := range watchers {
+			if err := w.startWatcher(ctx, in, i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, sort := range []struct {
+		count int
+		work  func(*client, context.Context)
+	}{{editors, (*client).edit}, {holders, (*client).hold}, {listers, (*client).read}} {
+		for range sort.count {
+			c, err := w.newClient()
+			if err != nil {
+				return nil, err
+			}
+			c.hasty = true
+			w.asking.Go(func() { sort.work(c, asking) })
+		}
+	}
+	return w, nil
+}
+
+func (w *Workload) newClient() (*client, error) {
+	c := &client{id: w.clients, random: rand.New(rand.NewPCG(w.seed, uint64(w.clients))), recorder: w.recorder, refusals: w.refuse}
+	w.clients++
+	for _, config := range w.configs {
+		e, err := newEndpoint(config)
+		if err != nil {
+			return nil, err
+		}
+		c.endpoints = append(c.endpoints, e)
+	}
+	return c, nil
+}
+
+func (w *Workload) startWatcher(ctx context.Context, in collection, n int) error {
+	c, err := w.newClient()
+	if err != nil {
+		return err
+	}
+	follower := &watcher{client: c, in: in, leaves: n > 0, initial: n == 2 || n == 4}
+	if n >= 3 {
+		follower.group = groups[n%len(groups)]
+	}
+	if err := follower.start(); err != nil {
+		return err
+	}
+	target := make(chan uint64, 1)
+	w.targets[in.resource] = append(w.targets[in.resource], target)
+	w.watching.Go(func() { follower.follow(ctx, target) })
+	return nil
+}
+
+// Finish ends the work: those who write and list stop, the watches follow up to a last write, and each server is asked for
+// its lists. All servers must work again. When ctx ends before that, it says so.
+func (w *Workload) Finish(ctx context.Context) error {
+	w.stop()
+	w.asking.Wait()
+	for _, in := range collections {
+		version, err := w.final(ctx, in)
+		if err != nil {
+			return err
+		}
+		for _, target := range w.targets[in.resource] {
+			target <- version
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		w.watching.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errors.New("watches do not get to the last write")
+	}
+}
+
+// final moves a new object through all groups, so that every watch sees the last of these changes, which is the revision
+// that it returns, and lists what there is then.
+func (w *Workload) final(ctx context.Context, in collection) (uint64, error) {
+	var version uint64
+	for _, group := range groups {
+		o, err := w.persist(ctx, func() *history.Operation { return w.last.apply(in, "the-last", group) })
+		if err != nil {
+			return 0, err
+		}
+		version = o.Object.Version
+	}
+	return version, w.last.list(in, &history.List{}, 0)
+}
+
+// persist repeats an operation until it is done.
+func (w *Workload) persist(ctx context.Context, operation func() *history.Operation) (*history.Operation, error) {
+	for {
+		o := operation()
+		if o.Outcome == history.Done {
+			return o, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s %s is not done after all faults have ended: %s", o.Verb, o.Key, o.Error)
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func (w *Workload) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusals = append(w.refusals, err)
+}
+
+// Refusals returns the answers that the requests can't have deserved.
+func (w *Workload) Refusals() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.refusals)
+}
