@@ -71,6 +71,16 @@ fuzz: ## run every fuzz target, each for FUZZTIME (1m); their seeds run in the t
 			go test "$$(dirname "$$file")" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) </dev/null; \
 		done; done
 
+# For how long `make robustness` plays rounds, each with a seed of its own; with SEED=n it plays that one once. A round has
+# ROUND of faults in each configuration.
+DURATION ?= 10m
+ROUND    ?= 20s
+SEED     ?=
+
+robustness: build ## let servers and databases fail at random for DURATION (10m), or once with SEED=n: see test/robustness
+	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/robustness -run TestRobustness -count 1 -v -timeout 0 \
+		-duration $(ROUND) $(if $(SEED),-seed $(SEED),-seed 0 -for $(DURATION))
+
 lint: ## check formatting, go vet, staticcheck and the import rules
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
@@ -108,4 +118,4 @@ curl:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e fuzz lint bench compare generate verify clean gcc curl FORCE
+.PHONY: help run build kubectl test race unit e2e fuzz robustness lint bench compare generate verify clean gcc curl FORCE

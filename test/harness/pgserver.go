@@ -216,6 +216,9 @@ func (s *PostgresServer) end(signal syscall.Signal) error {
 
 // Signal sends a signal, such as SIGSTOP or SIGCONT, to all processes of the server, the first one first.
 func (s *PostgresServer) Signal(signal syscall.Signal) error {
+	if s.process == nil {
+		return errors.New("postgres does not run")
+	}
 	pid := s.process.Process.Pid
 	if err := syscall.Kill(pid, signal); err != nil {
 		return fmt.Errorf("signal postgres: %w", err)
@@ -235,6 +238,13 @@ func (s *PostgresServer) Signal(signal syscall.Signal) error {
 	}
 	return nil
 }
+
+// Ended returns a channel that is closed when the process that was started last has ended. A server that ended by itself
+// is to be killed before it is started again.
+func (s *PostgresServer) Ended() <-chan struct{} { return s.exited }
+
+// Log returns what the server has written since it was started last.
+func (s *PostgresServer) Log() ([]byte, error) { return os.ReadFile(s.logFile()) }
 
 // Close ends the server and removes its data. Closing twice is harmless.
 func (s *PostgresServer) Close() error {

@@ -167,6 +167,19 @@ func (s *Server) Kill(t testing.TB) {
 	}
 }
 
+// Relaunch starts a server that has ended, by Kill or Stop or otherwise, on the same state. It does not wait.
+func (s *Server) Relaunch() error {
+	select {
+	case <-s.exited:
+		s.process = nil
+	default:
+	}
+	return s.launch()
+}
+
+// Ended returns a channel that is closed when the process that was started last has ended.
+func (s *Server) Ended() <-chan struct{} { return s.exited }
+
 // Config returns a client configuration of the administrator.
 func (s *Server) Config(t testing.TB) *rest.Config {
 	t.Helper()

@@ -7,7 +7,8 @@ import (
 )
 
 // Acknowledged checks that every write that was acknowledged is in the log as it was acknowledged, and that the log has
-// nothing else: each change is one that a client asked for, was not refused, and made once.
+// nothing else: each change is one that a client asked for, was not refused, and made once. Objects without a mark are
+// somebody else's.
 func Acknowledged(h *history.History, logs Logs) (errs []error) {
 	fail := func(o *history.Operation, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %s", describe(o), fmt.Sprintf(format, args...)))
@@ -26,6 +27,9 @@ func Acknowledged(h *history.History, logs Logs) (errs []error) {
 	gone := map[string]Change{} // by UID
 	for resource, log := range logs {
 		for _, c := range log.Changes {
+			if c.Object.Mark == "" {
+				continue
+			}
 			key := history.Key{Resource: resource, Name: c.Object.Name}
 			if c.Type == history.Deleted {
 				gone[c.Object.UID] = c

@@ -6,9 +6,7 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/sqube/sqube/test/robustness/history"
 )
@@ -22,11 +20,6 @@ func All(h *history.History) []error {
 		errs = append(errs, check(h, logs)...)
 	}
 	return errs
-}
-
-// byCall returns the operations in the order of their calls.
-func byCall(operations []*history.Operation) []*history.Operation {
-	return slices.SortedFunc(slices.Values(operations), func(a, b *history.Operation) int { return cmp.Compare(a.Call, b.Call) })
 }
 
 func describe(o *history.Operation) string {

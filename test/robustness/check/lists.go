@@ -12,7 +12,7 @@ import (
 // they hold what there was at that revision and is selected, each object once and in the order of the names.
 func Lists(h *history.History, logs Logs) (errs []error) {
 	for _, l := range h.Lists {
-		if err := list(l, logs[l.Resource]); err != nil {
+		if err := snapshot(l, logs[l.Resource]); err != nil {
 			errs = append(errs, fmt.Errorf("list of %s (group %q, version %d, %d pages) by client %d, %s to %s: %w",
 				l.Resource, l.Group, l.Version(), len(l.Pages), l.Client, l.Call, l.Return, err))
 		}
@@ -20,7 +20,7 @@ func Lists(h *history.History, logs Logs) (errs []error) {
 	return errs
 }
 
-func list(l *history.List, log *Log) error {
+func snapshot(l *history.List, log *Log) error {
 	var names []string
 	for i, page := range l.Pages {
 		if page.Version != l.Version() {

@@ -60,12 +60,6 @@ func (w *watcher) start() error {
 // watch runs one watch. It takes the target from the channel when there is one, and ends when it has reached it.
 func (w *watcher) watch(ctx context.Context, until <-chan uint64, target *uint64) (err error) {
 	r := &history.Watch{Client: w.id, Server: w.anywhere(), Resource: w.in.resource, Group: w.group, From: w.at, Initial: w.at == 0, Call: w.recorder.Now()}
-	defer func() {
-		if err != nil {
-			r.End = err.Error()
-		}
-		w.recorder.Watch(r)
-	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if w.leaves {
@@ -81,6 +75,12 @@ func (w *watcher) watch(ctx context.Context, until <-chan uint64, target *uint64
 		body, err := io.ReadAll(response.Body)
 		return w.refused(r, errors.Join(newRefusal(response.StatusCode, body), err))
 	}
+	defer func() {
+		if err != nil {
+			r.End = err.Error()
+		}
+		w.recorder.Watch(r)
+	}()
 	events := make(chan history.Event)
 	ended := make(chan error, 1)
 	go func() { ended <- w.decode(ctx, response.Body, events) }()

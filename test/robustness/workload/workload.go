@@ -106,11 +106,16 @@ func (w *Workload) startWatcher(ctx context.Context, in collection, n int) error
 	return nil
 }
 
-// Finish ends the work: those who write and list stop, the watches follow up to a last write, and each server is asked for
-// its lists. All servers must work again. When ctx ends before that, it says so.
+// Finish ends the work: those who write and list stop, each server gets ready, and the watches follow up to a last write.
+// When ctx ends before that, it says what was not done.
 func (w *Workload) Finish(ctx context.Context) error {
 	w.stop()
 	w.asking.Wait()
+	for server := range w.configs {
+		if err := w.ready(ctx, server); err != nil {
+			return fmt.Errorf("server %d is not ready after all faults have ended: %w", server, err)
+		}
+	}
 	for _, in := range collections {
 		version, err := w.final(ctx, in)
 		if err != nil {
@@ -130,6 +135,25 @@ func (w *Workload) Finish(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return errors.New("watches do not get to the last write")
+	}
+}
+
+// ready waits until a server is ready.
+func (w *Workload) ready(ctx context.Context, server int) error {
+	for {
+		response, err := w.last.open(ctx, server, http.MethodGet, "/readyz", "", nil)
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(response.Status)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retryPause):
+		}
 	}
 }
 

@@ -1,0 +1,169 @@
+package robustness
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+	"github.com/sqube/sqube/test/robustness/history"
+)
+
+const (
+	// restartPause is how long a process that has ended stays down, as under a service manager.
+	restartPause = 100 * time.Millisecond
+	// endTimeout bounds an orderly end while other faults last.
+	endTimeout = time.Minute
+)
+
+// cluster is the servers of one run and their database. Each is started again whenever it has ended.
+type cluster struct {
+	recorder *history.Recorder
+	began    time.Duration // when the faults began
+	servers  []*server
+	postgres *postgres // nil on SQLite
+
+	mu       sync.Mutex
+	log      strings.Builder // of the faults
+	failures []error
+}
+
+// server is one of the servers. Who starts, stops or pauses it holds mu meanwhile.
+type server struct {
+	*sqube.Server
+	number   int
+	network  *faults.Proxy // to Postgres; nil on SQLite
+	dropping sync.Mutex
+	mu       sync.Mutex
+	fail     func(error)
+}
+
+// postgres is the database server. Who starts, stops or pauses it holds mu meanwhile.
+type postgres struct {
+	*harness.PostgresServer
+	database string
+	mu       sync.Mutex
+}
+
+// startCluster starts the servers of a configuration, which share their keys, and waits until they are ready.
+func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cluster {
+	t.Helper()
+	cl := &cluster{recorder: recorder}
+	datastore := ""
+	if c.postgres {
+		cl.postgres = &postgres{PostgresServer: harness.NewPostgresServer(t)}
+		datastore = cl.postgres.Database(t)
+		dsn := parse(t, datastore)
+		cl.postgres.database = strings.TrimPrefix(dsn.Path, "/")
+	} else {
+		datastore = harness.SQLite(t)
+	}
+	first := ""
+	for i := range c.servers {
+		s := &server{number: i, fail: cl.fail}
+		dir := t.TempDir()
+		if first == "" {
+			first = dir
+		} else if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(first, "pki"))); err != nil {
+			t.Fatal(err)
+		}
+		options := sqube.Options{Datastore: datastore, DataDir: dir}
+		if c.postgres {
+			dsn := parse(t, datastore)
+			s.network = faults.NewProxy(t, dsn.Host)
+			dsn.Host = s.network.Addr()
+			options.Datastore = dsn.String()
+		}
+		s.Server = sqube.Start(t, options)
+		cl.servers = append(cl.servers, s)
+	}
+	return cl
+}
+
+func parse(t *testing.T, dsn string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// configs returns how the administrator reaches each server.
+func (c *cluster) configs(t *testing.T) (configs []*rest.Config) {
+	for _, s := range c.servers {
+		configs = append(configs, s.Config(t))
+	}
+	return configs
+}
+
+// supervise starts again what ends, until ctx does, and returns how to wait for the end of that.
+func (c *cluster) supervise(ctx context.Context) (wait func()) {
+	var running sync.WaitGroup
+	for _, s := range c.servers {
+		running.Go(func() {
+			c.keep(ctx, fmt.Sprintf("server %d", s.number), &s.mu, s.Ended, s.Relaunch)
+		})
+	}
+	if p := c.postgres; p != nil {
+		running.Go(func() {
+			c.keep(ctx, "Postgres", &p.mu, p.Ended, func() error {
+				if err := p.Kill(); err != nil { // it has ended, which the harness may not know
+					return err
+				}
+				return p.Start()
+			})
+		})
+	}
+	return running.Wait
+}
+
+// keep starts a process again whenever it has ended.
+func (c *cluster) keep(ctx context.Context, name string, mu *sync.Mutex, ended func() <-chan struct{}, start func() error) {
+	for {
+		mu.Lock()
+		end := ended()
+		mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-end:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(restartPause):
+		}
+		mu.Lock()
+		c.note("%s has ended and is started again", name)
+		if err := start(); err != nil {
+			c.note("%s does not start: %v", name, err)
+		}
+		mu.Unlock()
+	}
+}
+
+// note writes a line into the log of the faults.
+func (c *cluster) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(&c.log, "%12s  %s\n", c.recorder.Now().Round(time.Millisecond), fmt.Sprintf(format, args...))
+}
+
+// fail notes something that must not happen, whatever the faults.
+func (c *cluster) fail(err error) {
+	c.note("%v", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures = append(c.failures, err)
+}

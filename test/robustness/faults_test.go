@@ -1,0 +1,154 @@
+package robustness
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// kind is a kind of fault.
+type kind string
+
+// The kinds. Those without a word on duration last as long as the plan says.
+const (
+	killServer  kind = "SIGKILL"
+	stopServer  kind = "SIGTERM"
+	pauseServer kind = "SIGSTOP"
+	// cutNetwork breaks all connections of a server to Postgres, dropNetwork lets nothing through.
+	cutNetwork  kind = "network cut"
+	dropNetwork kind = "network drop"
+	// killPostgres ends the cluster at once, pausePostgres stops all of its processes.
+	killPostgres  kind = "SIGKILL of Postgres"
+	pausePostgres kind = "SIGSTOP of Postgres"
+	// killConnection ends one connection of any server, in Postgres.
+	killConnection kind = "pg_terminate_backend"
+)
+
+// kindsOf returns the kinds that a configuration can have. The more often one is named the more often it comes.
+func kindsOf(c configuration) []kind {
+	kinds := []kind{killServer, stopServer, pauseServer}
+	if c.postgres {
+		kinds = append(kinds, killPostgres, pausePostgres, killConnection, killConnection, cutNetwork, dropNetwork)
+	}
+	return kinds
+}
+
+// run makes the faults of a plan come and go, and returns when the last has gone.
+func (c *cluster) run(ctx context.Context, plan []fault) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, f := range plan {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(f.At - c.recorder.Now() + c.began):
+		}
+		running.Go(func() {
+			c.note("begins: %v", f)
+			if err := c.suffer(ctx, f); err != nil {
+				c.note("%v: %v", f, err)
+			}
+			c.note("ends:   %v", f)
+		})
+	}
+}
+
+// suffer makes one fault come and go. Where it can't come, because of another one, it says why.
+func (c *cluster) suffer(ctx context.Context, f fault) error {
+	last := func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(f.For):
+		}
+	}
+	s := c.servers[f.Server]
+	switch f.Kind {
+	case killServer:
+		return s.down(syscall.SIGKILL, last)
+	case stopServer:
+		return s.down(syscall.SIGTERM, last)
+	case pauseServer:
+		return s.pause(last)
+	case cutNetwork:
+		s.network.Cut()
+	case dropNetwork:
+		s.dropping.Lock()
+		defer s.dropping.Unlock()
+		s.network.Drop()
+		last()
+		s.network.Resume()
+	case killPostgres:
+		return c.postgres.kill(last)
+	case pausePostgres:
+		return c.postgres.pause(last)
+	case killConnection:
+		return c.postgres.terminate(ctx, f.Pick)
+	default:
+		return fmt.Errorf("there is no fault %q", f.Kind)
+	}
+	return nil
+}
+
+// down ends the server with a signal. It is started again once last has returned.
+func (s *server) down(signal syscall.Signal, last func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := syscall.Kill(s.Pid(), signal); err != nil {
+		return err
+	}
+	select {
+	case <-s.Ended():
+	case <-time.After(endTimeout):
+		s.fail(fmt.Errorf("server %d still runs %s after %v", s.number, endTimeout, signal))
+	}
+	last()
+	return nil
+}
+
+// pause stops the server and lets it go on.
+func (s *server) pause(last func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := syscall.Kill(s.Pid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	last()
+	return syscall.Kill(s.Pid(), syscall.SIGCONT)
+}
+
+// kill ends Postgres as a crash does. It is started again once last has returned.
+func (p *postgres) kill(last func()) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer last()
+	return p.Kill()
+}
+
+// pause stops all processes of Postgres and lets them go on.
+func (p *postgres) pause(last func()) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	last()
+	return p.Signal(syscall.SIGCONT)
+}
+
+// terminate ends one of the servers' connections.
+func (p *postgres) terminate(ctx context.Context, pick uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.DSN())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = $1 ORDER BY md5(pid::text || $2::text) LIMIT 1`, p.database, fmt.Sprint(pick))
+	return err
+}

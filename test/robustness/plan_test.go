@@ -1,0 +1,95 @@
+package robustness
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// configuration is what is tested: how many servers on which engine.
+type configuration struct {
+	name     string
+	postgres bool
+	servers  int
+}
+
+var configurations = []configuration{{"sqlite", false, 1}, {"postgres-1", true, 1}, {"postgres-3", true, 3}}
+
+// fault is one thing that goes wrong: what, on which server (where it is about one), from when and for how long.
+type fault struct {
+	At     time.Duration
+	Kind   kind
+	Server int
+	For    time.Duration
+	// Pick chooses among what is there when the fault comes: a connection, the direction of a step.
+	Pick uint32
+}
+
+func (f fault) String() string {
+	return fmt.Sprintf("%s of server %d for %s (pick %d)", f.Kind, f.Server, f.For, f.Pick)
+}
+
+// The pauses between the beginnings of two faults, and how long one lasts.
+const (
+	minPause, maxPause = 100 * time.Millisecond, 1200 * time.Millisecond
+	minFor, maxFor     = 20 * time.Millisecond, 2 * time.Second
+)
+
+// newPlan returns the faults of a run, in the order of their times. The seed decides all; a longer run begins like a
+// shorter one.
+func newPlan(seed uint64, c configuration, duration time.Duration) []fault {
+	random := newRandom(seed, c.name)
+	between := func(a, b time.Duration) time.Duration { return a + time.Duration(random.Int64N(int64(b-a))) }
+	kinds := kindsOf(c)
+	var plan []fault
+	for at := between(minPause, maxPause); ; at += between(minPause, maxPause) {
+		f := fault{At: at, Kind: kinds[random.IntN(len(kinds))], Server: random.IntN(c.servers), Pick: random.Uint32()}
+		// Short ones are as frequent as long ones.
+		f.For = min(between(minFor, maxFor), between(minFor, maxFor))
+		if at >= duration {
+			return plan
+		}
+		plan = append(plan, f)
+	}
+}
+
+// newRandom returns a source of choices that the seed and what they are for decide.
+func newRandom(seed uint64, purpose string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(purpose)) // never fails
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+func TestPlan(t *testing.T) {
+	for _, c := range configurations {
+		plan := newPlan(1, c, time.Minute)
+		if !reflect.DeepEqual(plan, newPlan(1, c, time.Minute)) {
+			t.Errorf("%s: the same seed makes two plans", c.name)
+		}
+		if shorter := newPlan(1, c, 10*time.Second); !reflect.DeepEqual(shorter, plan[:len(shorter)]) {
+			t.Errorf("%s: a shorter run has another plan", c.name)
+		}
+		if reflect.DeepEqual(plan, newPlan(2, c, time.Minute)) {
+			t.Errorf("%s: another seed makes the same plan", c.name)
+		}
+		seen := map[kind]bool{}
+		for _, f := range newPlan(1, c, time.Hour) {
+			seen[f.Kind] = true
+			if f.Server < 0 || f.Server >= c.servers || f.For < minFor || f.For > maxFor {
+				t.Errorf("%s: %v", c.name, f)
+			}
+		}
+		for _, k := range kindsOf(c) {
+			if !seen[k] {
+				t.Errorf("%s: %s never comes", c.name, k)
+			}
+		}
+		if !slices.IsSortedFunc(plan, func(a, b fault) int { return int(a.At - b.At) }) {
+			t.Errorf("%s: the plan is out of order", c.name)
+		}
+	}
+}

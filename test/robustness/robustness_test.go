@@ -1,0 +1,151 @@
+package robustness
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/test/robustness/check"
+	"github.com/sqube/sqube/test/robustness/history"
+	"github.com/sqube/sqube/test/robustness/workload"
+)
+
+var (
+	seedFlag     = flag.Uint64("seed", 1, "what decides the faults and the clients' choices; 0 for a new one every round")
+	durationFlag = flag.Duration("duration", 8*time.Second, "for how long there are faults, in each configuration")
+	forFlag      = flag.Duration("for", 0, "play further rounds, each with a new seed, until this time is over")
+	historyFlag  = flag.String("history", "", "the directory of a kept history, for TestHistory to check")
+)
+
+// settleTimeout bounds the time from the last fault until all works again and all watches know everything.
+const settleTimeout = 2 * time.Minute
+
+// TestRobustness runs each configuration, round by round.
+func TestRobustness(t *testing.T) {
+	seed := *seedFlag
+	for began := time.Now(); ; seed = 0 {
+		if seed == 0 {
+			seed = uint64(rand.Uint32())
+		}
+		for _, c := range configurations {
+			t.Run(c.name, func(t *testing.T) { round(t, c, seed, *durationFlag) })
+		}
+		if t.Failed() || time.Since(began) >= *forFlag {
+			return
+		}
+	}
+}
+
+// round runs a configuration under the faults of a seed and checks its history.
+func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
+	t.Logf("replay: go test ./test/robustness -run 'TestRobustness/^%s$' -seed %d -duration %s", c.name, seed, duration)
+	recorder := history.NewRecorder()
+	cl := startCluster(t, c, recorder)
+	work, err := workload.Start(t.Context(), recorder, seed, cl.configs(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	wait := cl.supervise(ctx)
+	defer wait()
+	defer stop()
+	cl.began = recorder.Now()
+	plan := newPlan(seed, c, duration)
+	cl.run(ctx, plan)
+	cl.note("all faults have ended")
+	errs := settle(t.Context(), work)
+	stop()
+	wait()
+	h := recorder.History()
+	errs = append(errs, check.All(h)...)
+	errs = append(errs, work.Refusals()...)
+	errs = append(errs, cl.failures...)
+	errs = append(errs, cl.panics(t)...)
+	t.Logf("%d faults, %d operations, %d lists, %d watches", len(plan), len(h.Operations), len(h.Lists), len(h.Watches))
+	if len(errs) > 0 {
+		report(t, errs)
+		cl.save(t, h, errs)
+	}
+}
+
+// settle waits until all servers work, all watches are up to date and all clients have ended.
+func settle(ctx context.Context, work *workload.Workload) (errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if err := work.Finish(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// panics looks for what no server may write, whatever the faults.
+func (c *cluster) panics(t *testing.T) (errs []error) {
+	for _, s := range c.servers {
+		for line := range bytes.Lines(s.Output(t)) {
+			for _, word := range []string{"panic:", "panicked: true", "Observed a panic", "fatal error:"} {
+				if bytes.Contains(line, []byte(word)) {
+					errs = append(errs, fmt.Errorf("server %d wrote %s", s.number, line))
+				}
+			}
+		}
+	}
+	return errs
+}
+
+// report fails the test with the first errors; all are in the file.
+func report(t *testing.T, errs []error) {
+	for i, err := range errs {
+		if i == 10 {
+			t.Errorf("and %d more", len(errs)-i)
+			return
+		}
+		t.Error(err)
+	}
+}
+
+// save keeps what there is to look at.
+func (c *cluster) save(t *testing.T, h *history.History, errs []error) {
+	dir, err := os.MkdirTemp("", "sqube-robustness-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"faults.log": []byte(c.log.String())}
+	for _, err := range errs {
+		files["errors"] = append(files["errors"], err.Error()+"\n"...)
+	}
+	for _, s := range c.servers {
+		files[fmt.Sprintf("server-%d.log", s.number)] = s.Output(t)
+	}
+	if c.postgres != nil {
+		if files["postgres.log"], err = c.postgres.Log(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := h.Save(dir); err != nil {
+		t.Error(err)
+	}
+	t.Logf("the history and all logs are in %s", dir)
+}
+
+// TestHistory checks the history in the directory that -history names.
+func TestHistory(t *testing.T) {
+	if *historyFlag == "" {
+		return
+	}
+	h, err := history.Load(*historyFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report(t, check.All(h))
+}
