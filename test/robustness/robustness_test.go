@@ -18,7 +18,7 @@ import (
 
 var (
 	seedFlag     = flag.Uint64("seed", 1, "what decides the faults and the clients' choices; 0 for a new one every round")
-	durationFlag = flag.Duration("duration", 8*time.Second, "for how long there are faults, in each configuration")
+	durationFlag = flag.Duration("duration", 6*time.Second, "for how long there are faults, in each configuration")
 	forFlag      = flag.Duration("for", 0, "play further rounds, each with a new seed, until this time is over")
 	historyFlag  = flag.String("history", "", "the directory of a kept history, for TestHistory to check")
 )
