@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,31 +63,4 @@ func (i *inspection) changed(cmd *cobra.Command, v *inspect.Version) (string, er
 	}
 	paths, err := inspect.Changed(before, after)
 	return strings.Join(paths, " "), err
-}
-
-// table prints rows in columns.
-type table struct{ writer *tabwriter.Writer }
-
-func newTable(out io.Writer, heads ...string) table {
-	t := table{tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)}
-	t.row(heads...)
-	return t
-}
-
-func (t table) row(cells ...string) {
-	for i, cell := range cells {
-		if cell == "" {
-			cells[i] = "-"
-		}
-	}
-	fmt.Fprintln(t.writer, strings.Join(cells, "\t"))
-}
-
-func (t table) end() error { return t.writer.Flush() }
-
-// closing closes what a command has opened, and makes a failure of that the command's, if it has no other.
-func closing(err *error, close func() error) {
-	if failed := close(); *err == nil {
-		*err = failed
-	}
 }

@@ -56,3 +56,10 @@ func flagErrors(cmd *cobra.Command, err error) error {
 	}
 	return errors.Join(errs...)
 }
+
+// closing closes what a command has opened, and makes a failure of that the command's, if it has no other.
+func closing(err *error, close func() error) {
+	if failed := close(); *err == nil {
+		*err = failed
+	}
+}

@@ -32,7 +32,7 @@ WHERE id = ANY($2::bigint[]) AND coalesce(replaced_by, 0) = 0`
 	// or that an earlier write of the group took: without a join the rows come
 	// in the order of the arrays, whatever the planner thinks of the table.
 	insertRows = `
-INSERT INTO log (id, replaces, replaced_by, ` + dialect.Columns + `)
+INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
        w.operation, w.api_group, w.resource, w.key, w.namespace, w.name, w.uid,
        w.written_at, nullif(w.expires_at, 0), w.user_name, w.field_manager, w.labels, w.fields,

@@ -22,8 +22,7 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(ad
 			return refused
 		}
 		given := give(ctx, rows)
-		columns := append([]string{"id", "replaces", "replaced_by"}, strings.Split(dialect.Columns, ", ")...)
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, columns, given)
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, strings.Split(dialect.Columns, ", "), given)
 		if refused = given.stop(); refused != nil {
 			return refused
 		}

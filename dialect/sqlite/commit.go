@@ -23,7 +23,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	}{
 		{&w.bump, "UPDATE counter SET revision = revision + ? RETURNING revision"},
 		{&w.close_, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
-		{&w.insert, "INSERT INTO log (id, replaces, replaced_by, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+		{&w.insert, "INSERT INTO log (" + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.superseded, supersededRows},
 		{&w.remove, "DELETE FROM log WHERE id = ?"},

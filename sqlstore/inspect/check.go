@@ -46,18 +46,10 @@ func Check(ctx context.Context, r dialect.Reader, reveal func(sqlstore.Resource,
 		return c.Checked, err
 	}
 	// The counter is read with the rows, since the log may grow.
-	err = r.Query(ctx, `SELECT (SELECT revision FROM counter), id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, labels, fields, value
-FROM log ORDER BY api_group, resource, key, id`, nil, func(row dialect.Row) error {
+	err = r.Query(ctx, "SELECT (SELECT revision FROM counter), "+dialect.Columns+" FROM log ORDER BY api_group, resource, key, id", nil, func(row dialect.Row) error {
 		l := &dialect.LogRow{}
-		var operation string
-		var replacedBy *int64
-		if err := row.Scan(&c.counter, &l.ID, &l.Replaces, &replacedBy, &operation, &l.Group, &l.Resource, &l.Key, &l.Namespace, &l.Name, &l.UID,
-			&l.Labels, &l.Fields, &l.Value); err != nil {
+		if err := l.Scan(row, &c.counter); err != nil {
 			return err
-		}
-		l.Operation = dialect.Operation(operation)
-		if replacedBy != nil {
-			l.ReplacedBy = *replacedBy
 		}
 		c.row(l)
 		return nil

@@ -37,24 +37,18 @@ func RevisionAt(ctx context.Context, r dialect.Reader, at time.Time) (revision i
 // order of their ids. It returns an error that wraps ErrForgotten for one that is no longer kept, errors of the database,
 // and that of yield, which ends the walk.
 func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(*dialect.LogRow) error) error {
-	b := newStatement(r, "SELECT (SELECT compacted FROM counter), id, replaces, "+dialect.Columns+" FROM log WHERE operation <> 'delete'")
+	b := newStatement(r, "SELECT (SELECT compacted FROM counter), "+dialect.Columns+" FROM log WHERE operation <> 'delete'")
 	b.add(" AND id <= " + b.arg(revision) + " AND (replaced_by IS NULL OR replaced_by > " + b.arg(revision) + ") ORDER BY id")
 	return r.Query(ctx, b.text.String(), b.args, func(row dialect.Row) error {
 		l := &dialect.LogRow{}
 		var compacted int64
-		var operation string
-		var expiresAt *int64
-		if err := row.Scan(&compacted, &l.ID, &l.Replaces, &operation, &l.Group, &l.Resource, &l.Key, &l.Namespace, &l.Name, &l.UID,
-			&l.WrittenAt, &expiresAt, &l.User, &l.FieldManager, &l.Labels, &l.Fields, &l.Value); err != nil {
+		if err := l.Scan(row, &compacted); err != nil {
 			return err
 		}
 		if revision < compacted {
 			return fmt.Errorf("revision %d: %w: the oldest is %d", revision, ErrForgotten, compacted)
 		}
-		l.Operation = dialect.Operation(operation)
-		if expiresAt != nil {
-			l.ExpiresAt = *expiresAt
-		}
+		l.ReplacedBy = 0 // not then
 		return yield(l)
 	})
 }

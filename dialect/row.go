@@ -2,6 +2,9 @@ package dialect
 
 import "errors"
 
+// Columns lists the columns of the table log, in the order of LogRow.Values.
+const Columns = "id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, written_at, expires_at, user_name, field_manager, labels, fields, value"
+
 // LogRow is one row of the log as it stands there.
 type LogRow struct {
 	ID int64
@@ -10,7 +13,7 @@ type LogRow struct {
 	Write
 }
 
-// Values returns the columns of the row: id, replaces, replaced_by, and those of Columns.
+// Values returns the columns of the row, in the order of Columns.
 func (r *LogRow) Values() []any {
 	var replacedBy, expiresAt, value any
 	if r.ReplacedBy != 0 {
@@ -24,6 +27,24 @@ func (r *LogRow) Values() []any {
 	}
 	return []any{r.ID, r.Replaces, replacedBy, string(r.Operation), r.Group, r.Resource, r.Key, r.Namespace, r.Name, r.UID,
 		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value}
+}
+
+// Scan reads a row of Columns, which other columns may precede.
+func (r *LogRow) Scan(row Row, preceding ...any) error {
+	var operation string
+	var replacedBy, expiresAt *int64
+	if err := row.Scan(append(preceding, &r.ID, &r.Replaces, &replacedBy, &operation, &r.Group, &r.Resource, &r.Key, &r.Namespace, &r.Name, &r.UID,
+		&r.WrittenAt, &expiresAt, &r.User, &r.FieldManager, &r.Labels, &r.Fields, &r.Value)...); err != nil {
+		return err
+	}
+	r.Operation = Operation(operation)
+	if replacedBy != nil {
+		r.ReplacedBy = *replacedBy
+	}
+	if expiresAt != nil {
+		r.ExpiresAt = *expiresAt
+	}
+	return nil
 }
 
 // Counter is the one row of the table counter: the newest revision handed out, and the newest forgotten.
