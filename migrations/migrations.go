@@ -23,7 +23,6 @@ import (
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
-	pgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/database/sqlite"
 	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
@@ -72,8 +71,7 @@ func (s Status) newer() error {
 	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
 }
 
-// Up takes db to the newest step and returns where it stood before. A db on
-// Postgres is closed by it, so it has to be one of its own. Up returns
+// Up takes db to the newest step and returns where it stood before. It returns
 // ErrNewer, and does nothing, when db is ahead of this binary. Of several
 // processes that come at once one takes the steps and the others wait for it,
 // or until ctx ends. A step that fails changes nothing, and is taken again by
@@ -84,11 +82,10 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		return before, fmt.Errorf("waiting for others that change the schema: %w", err)
 	}
 	defer unlock()
-	m, before, release, err := open(db, engine)
+	m, before, err := open(db, engine)
 	if err != nil {
 		return before, err
 	}
-	defer release()
 	if before.Current > before.Newest {
 		return before, before.newer()
 	}
@@ -111,30 +108,15 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 	return before, nil
 }
 
-// lockKey names the lock of Up among the advisory locks of a database.
-const lockKey int64 = 0x7371756265 // "sqube"
-
 // lock keeps other processes out of Up until unlock is called. golang-migrate
 // has a lock of its own, but only around the steps: who looks at the version
 // while another is at a step sees one that was interrupted. On SQLite there
 // are no others, the engine has locked the file.
 func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err error) {
-	if engine != Postgres {
-		return func() {}, nil
+	if engine == Postgres {
+		return lockPostgres(ctx, db)
 	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", lockKey); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return func() {
-		// Should this fail, then because the connection is lost, and the lock is
-		// with it.
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", lockKey)
-		_ = conn.Close()
-	}, nil
+	return func() {}, nil
 }
 
 // Read returns where db stands, and changes nothing in it.
@@ -183,50 +165,40 @@ func cause(err error) error {
 	return err
 }
 
-// open returns what takes db from step to step, and where it stands. The
-// caller calls release when it is done.
-func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, release func(), err error) {
+// open returns what takes db from step to step, and where it stands.
+func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, err error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {
-		return nil, status, nil, err
+		return nil, status, err
 	}
 	if status.Newest, err = newest(steps); err != nil {
-		return nil, status, nil, err
+		return nil, status, err
 	}
-	driver, release, err := connect(db, engine)
+	driver, err := connect(db, engine)
 	if err != nil {
-		return nil, status, nil, versionError(err)
+		return nil, status, versionError(err)
 	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
 	version, dirty, err := driver.Version()
 	if err != nil {
-		return nil, status, nil, versionError(err)
+		return nil, status, versionError(err)
 	}
 	if version != database.NilVersion {
 		status.Current = uint(version)
 	}
 	status.Interrupted = dirty
 	m, err = migrate.NewWithInstance("embedded", steps, string(engine), driver)
-	return m, status, release, err
+	return m, status, err
 }
 
-// connect returns golang-migrate's driver for db, and what lets go of it. The
-// driver for Postgres takes a connection out of db and gives it back only by
-// closing db as well; that for SQLite has nothing to give back.
-func connect(db *sql.DB, engine Engine) (database.Driver, func(), error) {
+// connect returns what runs steps on db. It has nothing to give back.
+func connect(db *sql.DB, engine Engine) (database.Driver, error) {
 	switch engine {
 	case SQLite:
-		driver, err := sqlite.WithInstance(db, &sqlite.Config{})
-		return driver, func() {}, err
+		return sqlite.WithInstance(db, &sqlite.Config{})
 	case Postgres:
-		driver, err := pgx.WithInstance(db, &pgx.Config{})
-		return driver, func() { _ = driver.Close() }, err
+		return newPostgresDriver(db)
 	}
-	return nil, nil, fmt.Errorf("no schema for engine %q", engine)
+	return nil, fmt.Errorf("no schema for engine %q", engine)
 }
 
 func newest(steps source.Driver) (uint, error) {

@@ -1,0 +1,102 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+
+	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// postgresDriver takes steps on Postgres, in the table that golang-migrate's own
+// driver has. That one locks in a session, which a pooler in transaction mode
+// does not keep together, and which some engines refuse; this one leaves that to
+// Up.
+type postgresDriver struct{ db *sql.DB }
+
+var _ database.Driver = postgresDriver{}
+
+func newPostgresDriver(db *sql.DB) (database.Driver, error) {
+	_, err := db.Exec("CREATE TABLE IF NOT EXISTS schema_migrations (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)")
+	return postgresDriver{db}, err
+}
+
+// Run implements database.Driver. Postgres runs statements that it gets together in one transaction.
+func (d postgresDriver) Run(migration io.Reader) error {
+	statements, err := io.ReadAll(migration)
+	if err != nil {
+		return err
+	}
+	_, err = d.db.Exec(string(statements))
+	return err
+}
+
+// SetVersion implements database.Driver.
+func (d postgresDriver) SetVersion(version int, dirty bool) error {
+	tx, err := d.db.Begin()
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("DELETE FROM schema_migrations")
+	if err == nil && (version >= 0 || dirty) {
+		_, err = tx.Exec("INSERT INTO schema_migrations (version, dirty) VALUES ($1, $2)", version, dirty)
+	}
+	if err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// Version implements database.Driver.
+func (d postgresDriver) Version() (version int, dirty bool, err error) {
+	err = d.db.QueryRow("SELECT version, dirty FROM schema_migrations").Scan(&version, &dirty)
+	if errors.Is(err, sql.ErrNoRows) {
+		return database.NilVersion, false, nil
+	}
+	return version, dirty, err
+}
+
+// Close implements database.Driver. The database is the caller's.
+func (postgresDriver) Close() error { return nil }
+
+// Lock implements database.Driver: Up has locked.
+func (postgresDriver) Lock() error { return nil }
+
+// Unlock implements database.Driver.
+func (postgresDriver) Unlock() error { return nil }
+
+var errNotNeeded = errors.New("nobody needs this")
+
+// Open implements database.Driver.
+func (postgresDriver) Open(string) (database.Driver, error) { return nil, errNotNeeded }
+
+// Drop implements database.Driver.
+func (postgresDriver) Drop() error { return errNotNeeded }
+
+// lockKey names the lock of Up among the advisory locks of a database.
+const lockKey int64 = 0x7371756265 // "sqube"
+
+// lockPostgres keeps other processes out of Up until unlock is called. It locks
+// in a transaction, which stays in one session also behind a pooler. An engine
+// without advisory locks is not locked: the steps can be taken twice.
+func lockPostgres(ctx context.Context, db *sql.DB) (unlock func(), err error) {
+	// Not within ctx, whose end would give up the lock amid a step.
+	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return nil, err
+	}
+	// Should this fail, then because the connection is lost, and the lock is with it.
+	unlock = func() { _ = tx.Rollback() }
+	_, err = tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey)
+	const unknownFeature, unknownFunction = "0A000", "42883"
+	if answer := new(pgconn.PgError); errors.As(err, &answer) && (answer.Code == unknownFeature || answer.Code == unknownFunction) {
+		err = nil
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
