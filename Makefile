@@ -58,7 +58,7 @@ unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
 # These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits.
-e2e: build kubectl curl bin/withpostgres ## the part of the tests that looks at sqube from outside
+e2e: build kubectl curl pgbouncer bin/withpostgres ## the part of the tests that looks at sqube from outside
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres go test -timeout 30m -p 1 ./test/...
 
 # For how long `make fuzz` runs each target.
@@ -115,7 +115,11 @@ gcc:
 curl:
 	@test/tools/need curl curl ca-certificates
 
+# One of the tests has servers reach Postgres through it.
+pgbouncer:
+	@PATH=$$PATH:/usr/sbin test/tools/need pgbouncer pgbouncer
+
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e fuzz robustness lint bench compare generate verify clean gcc curl FORCE
+.PHONY: help run build kubectl test race unit e2e fuzz robustness lint bench compare generate verify clean gcc curl pgbouncer FORCE
