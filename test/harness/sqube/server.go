@@ -37,6 +37,9 @@ type Options struct {
 	Datastore string
 	// DataDir is the --data-dir; by default one that goes with the test.
 	DataDir string
+	// Address and Port are where it listens; by default 127.0.0.1 and a free port.
+	Address string
+	Port    int
 	// Args are further flags of `sqube serve`.
 	Args []string
 	// Env are further environment variables, as "NAME=value".
@@ -48,7 +51,7 @@ type Options struct {
 // Server is a sqube process and its state. Its address stays the same over stop and start. Its methods are not for
 // concurrent use, except those that only read.
 type Server struct {
-	// URL is the server's address, https://127.0.0.1:PORT.
+	// URL is the server's address, https://ADDRESS:PORT.
 	URL string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
@@ -80,19 +83,24 @@ func Launch(t testing.TB, o Options) *Server {
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
-	port, err := harness.FreePort()
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	if o.Address == "" {
+		o.Address = "127.0.0.1"
+	}
+	if o.Port == 0 {
+		if o.Port, err = harness.FreePort(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := &Server{
-		URL:        "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		URL:        "https://" + net.JoinHostPort(o.Address, strconv.Itoa(o.Port)),
 		Kubeconfig: filepath.Join(o.DataDir, "admin.kubeconfig"),
 		binary:     Binary(t),
 		args: append([]string{"serve",
 			"--data-dir", o.DataDir,
 			"--datastore", o.Datastore,
-			"--bind-address", "127.0.0.1",
-			"--secure-port", strconv.Itoa(port),
+			"--bind-address", o.Address,
+			"--secure-port", strconv.Itoa(o.Port),
 		}, o.Args...),
 		env:     append(os.Environ(), o.Env...),
 		prepare: o.Prepare,

@@ -1,0 +1,154 @@
+package replicas
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestEndpoints follows what servers say of themselves: in the endpoints of the Service kubernetes, and by their Leases.
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	datastore, key := harness.Postgres(t), newKeyFile(t)
+	port, err := harness.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := func(i int) string { return fmt.Sprint("192.0.2.", i) } // TEST-NET-1: nobody asks there
+	more := map[int][]string{
+		0: {"--shutdown-delay-duration=1h"},
+		3: {"--endpoint-reconciler-type=none"},
+	}
+	replicas := make([]replica, 4)
+	for i := range replicas {
+		replicas[i].Server = sqube.Launch(t, sqube.Options{
+			Datastore: datastore, Address: fmt.Sprint("127.0.0.", i+1), Port: port,
+			Args: append([]string{keyFlag, key, "--advertise-address", address(i)}, more[i]...),
+		})
+	}
+	for i := range replicas {
+		replicas[i].WaitReady(t)
+		replicas[i].Interface = client(t, replicas[i].Config(t))
+	}
+	// published are those whose addresses a server tells.
+	published := func(r replica, want ...int) bool {
+		addresses := endpoints(t, r, port)
+		if slices.Contains(addresses, address(3)) {
+			t.Errorf("the address of a server with --endpoint-reconciler-type=none is published: %v", addresses)
+		}
+		expected := []string{}
+		for _, i := range want {
+			expected = append(expected, address(i))
+		}
+		return slices.Equal(addresses, expected)
+	}
+	last := replicas[2]
+	eventually(t, "all are published", func() bool { return published(last, 0, 1, 2) })
+	before := identities(t, last)
+	if len(before) != len(replicas) {
+		t.Errorf("there are identity Leases %v", before)
+	}
+
+	// SIGTERM: server 0 leaves, and serves on for an hour.
+	if err := syscall.Kill(replicas[0].Pid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a server that stops is withdrawn", func() bool { return published(last, 1, 2) && len(identities(t, last)) == len(before)-1 })
+	if err := get(t, replicas[0], "/readyz"); err == nil {
+		t.Error("a server that stops says that it is ready")
+	}
+	if !published(replicas[0], 1, 2) {
+		t.Error("a server that stops does not serve on, or shows something else")
+	}
+
+	// SIGKILL: the others notice after a while.
+	replicas[1].Kill(t)
+	killed := time.Now()
+	eventually(t, "a server that died is withdrawn", func() bool { return published(last, 2) })
+	t.Logf("the address of a server that died was there for %s", time.Since(killed).Round(time.Second))
+	replicas[1].Start(t)
+	eventually(t, "it is back", func() bool { return published(last, 1, 2) })
+	if now := identities(t, last); len(now) != len(before)-1 {
+		t.Errorf("identity Leases are %v, before they were %v", now, before)
+	}
+
+	// With no delay it has left by the time that it has ended.
+	replicas[1].Stop(t)
+	if !published(last, 2) {
+		t.Error("a server that stopped is published")
+	}
+	if now := identities(t, last); len(now) != len(before)-2 {
+		t.Errorf("identity Leases are %v, before they were %v", now, before)
+	}
+}
+
+// endpoints returns the addresses of the Service kubernetes, sorted, as the server tells them in both forms, nil while
+// they differ.
+func endpoints(t *testing.T, r replica, port int) []string {
+	t.Helper()
+	old, err := r.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addresses, sliced []string
+	for _, subset := range old.Subsets {
+		for _, address := range subset.Addresses {
+			addresses = append(addresses, address.IP)
+		}
+		if len(subset.Ports) != 1 || int(subset.Ports[0].Port) != port {
+			t.Errorf("the ports are %v", subset.Ports)
+		}
+	}
+	list, err := r.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slice := range list.Items {
+		for _, endpoint := range slice.Endpoints {
+			sliced = append(sliced, endpoint.Addresses...)
+		}
+	}
+	slices.Sort(addresses)
+	slices.Sort(sliced)
+	if !slices.Equal(addresses, sliced) {
+		return nil
+	}
+	return addresses
+}
+
+// identities returns the names of the servers' Leases, each of which is held.
+func identities(t *testing.T, r replica) []string {
+	t.Helper()
+	list, err := r.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, lease := range list.Items {
+		names = append(names, lease.Name)
+		if !held(lease.Spec) || lease.Labels["kubernetes.io/hostname"] == "" {
+			t.Errorf("the identity Lease %s is %v", lease.Name, lease.Spec)
+		}
+	}
+	return names
+}
+
+func held(s coordinationv1.LeaseSpec) bool {
+	return s.HolderIdentity != nil && s.RenewTime != nil && s.LeaseDurationSeconds != nil &&
+		time.Since(s.RenewTime.Time) < time.Duration(*s.LeaseDurationSeconds)*time.Second
+}
+
+func get(t *testing.T, r replica, path string) error {
+	t.Helper()
+	_, err := r.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+	return err
+}
