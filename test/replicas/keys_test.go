@@ -169,7 +169,7 @@ func TestKeysInFiles(t *testing.T) {
 
 func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
-	config.QPS = -1 // no limit of the client's own
+	config.QPS = -1                           // no limit of the client's own
 	config.WarningHandler = rest.NoWarnings{} // Endpoints are deprecated
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

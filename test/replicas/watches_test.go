@@ -1,0 +1,185 @@
+package replicas
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// watchElsewhere watches all servers while all write, and tells how long an event takes to the others.
+func watchElsewhere(t *testing.T, replicas []replica) {
+	const writes = 20 // by each replica
+	from := newest(t, replicas[0])
+	var mu sync.Mutex
+	acknowledged := map[int]time.Time{}
+	var written []int
+	var writers, watchers sync.WaitGroup
+	type sight struct {
+		revision int
+		at       time.Time
+		far      bool // at another server than it was written to
+	}
+	seen := make([][]sight, len(replicas))
+	for i, r := range replicas {
+		w := watchFrom(t, r, from)
+		defer w.Stop()
+		watchers.Go(func() {
+			for len(seen[i]) < writes*len(replicas) {
+				event, ok := next(t, w)
+				if !ok {
+					return
+				}
+				object := event.Object.(*corev1.ConfigMap)
+				seen[i] = append(seen[i], sight{revision(t, object.ResourceVersion), time.Now(), object.Data["server"] != strconv.Itoa(i)})
+			}
+		})
+		writers.Go(func() {
+			for n := range writes {
+				object := configMap(fmt.Sprintf("watch-%d-%d", i, n))
+				object.Data = map[string]string{"server": strconv.Itoa(i)}
+				created, err := r.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				version := revision(t, created.ResourceVersion)
+				acknowledged[version], written = time.Now(), append(written, version)
+				mu.Unlock()
+			}
+		})
+	}
+	writers.Wait()
+	watchers.Wait()
+	slices.Sort(written)
+	var delays []time.Duration
+	for i := range seen {
+		var revisions []int
+		for _, s := range seen[i] {
+			revisions = append(revisions, s.revision)
+			if s.far { // it may be seen before its writer knows
+				delays = append(delays, max(0, s.at.Sub(acknowledged[s.revision])))
+			}
+		}
+		if !slices.Equal(revisions, written) {
+			t.Errorf("server %d shows %v, written were %v", i, revisions, written)
+		}
+	}
+	slices.Sort(delays)
+	if len(delays) > 0 {
+		t.Logf("from an acknowledgement to the event at another server: median %s, 99th percentile %s", delays[len(delays)/2], delays[len(delays)*99/100])
+	}
+}
+
+// watchMoves follows all changes by watches that end after a few events and go on at another server, while clients of all
+// servers create, update and delete. What it has seen is held to what a watch shows that stays, and to what was written.
+func watchMoves(t *testing.T, replicas []replica) {
+	const rounds = 15 // of each of two writers at a server, three changes each
+	from := newest(t, replicas[0])
+	total := 0
+	var writers sync.WaitGroup
+	for c := range 2 * len(replicas) {
+		total += 3 * rounds
+		writers.Go(func() {
+			for i := range rounds {
+				if err := change(t, replicas[c%len(replicas)], fmt.Sprintf("move-%d-%d", c, i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var moving []string
+	version := from
+	for i := 0; len(moving) < total; i++ {
+		w := watchFrom(t, replicas[i%len(replicas)], version)
+		for range min(1+i%7, total-len(moving)) {
+			event, ok := next(t, w)
+			if !ok {
+				t.FailNow()
+			}
+			moving = append(moving, describe(event))
+			version = event.Object.(*corev1.ConfigMap).ResourceVersion
+		}
+		w.Stop()
+	}
+	writers.Wait()
+	staying := watchFrom(t, replicas[1], from)
+	defer staying.Stop()
+	for i, got := range moving {
+		event, ok := next(t, staying)
+		if !ok {
+			t.FailNow()
+		}
+		if want := describe(event); got != want {
+			t.Fatalf("event %d of the watches that move is %s, want %s", i, got, want)
+		}
+	}
+}
+
+// change creates, updates and deletes an object.
+func change(t *testing.T, r replica, name string) error {
+	maps := r.CoreV1().ConfigMaps("default")
+	object, err := maps.Create(t.Context(), configMap(name), metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	object.Data = map[string]string{"a": "b"}
+	if _, err := maps.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return maps.Delete(t.Context(), name, metav1.DeleteOptions{})
+}
+
+func describe(event watch.Event) string {
+	object := event.Object.(*corev1.ConfigMap)
+	return fmt.Sprintf("%s %s@%s", event.Type, object.Name, object.ResourceVersion)
+}
+
+// newest returns the revision that a server lists at.
+func newest(t *testing.T, r replica) string {
+	t.Helper()
+	list, err := r.CoreV1().ConfigMaps("default").List(t.Context(), ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.ResourceVersion
+}
+
+func watchFrom(t *testing.T, r replica, version string) watch.Interface {
+	t.Helper()
+	w, err := r.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: ours.LabelSelector, ResourceVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func next(t *testing.T, w watch.Interface) (watch.Event, bool) {
+	select {
+	case event, ok := <-w.ResultChan():
+		if _, object := event.Object.(*corev1.ConfigMap); !ok || !object {
+			t.Errorf("the watch ends with %v", event)
+			return event, false
+		}
+		return event, ok
+	case <-time.After(patience):
+		t.Error("the watch shows nothing")
+		return watch.Event{}, false
+	}
+}
+
+func revision(t *testing.T, version string) int {
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
