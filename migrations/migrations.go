@@ -67,6 +67,12 @@ func (s Status) Usable() error {
 	return nil
 }
 
+// Older says that a former sqube made the schema, or that its last step was cut
+// off: Up has something to do.
+func (s Status) Older() bool {
+	return s.Current != 0 && (s.Current < s.Newest || s.Current == s.Newest && s.Interrupted)
+}
+
 func (s Status) newer() error {
 	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
 }
@@ -89,7 +95,7 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 	if before.Current > before.Newest {
 		return before, before.newer()
 	}
-	if before.Current != 0 && before.Usable() != nil {
+	if before.Older() {
 		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest)
 	}
 	if before.Interrupted {

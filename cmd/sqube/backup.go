@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -28,12 +29,7 @@ they are, encrypted: keep that file. sqube restore takes the backup back.`,
 			if _, err := os.Lstat(file); err == nil {
 				return fmt.Errorf("%s is there already: give another name, or remove it", file)
 			}
-			reader, err := d.OpenReader(cmd.Context())
-			if err != nil {
-				return err
-			}
-			at, _, err := inspect.Position(cmd.Context(), reader)
-			closing(&err, reader.Close)
+			state, err := backedUp(cmd.Context(), d)
 			if err != nil {
 				return err
 			}
@@ -52,10 +48,25 @@ they are, encrypted: keep that file. sqube restore takes the backup back.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of revision %d or later, %s\n", file, d, at.Revision, size(info.Size()))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", file, d, state, size(info.Size()))
 			return nil
 		},
 	}
 	addDatastoreFlags(cmd, &d)
 	return cmd
+}
+
+// backedUp tells which state of the database a backup will have. One of an older schema is told by that: it may be to
+// have a backup before that changes.
+func backedUp(ctx context.Context, d datastore.Datastore) (state string, err error) {
+	if status, err := d.Status(ctx); err == nil && status.Older() {
+		return fmt.Sprintf("schema %d", status.Current), nil
+	}
+	reader, err := d.OpenReader(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer closing(&err, reader.Close)
+	at, _, err := inspect.Position(ctx, reader)
+	return fmt.Sprintf("revision %d or later", at.Revision), err
 }

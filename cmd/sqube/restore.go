@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,12 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return fmt.Errorf("the source must be a file, or as --datastore is: %w", err)
 	}
-	reader, err := from.OpenReader(ctx)
+	current, remove, err := withSchema(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, remove)
+	reader, err := current.OpenReader(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,6 +112,28 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), from, at)
 	tellAside(cmd, aside)
 	return nil
+}
+
+// withSchema returns the source, or a copy with this binary's schema where it is a file that a former sqube made, which stays
+// as it is.
+func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Datastore, remove func() error, err error) {
+	keep := func() error { return nil }
+	if status, err := from.Status(ctx); from.Shared() || err != nil || !status.Older() {
+		return from, keep, nil // an error is that of reading it, too
+	}
+	dir, err := os.MkdirTemp("", "sqube-restore-")
+	if err != nil {
+		return from, keep, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	current := datastore.Datastore{Path: filepath.Join(dir, "sqube.db")}
+	if err = from.Backup(ctx, current.Path); err == nil {
+		_, err = current.Migrate(ctx)
+	}
+	if err != nil {
+		return from, keep, errors.Join(err, remove())
+	}
+	return current, remove, nil
 }
 
 // find returns the revision to restore, and when the source was written last.
