@@ -55,7 +55,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	if err := c.datastore.Verify(ctx); err != nil {
 		return fmt.Errorf("%s: %w: restore a backup, or have sqlite3 recover what it can (.recover)", c.datastore, err)
 	}
-	reader, err := c.open(ctx)
+	reader, mend, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 			left++
 			what += " (--repair can put it right)"
 		default:
-			if err := reader.(mender).Mend(ctx, f.Mend, f.Args...); err != nil {
+			if err := mend(ctx, f.Mend, f.Args...); err != nil {
 				return err
 			}
 			what += ": put right"
@@ -99,21 +99,24 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// mender changes a database by hand. The engines do, beside what they do for a store.
-type mender interface {
-	Mend(ctx context.Context, statement string, args ...any) error
-}
-
-// open opens the database to be read, or to be repaired, for which nobody may serve it.
-func (c *check) open(ctx context.Context) (dialect.Reader, error) {
+// open opens the database to be read, or to be mended, for which nobody may serve it.
+func (c *check) open(ctx context.Context) (dialect.Reader, mender, error) {
 	if !c.repair {
-		return c.datastore.OpenReader(ctx)
+		reader, err := c.datastore.OpenReader(ctx)
+		return reader, nil, err
 	}
 	if err := c.datastore.Unserved(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return c.datastore.Open(ctx)
+	engine, err := c.datastore.Open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return engine, engine.Mend, nil
 }
+
+// mender runs a statement that changes the log by hand.
+type mender func(ctx context.Context, statement string, args ...any) error
 
 func (c *check) reveal(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
 	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {

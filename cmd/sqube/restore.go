@@ -194,7 +194,7 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 		return err
 	}
 	counter := beyond(at.Revision, newest, time.Now())
-	if err := engine.(mender).Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
+	if err := engine.Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, at.Revision)

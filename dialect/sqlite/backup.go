@@ -40,7 +40,7 @@ func Backup(ctx context.Context, path, to string) (err error) {
 }
 
 func vacuumInto(ctx context.Context, path, to string) error {
-	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)"))
+	db, err := sql.Open("sqlite", dsn(path))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func Verify(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", dsn(path, "query_only(1)", "busy_timeout(5000)"))
+	db, err := sql.Open("sqlite", dsn(path, "query_only(1)"))
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 	}
 
 	// auto_vacuum only takes before the first table exists, and before WAL.
-	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "busy_timeout(5000)", "cache_size(-8000)", "journal_size_limit(16777216)")); err != nil {
+	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "cache_size(-8000)", "journal_size_limit(16777216)")); err != nil {
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
@@ -116,7 +116,7 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 }
 
 func (e *Engine) openReaders(path string) (err error) {
-	if e.readers, err = sql.Open("sqlite", dsn(path, "query_only(1)", "busy_timeout(5000)", "cache_size(-4000)")); err != nil {
+	if e.readers, err = sql.Open("sqlite", dsn(path, "query_only(1)", "cache_size(-4000)")); err != nil {
 		return err
 	}
 	n := max(4, 2*runtime.GOMAXPROCS(0))
@@ -156,7 +156,7 @@ func Status(ctx context.Context, path string) (migrations.Status, error) {
 	if err != nil {
 		return migrations.Status{}, err
 	}
-	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)"))
+	db, err := sql.Open("sqlite", dsn(path))
 	if err != nil {
 		return migrations.Status{}, err
 	}
@@ -178,8 +178,9 @@ func checkHeader(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
+// dsn names the file at path to the driver. Each connection runs the pragmas.
 func dsn(path string, pragmas ...string) string {
-	q := url.Values{"_pragma": pragmas, "_txlock": {"immediate"}}
+	q := url.Values{"_pragma": append(pragmas, waitUpTo(busyTimeout)), "_txlock": {"immediate"}}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
 }
 

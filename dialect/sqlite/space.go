@@ -60,16 +60,15 @@ func (e *Engine) truncateWAL(ctx context.Context, size int64) {
 	defer conn.Close()
 	defer func() {
 		// Also when ctx has ended, or commits would fail for no good reason.
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), setBusyTimeout(busyTimeout))
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "PRAGMA "+waitUpTo(busyTimeout))
 	}()
-	if _, err := conn.ExecContext(ctx, setBusyTimeout(patience)); err == nil {
+	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(patience)); err == nil {
 		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is no error
 	}
 }
 
-func setBusyTimeout(d time.Duration) string {
-	return fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds())
-}
+// waitUpTo is the pragma that has a connection's statements wait so long for a lock.
+func waitUpTo(d time.Duration) string { return fmt.Sprintf("busy_timeout(%d)", d.Milliseconds()) }
 
 // walSize returns how many bytes the file of the write-ahead log has.
 func (e *Engine) walSize() (int64, error) {

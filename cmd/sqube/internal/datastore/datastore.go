@@ -60,8 +60,16 @@ func (d Datastore) String() string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
+// Engine is a database that is open to be served, or changed.
+type Engine interface {
+	dialect.Engine
+
+	// Mend runs a statement that changes the log by hand.
+	Mend(ctx context.Context, statement string, args ...any) error
+}
+
 // Open opens the database to be served, with its schema brought up to date.
-func (d Datastore) Open(ctx context.Context) (engine dialect.Engine, err error) {
+func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	if d.DSN != "" {
 		engine, err = postgres.OpenWithin(ctx, d.DSN, d.Timeout)
 	} else {
