@@ -24,6 +24,7 @@ import (
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/vault"
 )
@@ -42,6 +43,7 @@ type Options struct {
 	EndpointReconciler string
 	TLSCertFile        string
 	TLSKeyFile         string
+	TLSNames           []string // more names for the certificate that is made without these files
 
 	ServiceClusterIPRange string // one range, or one of each family
 	ServiceNodePortRange  utilnet.PortRange
@@ -130,6 +132,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "Whether the endpoints of the Service kubernetes are the addresses of the servers that are alive (lease), or whatever somebody else puts there (none).")
 	fs.StringVar(&o.TLSCertFile, "tls-cert-file", "", "File with the serving certificate, and its chain, in PEM. If unset, one is made under --data-dir.")
 	fs.StringVar(&o.TLSKeyFile, "tls-private-key-file", "", "File with the key of --tls-cert-file in PEM.")
+	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses under which clients reach this server, such as those of a load balancer; they are put into the certificate that is made without --tls-cert-file.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
 
 	fs = sections.FlagSet(ClusterFlags)
@@ -182,6 +185,11 @@ func (o *Options) Complete() error {
 	}
 	if (o.TLSCertFile == "") != (o.TLSKeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
+	}
+	for _, name := range o.TLSNames {
+		if err := pki.CheckName(name); err != nil {
+			errs = append(errs, fmt.Errorf("--tls-san: %w", err))
+		}
 	}
 	for i, text := range strings.Split(o.ServiceClusterIPRange, ",") {
 		_, cidr, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))

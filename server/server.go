@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -146,9 +147,9 @@ func cache() apistorage.Cache {
 
 func extraNames(o *Options) []string {
 	if o.AdvertiseAddress == nil {
-		return nil
+		return o.TLSNames
 	}
-	return []string{o.AdvertiseAddress.String()}
+	return slices.Concat(o.TLSNames, []string{o.AdvertiseAddress.String()})
 }
 
 // builder holds what the parts need of each other while they are built.

@@ -10,12 +10,14 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/vault"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func checkCommand() *cobra.Command {
 	var c check
+	var key vault.Options
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look whether a database is whole and holds what it should, also while it is served",
@@ -31,12 +33,16 @@ With --repair, while no server runs, what can be put right without losing anythi
 				return err
 			}
 			defer c.keys.Close()
+			if c.shared, err = key.Load(); err != nil {
+				return err
+			}
 			return c.run(cmd)
 		},
 	}
 	addDatastoreFlags(cmd, &c.datastore)
 	cmd.Flags().BoolVar(&c.repair, "repair", false, "Put right what can be without losing anything.")
 	addEncryptionFlag(cmd, &c.encryption)
+	key.AddFlags(cmd.Flags())
 	return cmd
 }
 
@@ -44,6 +50,7 @@ type check struct {
 	datastore  datastore.Datastore
 	encryption encryption.Options
 	keys       *encryption.Encryption
+	shared     *vault.Keys // nil where they are not to be opened
 	repair     bool
 }
 
@@ -120,6 +127,10 @@ type mender func(ctx context.Context, statement string, args ...any) error
 
 func (c *check) reveal(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
 	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
+		if r == vault.Resource && c.shared != nil {
+			_, err := c.shared.Decode(stored)
+			return stored, err
+		}
 		return decrypt(ctx, c.keys, r, key, stored)
 	}
 }

@@ -42,13 +42,24 @@ func servingSubject(o Options) (subject, error) {
 		s.addIP(o.BindAddress)
 	}
 	for _, name := range o.ExtraNames {
-		if ip := net.ParseIP(name); ip != nil {
-			s.addIP(ip)
-		} else if !s.addDNS(name) {
-			return s, fmt.Errorf("%q can be in no certificate: it is neither an IP address nor a DNS name", name)
+		if err := s.addName(name); err != nil {
+			return s, err
 		}
 	}
 	return s, nil
+}
+
+// CheckName returns an error if name can be in no certificate.
+func CheckName(name string) error { return new(subject).addName(name) }
+
+// addName adds an IP address or a DNS name, and returns an error for what is neither.
+func (s *subject) addName(name string) error {
+	if ip := net.ParseIP(name); ip != nil {
+		s.addIP(ip)
+	} else if !s.addDNS(name) {
+		return fmt.Errorf("%q can be in no certificate: it is neither an IP address nor a DNS name", name)
+	}
+	return nil
 }
 
 // addDNS returns false when name is not a DNS name (RFC 1123), with or without a wildcard in front.

@@ -36,12 +36,15 @@ func newKeyFile(t *testing.T) string {
 	return file
 }
 
+// balancer is the name of a load balancer that could stand before servers.
+const balancer = "sqube.example.test"
+
 // TestSharedKeys starts servers on an empty database at the same moment, each with nothing but the same key.
 func TestSharedKeys(t *testing.T) {
 	t.Parallel()
 	datastore, key := harness.Postgres(t), newKeyFile(t)
 	launch := func(dir string) *sqube.Server {
-		return sqube.Launch(t, sqube.Options{Datastore: datastore, DataDir: dir, Args: []string{keyFlag, key}})
+		return sqube.Launch(t, sqube.Options{Datastore: datastore, DataDir: dir, Args: []string{keyFlag, key, "--tls-san", balancer}})
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
 	var replicas []replica
@@ -62,7 +65,7 @@ func TestSharedKeys(t *testing.T) {
 	t.Run("a client certificate of one is good for the other", func(t *testing.T) {
 		for i, r := range replicas {
 			other := r.Config(t)
-			other.Host = replicas[1-i].URL
+			other.Host, other.ServerName = replicas[1-i].URL, balancer
 			if user := self(t, other); user != "kubernetes-admin" {
 				t.Errorf("the administrator of server %d is %q to the other", i, user)
 			}
@@ -122,9 +125,12 @@ func TestSharedKeys(t *testing.T) {
 		dir := t.TempDir()
 		file := "sqlite://" + filepath.Join(dir, "sqube.db")
 		succeeds(t, "restore", datastore, "--datastore", file)
-		if text := succeeds(t, "check", "--datastore", file); !strings.Contains(text, "nothing wrong") {
-			t.Errorf("check: %s", text)
+		for _, more := range [][]string{nil, {keyFlag, key}} {
+			if text := succeeds(t, append([]string{"check", "--datastore", file}, more...)...); !strings.Contains(text, "nothing wrong") {
+				t.Errorf("check %v: %s", more, text)
+			}
 		}
+		refused(t, "something is wrong", "check", "--datastore", file, keyFlag, newKeyFile(t))
 		if text := succeeds(t, "history", "shared_keys.sqube.io", "cluster", "--datastore", datastore); !strings.Contains(text, "create") {
 			t.Errorf("history: %s", text)
 		}
