@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +22,8 @@ type restoration struct {
 	revision int64
 	moment   string
 	force    bool
+
+	aside string // where putAside put what the target held
 }
 
 func restoreCommand() *cobra.Command {
@@ -35,14 +35,24 @@ func restoreCommand() *cobra.Command {
 revision or a time within --retention. SOURCE is a file that sqube backup wrote, or
 a database as --datastore takes it; it may be of the other engine, unless it is an
 archive of pg_dump. The database that --datastore names must be empty and not
-served, or, with --force, what is in it is put aside.
+served, or, with --force, what is in it is put aside; it may then be SOURCE itself.
 
 No resourceVersion is ever used twice: the counter jumps far ahead, and whatever
 watched the cluster reads it anew.`,
 		Example: `  sqube restore /backups/sqube-2026-11-21.db
   sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := r.run(cmd, args[0])
+			switch {
+			case r.aside == "":
+			case err == nil:
+				fmt.Fprintf(cmd.OutOrStdout(), "what it held before is in %s\n", r.aside)
+			default:
+				err = fmt.Errorf("%w; what %s held before is in %s", err, r.target, r.aside)
+			}
+			return err
+		},
 	}
 	addDatastoreFlags(cmd, &r.target)
 	fs := cmd.Flags()
@@ -76,19 +86,21 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 		return err
 	}
 	defer closing(&err, remove)
+	at, newest, err := r.find(ctx, current)
+	if err != nil {
+		return err
+	}
+	if err := r.putAside(ctx); err != nil {
+		return err
+	}
+	if status, err := current.Status(ctx); r.aside != "" && (err != nil || status.Current == 0) {
+		current = r.target.Aside(r.aside) // the source was the target
+	}
 	reader, err := current.OpenReader(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, reader.Close)
-	at, newest, err := r.find(ctx, reader)
-	if err != nil {
-		return err
-	}
-	aside, err := r.putAside(ctx)
-	if err != nil {
-		return err
-	}
 	engine, err := r.target.Open(ctx)
 	if err != nil {
 		return err
@@ -110,7 +122,6 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), from, at)
-	tellAside(cmd, aside)
 	return nil
 }
 
@@ -137,7 +148,12 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 }
 
 // find returns the revision to restore, and when the source was written last.
-func (r *restoration) find(ctx context.Context, reader dialect.Reader) (revision int64, newest time.Time, err error) {
+func (r *restoration) find(ctx context.Context, from datastore.Datastore) (revision int64, newest time.Time, err error) {
+	reader, err := from.OpenReader(ctx)
+	if err != nil {
+		return 0, newest, err
+	}
+	defer closing(&err, reader.Close)
 	at, newest, err := inspect.Position(ctx, reader)
 	switch {
 	case err != nil:
@@ -161,62 +177,16 @@ func (r *restoration) find(ctx context.Context, reader dialect.Reader) (revision
 	return at.Revision, newest, nil
 }
 
-// unarchive restores what pg_dump wrote.
-func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
-	ctx := cmd.Context()
-	switch {
-	case !r.target.Shared():
-		return errors.New("what Postgres' pg_dump wrote goes to Postgres only: give --datastore postgres://…")
-	case r.revision != 0 || r.moment != "":
-		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
-	}
-	aside, err := r.putAside(ctx)
-	if err != nil {
-		return err
-	}
-	status, err := r.target.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if status.Current != 0 {
-		return r.notEmpty()
-	}
-	if err := r.target.Undump(ctx, file); err != nil {
-		return err
-	}
-	engine, err := r.target.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, engine.Close)
-	at, newest, err := inspect.Position(ctx, engine)
-	if err != nil {
-		return err
-	}
-	counter := beyond(at.Revision, newest, time.Now())
-	if err := engine.Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
-		return err
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, at.Revision)
-	tellAside(cmd, aside)
-	return nil
-}
-
 func (r *restoration) notEmpty() error {
 	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
 }
 
-func (r *restoration) putAside(ctx context.Context) (aside string, err error) {
-	if !r.force {
-		return "", nil
+// putAside makes room, if it is to.
+func (r *restoration) putAside(ctx context.Context) (err error) {
+	if r.force {
+		r.aside, err = r.target.PutAside(ctx)
 	}
-	return r.target.PutAside(ctx)
-}
-
-func tellAside(cmd *cobra.Command, aside string) {
-	if aside != "" {
-		fmt.Fprintf(cmd.OutOrStdout(), "what it held before is in %s\n", aside)
-	}
+	return err
 }
 
 // How far a restored log is ahead of its source, which may have gone on after the backup: more than a busy cluster
@@ -234,21 +204,4 @@ func beyond(revision int64, newest, now time.Time) dialect.Counter {
 		ahead += int64(age/time.Second) * jumpPerSecond
 	}
 	return dialect.Counter{Revision: ahead, Compacted: ahead}
-}
-
-// isArchive says whether the source is a file that pg_dump wrote.
-func isArchive(source string) (bool, error) {
-	if strings.Contains(source, "://") {
-		return false, nil
-	}
-	f, err := os.Open(source)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	magic := make([]byte, 5)
-	if _, err := io.ReadFull(f, magic); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return bytes.Equal(magic, []byte("PGDMP")), nil
 }

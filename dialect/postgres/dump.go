@@ -99,7 +99,7 @@ func PutAside(ctx context.Context, dsn string, now time.Time) (aside string, err
 	if err := unserved(ctx, conn); err != nil {
 		return "", err
 	}
-	aside = "before_restore_" + strings.ToLower(now.UTC().Format("20060102T150405Z"))
+	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
 	return aside, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+aside); err != nil {
 			return err
@@ -111,6 +111,15 @@ func PutAside(ctx context.Context, dsn string, now time.Time) (aside string, err
 		}
 		return nil
 	})
+}
+
+// InSchema returns dsn for what PutAside moved to a schema.
+func InSchema(dsn, schema string) string {
+	separator := "?"
+	if strings.Contains(dsn, "?") {
+		separator = "&"
+	}
+	return dsn + separator + "search_path=" + schema
 }
 
 // Unserved returns dialect.ErrLocked when sessions of sqube are connected to the database that dsn names.

@@ -99,7 +99,7 @@ func PutAside(path string, now time.Time) (aside string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	aside = path + ".before-restore-" + now.UTC().Format("20060102T150405Z")
+	aside = path + ".before-restore-" + now.UTC().Format("20060102T150405.000Z")
 	// The write-ahead log first: without it the file would be an older state, and with it alone there is none.
 	for _, suffix := range []string{"-wal", "-shm", ""} {
 		if err := os.Rename(path+suffix, aside+suffix); err != nil && (suffix == "" || !errors.Is(err, os.ErrNotExist)) {

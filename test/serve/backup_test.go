@@ -79,6 +79,17 @@ func TestBackupRestore(t *testing.T) {
 		refuses(t, "in use by another sqube", append([]string{"restore", file, "--force"}, database...))
 		s.terminate(t)
 		refuses(t, "is not empty: give another --datastore, or --force", append([]string{"restore", file}, database...))
+		// The same database can be restored, in its own place, and one that can't is not lost.
+		succeeds(t, append([]string{"restore", engine.Datastore, "--to-revision", moment, "--force"}, database...))
+		if text := succeeds(t, append([]string{"show", "configmaps", "kept"}, database...)); !strings.Contains(text, "value: between") {
+			t.Errorf("in its own place, it is\n%s", text)
+		}
+		const twice = "DROP INDEX log_live; CREATE TEMP TABLE another AS SELECT * FROM log WHERE name = 'kept'; UPDATE another SET id = 4711; INSERT INTO log SELECT * FROM another"
+		if _, err := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: then}).Exec(twice); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, "held before is in ", append([]string{"restore", then, "--force"}, database...))
+
 		if text := succeeds(t, append([]string{"restore", file, "--force"}, database...)); !strings.Contains(text, "what it held before is in ") {
 			t.Errorf("the restore says %q", text)
 		}

@@ -152,6 +152,14 @@ func (d Datastore) PutAside(ctx context.Context) (aside string, err error) {
 	return aside, onOneLine(err)
 }
 
+// Aside names what PutAside put there.
+func (d Datastore) Aside(aside string) Datastore {
+	if d.DSN != "" {
+		return Datastore{DSN: postgres.InSchema(d.DSN, aside)}
+	}
+	return Datastore{Path: aside}
+}
+
 // onOneLine makes one line of an error of a driver, which may have several for one cause.
 func onOneLine(err error) error {
 	if err == nil {
