@@ -8,4 +8,8 @@
 // and renewal keeps the key, so the only states a failure can leave are "nothing", "a key alone" and "a matching pair",
 // and the next start goes on from each. A pair that does not match was therefore made by a person, and is reported
 // rather than replaced.
+//
+// The authorities and the service account key are what all servers of a cluster have in common. With a Vault they are
+// there, and their files are copies: they are made in memory, kept in the vault by whoever is first, and only then written,
+// so no file is left of keys that lost. A file of another key than the vault's is reported rather than replaced, too.
 package pki
