@@ -16,13 +16,19 @@ import (
 // followInterval is how often it is looked whether the allocators follow the ServiceCIDRs, which nothing announces.
 const followInterval = 5 * time.Millisecond
 
+// firstRetry is how soon a first pass that failed is made again.
+const firstRetry = time.Second
+
 // ServiceRepair keeps the allocated cluster IPs and node ports in step with the Services that use them: it creates what
 // is missing and frees what has leaked. kube-apiserver runs it as the post-start hook
 // start-service-ip-repair-controllers.
 type ServiceRepair struct {
-	loops  []func(onFirstSuccess func(), stop chan struct{})
+	loops  []loop
 	follow func() (bool, error)
 }
+
+// loop makes passes until stop is closed, and calls onFirstSuccess after the first that succeeds.
+type loop func(onFirstSuccess func(), stop chan struct{})
 
 // newServiceRepair makes the repair loops over the stored node port range.
 func newServiceRepair(services Services, client kubernetes.Interface, factory informers.SharedInformerFactory, allocators *serviceAllocators) *ServiceRepair {
@@ -31,12 +37,46 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 		interval = repairInterval
 	}
 	cidrs := factory.Networking().V1().ServiceCIDRs()
-	addresses := ipcontroller.NewRepairIPAddress(interval, client,
-		factory.Core().V1().Services(), cidrs, factory.Networking().V1().IPAddresses())
-	ports := portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.nodePorts(), allocators.portRange)
+	addresses := func() loop {
+		return ipcontroller.NewRepairIPAddress(interval, client,
+			factory.Core().V1().Services(), cidrs, factory.Networking().V1().IPAddresses()).RunUntil
+	}
+	ports := func(interval time.Duration) loop {
+		return portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.nodePorts(), allocators.portRange).RunUntil
+	}
 	return &ServiceRepair{
-		loops:  []func(func(), chan struct{}){addresses.RunUntil, ports.RunUntil},
+		loops:  []loop{restarted(addresses, firstRetry), hurried(ports, firstRetry, interval)},
 		follow: func() (bool, error) { return allocators.follow(cidrs.Lister()) },
+	}
+}
+
+// restarted returns a loop for one that ends when its first pass fails, as that of the addresses does.
+func restarted(newLoop func() loop, pause time.Duration) loop {
+	next := newLoop() // now, since it asks for informers
+	return func(onFirstSuccess func(), stop chan struct{}) {
+		next(onFirstSuccess, stop)
+		wait.Until(func() { newLoop()(onFirstSuccess, stop) }, pause, stop)
+	}
+}
+
+// hurried returns a loop for one that makes its first pass again only after a whole interval, as that of the ports does.
+func hurried(newLoop func(interval time.Duration) loop, pause, interval time.Duration) loop {
+	return func(onFirstSuccess func(), stop chan struct{}) {
+		first := make(chan struct{})
+		end := sync.OnceFunc(func() { close(first) })
+		go func() {
+			select {
+			case <-stop:
+				end()
+			case <-first:
+			}
+		}()
+		newLoop(pause)(func() { onFirstSuccess(); end() }, first)
+		select {
+		case <-stop:
+		case <-time.After(interval):
+			newLoop(interval)(func() {}, stop)
+		}
 	}
 }
 
