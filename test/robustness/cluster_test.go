@@ -31,7 +31,8 @@ type cluster struct {
 	recorder *history.Recorder
 	began    time.Duration // when the faults began
 	servers  []*server
-	postgres *postgres // nil on SQLite
+	postgres *postgres    // nil on SQLite
+	disk     *faults.Disk // that of the database
 
 	mu       sync.Mutex
 	log      strings.Builder // of the faults
@@ -41,11 +42,10 @@ type cluster struct {
 // server is one of the servers. Who starts, stops or pauses it holds mu meanwhile.
 type server struct {
 	*sqube.Server
-	number   int
-	network  *faults.Proxy // to Postgres; nil on SQLite
-	dropping sync.Mutex
-	mu       sync.Mutex
-	fail     func(error)
+	number  int
+	network *faults.Proxy // to Postgres; nil on SQLite
+	mu      sync.Mutex
+	fail    func(error)
 }
 
 // postgres is the database server. Who starts, stops or pauses it holds mu meanwhile.
@@ -58,10 +58,10 @@ type postgres struct {
 // startCluster starts the servers of a configuration, which share their keys, and waits until they are ready.
 func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cluster {
 	t.Helper()
-	cl := &cluster{recorder: recorder}
+	cl := &cluster{recorder: recorder, disk: faults.NewDisk(t)}
 	datastore := ""
 	if c.postgres {
-		cl.postgres = &postgres{PostgresServer: harness.NewPostgresServer(t)}
+		cl.postgres = &postgres{PostgresServer: harness.NewFaultyPostgresServer(t, cl.disk.Run)}
 		datastore = cl.postgres.Database(t)
 		dsn := parse(t, datastore)
 		cl.postgres.database = strings.TrimPrefix(dsn.Path, "/")
@@ -83,6 +83,8 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 			s.network = faults.NewProxy(t, dsn.Host)
 			dsn.Host = s.network.Addr()
 			options.Datastore = dsn.String()
+		} else {
+			options.Prepare = cl.disk.Run
 		}
 		s.Server = sqube.Start(t, options)
 		cl.servers = append(cl.servers, s)

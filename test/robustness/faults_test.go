@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/test/faults"
 )
 
 // kind is a kind of fault.
@@ -26,16 +28,44 @@ const (
 	pausePostgres kind = "SIGSTOP of Postgres"
 	// killConnection ends one connection of any server, in Postgres.
 	killConnection kind = "pg_terminate_backend"
+	// The disk is the one that the database is on. The clock is the wall clock of a server: it steps, and steps back.
+	fullDisk  kind = "full disk"
+	failSync  kind = "failing fsync"
+	slowSync  kind = "slow fsync"
+	stepClock kind = "clock step"
 )
 
 // kindsOf returns the kinds that a configuration can have. The more often one is named the more often it comes.
 func kindsOf(c configuration) []kind {
-	kinds := []kind{killServer, stopServer, pauseServer}
+	kinds := []kind{killServer, stopServer, pauseServer, fullDisk, failSync, slowSync, stepClock}
 	if c.postgres {
 		kinds = append(kinds, killPostgres, pausePostgres, killConnection, killConnection, cutNetwork, dropNetwork)
 	}
 	return kinds
 }
+
+// target returns what a fault is about. Nothing suffers two at once.
+func (f fault) target() string {
+	switch f.Kind {
+	case killServer, stopServer, pauseServer:
+		return fmt.Sprintf("server %d", f.Server)
+	case cutNetwork, dropNetwork:
+		return fmt.Sprintf("network of server %d", f.Server)
+	case stepClock:
+		return fmt.Sprintf("clock of server %d", f.Server)
+	case fullDisk, failSync, slowSync:
+		return "disk"
+	default:
+		return "Postgres"
+	}
+}
+
+// offset is by how much a clock is wrong: up to four minutes late, since the certificates are valid from five minutes before
+// they are made, or half an hour early, which is more than the retention.
+func (f fault) offset() time.Duration { return time.Duration(int64(f.Pick)%(34*60)-4*60) * time.Second }
+
+// delay is by how much a sync takes longer.
+func (f fault) delay() time.Duration { return time.Duration(f.Pick%400) * time.Millisecond }
 
 // run makes the faults of a plan come and go, and returns when the last has gone.
 func (c *cluster) run(ctx context.Context, plan []fault) {
@@ -76,8 +106,6 @@ func (c *cluster) suffer(ctx context.Context, f fault) error {
 	case cutNetwork:
 		s.network.Cut()
 	case dropNetwork:
-		s.dropping.Lock()
-		defer s.dropping.Unlock()
 		s.network.Drop()
 		last()
 		s.network.Resume()
@@ -87,6 +115,24 @@ func (c *cluster) suffer(ctx context.Context, f fault) error {
 		return c.postgres.pause(last)
 	case killConnection:
 		return c.postgres.terminate(ctx, f.Pick)
+	case fullDisk:
+		c.disk.Full(true)
+		last()
+		c.disk.Full(false)
+	case failSync:
+		c.disk.FailSync(true)
+		last()
+		c.disk.FailSync(false)
+	case slowSync:
+		c.disk.SlowSync(f.delay())
+		last()
+		c.disk.SlowSync(0)
+	case stepClock:
+		if err := s.clock(f.offset()); err != nil {
+			return err
+		}
+		last()
+		return s.clock(0)
 	default:
 		return fmt.Errorf("there is no fault %q", f.Kind)
 	}
@@ -118,6 +164,13 @@ func (s *server) pause(last func()) error {
 	}
 	last()
 	return syscall.Kill(s.Pid(), syscall.SIGCONT)
+}
+
+// clock sets the server's clock off by so much from the right time, until it is set anew or the server ends.
+func (s *server) clock(by time.Duration) error {
+	s.mu.Lock() // a process that is stopped could not be changed
+	defer s.mu.Unlock()
+	return faults.StepClock(s.Pid(), by)
 }
 
 // kill ends Postgres as a crash does. It is started again once last has returned.

@@ -30,12 +30,12 @@ type fault struct {
 }
 
 func (f fault) String() string {
-	return fmt.Sprintf("%s of server %d for %s (pick %d)", f.Kind, f.Server, f.For, f.Pick)
+	return fmt.Sprintf("%s, %s, for %s (pick %d)", f.Kind, f.target(), f.For.Round(time.Millisecond), f.Pick)
 }
 
 // The pauses between the beginnings of two faults, and how long one lasts.
 const (
-	minPause, maxPause = 100 * time.Millisecond, 1200 * time.Millisecond
+	minPause, maxPause = 50 * time.Millisecond, 900 * time.Millisecond
 	minFor, maxFor     = 20 * time.Millisecond, 2 * time.Second
 )
 
@@ -46,6 +46,7 @@ func newPlan(seed uint64, c configuration, duration time.Duration) []fault {
 	between := func(a, b time.Duration) time.Duration { return a + time.Duration(random.Int64N(int64(b-a))) }
 	kinds := kindsOf(c)
 	var plan []fault
+	busy := map[string]time.Duration{} // until when each target suffers another fault
 	for at := between(minPause, maxPause); ; at += between(minPause, maxPause) {
 		f := fault{At: at, Kind: kinds[random.IntN(len(kinds))], Server: random.IntN(c.servers), Pick: random.Uint32()}
 		// Short ones are as frequent as long ones.
@@ -53,6 +54,10 @@ func newPlan(seed uint64, c configuration, duration time.Duration) []fault {
 		if at >= duration {
 			return plan
 		}
+		if at < busy[f.target()] {
+			continue
+		}
+		busy[f.target()] = at + f.For
 		plan = append(plan, f)
 	}
 }

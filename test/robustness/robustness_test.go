@@ -46,11 +46,13 @@ func TestRobustness(t *testing.T) {
 func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
 	t.Logf("replay: go test ./test/robustness -run 'TestRobustness/^%s$' -seed %d -duration %s", c.name, seed, duration)
 	recorder := history.NewRecorder()
+	took := stopwatch()
 	cl := startCluster(t, c, recorder)
 	work, err := workload.Start(t.Context(), recorder, seed, cl.configs(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+	starting := took()
 	ctx, stop := context.WithCancel(t.Context())
 	wait := cl.supervise(ctx)
 	defer wait()
@@ -59,18 +61,30 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
 	plan := newPlan(seed, c, duration)
 	cl.run(ctx, plan)
 	cl.note("all faults have ended")
+	failing := took()
 	errs := settle(t.Context(), work)
 	stop()
 	wait()
+	settling := took()
 	h := recorder.History()
 	errs = append(errs, check.All(h)...)
 	errs = append(errs, work.Refusals()...)
 	errs = append(errs, cl.failures...)
 	errs = append(errs, cl.panics(t)...)
-	t.Logf("%d faults, %d operations, %d lists, %d watches", len(plan), len(h.Operations), len(h.Lists), len(h.Watches))
+	t.Logf("%d faults, %d operations, %d lists, %d watches; started in %s, %s of faults, settled in %s, checked in %s",
+		len(plan), len(h.Operations), len(h.Lists), len(h.Watches), starting, failing, settling, took())
 	if len(errs) > 0 {
 		report(t, errs)
 		cl.save(t, h, errs)
+	}
+}
+
+// stopwatch returns a function that returns how long ago it was called last.
+func stopwatch() func() time.Duration {
+	last := time.Now()
+	return func() time.Duration {
+		defer func() { last = time.Now() }()
+		return time.Since(last).Round(time.Millisecond)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -143,11 +144,12 @@ func (w *Workload) ready(ctx context.Context, server int) error {
 	for {
 		response, err := w.last.open(ctx, server, http.MethodGet, "/readyz", "", nil)
 		if err == nil {
+			body, readErr := io.ReadAll(response.Body)
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
 				return nil
 			}
-			err = errors.New(response.Status)
+			err = errors.Join(fmt.Errorf("%s: %s", response.Status, body), readErr)
 		}
 		select {
 		case <-ctx.Done():
