@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,11 +29,12 @@ const (
 
 // cluster is the servers of one run and their database. Each is started again whenever it has ended.
 type cluster struct {
-	recorder *history.Recorder
-	began    time.Duration // when the faults began
-	servers  []*server
-	postgres *postgres    // nil on SQLite
-	disk     *faults.Disk // that of the database
+	recorder  *history.Recorder
+	datastore string        // the --datastore, past what the network does
+	began     time.Duration // when the faults began
+	servers   []*server
+	postgres  *postgres    // nil on SQLite
+	disk      *faults.Disk // that of the database
 
 	mu       sync.Mutex
 	log      strings.Builder // of the faults
@@ -59,14 +61,12 @@ type postgres struct {
 func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cluster {
 	t.Helper()
 	cl := &cluster{recorder: recorder, disk: faults.NewDisk(t)}
-	datastore := ""
 	if c.postgres {
 		cl.postgres = &postgres{PostgresServer: harness.NewFaultyPostgresServer(t, cl.disk.Run)}
-		datastore = cl.postgres.Database(t)
-		dsn := parse(t, datastore)
-		cl.postgres.database = strings.TrimPrefix(dsn.Path, "/")
+		cl.datastore = cl.postgres.Database(t)
+		cl.postgres.database = strings.TrimPrefix(parse(t, cl.datastore).Path, "/")
 	} else {
-		datastore = harness.SQLite(t)
+		cl.datastore = harness.SQLite(t)
 	}
 	first := ""
 	for i := range c.servers {
@@ -77,9 +77,9 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 		} else if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(first, "pki"))); err != nil {
 			t.Fatal(err)
 		}
-		options := sqube.Options{Datastore: datastore, DataDir: dir}
+		options := sqube.Options{Datastore: cl.datastore, DataDir: dir}
 		if c.postgres {
-			dsn := parse(t, datastore)
+			dsn := parse(t, cl.datastore)
 			s.network = faults.NewProxy(t, dsn.Host)
 			dsn.Host = s.network.Addr()
 			options.Datastore = dsn.String()
@@ -153,6 +153,15 @@ func (c *cluster) keep(ctx context.Context, name string, mu *sync.Mutex, ended f
 		}
 		mu.Unlock()
 	}
+}
+
+// inspect has sqube check the database, while it is served.
+func (c *cluster) inspect(t *testing.T) []error {
+	out, err := exec.CommandContext(t.Context(), sqube.Binary(t), "check", "--datastore", c.datastore).CombinedOutput()
+	if err != nil {
+		return []error{fmt.Errorf("sqube check: %w: %s", err, out)}
+	}
+	return nil
 }
 
 // note writes a line into the log of the faults.

@@ -68,6 +68,7 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
 	settling := took()
 	h := recorder.History()
 	errs = append(errs, check.All(h)...)
+	errs = append(errs, cl.inspect(t)...)
 	errs = append(errs, work.Refusals()...)
 	errs = append(errs, cl.failures...)
 	errs = append(errs, cl.panics(t)...)
