@@ -7,7 +7,8 @@
 // and clears the mark after, so power lost in between leaves a mark that does
 // not tell whether the step happened. Up then runs that step again.
 //
-// A step that was released never changes. The tests take each version that
+// A step leaves what servers of the version before use, since these may go on
+// while newer ones join them. One that was released never changes. The tests take each version that
 // there ever was to the newest, with the rows of testdata in it: a step that
 // gives rows another form comes with a file of rows in that form.
 package migrations
