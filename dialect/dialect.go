@@ -160,6 +160,9 @@ var (
 	// ErrUnavailable marks a failure that may pass: the database is down,
 	// busy, out of space. Whether a commit took effect is not known.
 	ErrUnavailable = errors.New("the database is unavailable")
+	// ErrFull is the ErrUnavailable of a disk on which there is no space left:
+	// what reads goes on, and what writes does when there is room again.
+	ErrFull = fmt.Errorf("%w: no space is left on its disk", ErrUnavailable)
 	// ErrCorrupt marks a database whose contents contradict the schema.
 	ErrCorrupt = errors.New("the database is damaged")
 	// ErrLocked says that another process serves this database.

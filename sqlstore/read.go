@@ -42,7 +42,13 @@ type Query struct {
 func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.engine.Query(ctx, b.text.String(), b.args, row)
+	err := s.engine.Query(ctx, b.text.String(), b.args, row)
+	if errors.Is(err, dialect.ErrCorrupt) {
+		s.damaged.Do(func() {
+			s.opts.Log.Error("the database is damaged, which gets worse: stop all servers, see what sqube check says, and restore a backup", "error", err)
+		})
+	}
+	return err
 }
 
 // Revision returns where the log stands now.

@@ -102,6 +102,9 @@ type Store struct {
 	committing atomic.Bool
 	heard      atomic.Int64
 
+	failing bool      // the last commit failed; the committer's own
+	damaged sync.Once // tells of damage
+
 	stop context.CancelFunc
 	ctx  context.Context
 	// closing is held shared by those who are about to queue a write.

@@ -133,6 +133,10 @@ func (s *Store) commitGroup(group []*pending) {
 	cancel()
 	switch {
 	case err == nil:
+		if s.failing {
+			s.failing = false
+			s.opts.Log.Info("writing to the database works again")
+		}
 		s.publish(group, committed)
 		for i, p := range group {
 			if committed.Landed[i] {
@@ -147,6 +151,10 @@ func (s *Store) commitGroup(group []*pending) {
 			s.commitGroup(group[i : i+1])
 		}
 	default:
+		if !s.failing && !refused(err) {
+			s.failing = true
+			s.opts.Log.Error("writing to the database fails; clients are told to try again", "error", err)
+		}
 		// The rows may be there all the same; the tail will find out.
 		s.hub.nudge()
 		for _, p := range group {

@@ -95,8 +95,14 @@ func (o *serveOptions) complete() error {
 	return err
 }
 
+// firstYear is when there first was a sqube: no clock that is right is before.
+const firstYear = 2026
+
 // run serves until a signal comes.
 func (o *serveOptions) run(ctx context.Context) error {
+	if now := time.Now(); now.Year() < firstYear {
+		return fmt.Errorf("this machine's clock says %s: set it first, or certificates and times of objects would be wrong", now.Format(time.RFC3339))
+	}
 	listener, err := server.Listen(o.server)
 	if err != nil {
 		return err

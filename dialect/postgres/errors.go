@@ -21,6 +21,8 @@ func failure(ctx context.Context, op string, err error) error {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
 		switch code := answer.Code; {
+		case code == "53100": // disk full
+			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrFull, err)}
 		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
 			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrCorrupt, err)}
 		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):

@@ -20,6 +20,9 @@ func Backup(ctx context.Context, path, to string) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
+	if err := notAlone(path); err != nil {
+		return err
+	}
 	// VACUUM INTO takes an empty file, which is for its owner only from the beginning.
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -51,6 +54,9 @@ func vacuumInto(ctx context.Context, path, to string) error {
 // Verify has SQLite check that the file at path is whole. An error tells what is not.
 func Verify(ctx context.Context, path string) error {
 	path, err := filepath.Abs(path)
+	if err == nil {
+		err = notAlone(path)
+	}
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -68,12 +67,9 @@ func Migrate(ctx context.Context, path string) (before migrations.Status, err er
 func open(ctx context.Context, path string) (*Engine, migrations.Status, error) {
 	e := &Engine{}
 	before, err := e.open(ctx, path)
-	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: make the folder, and what is in it, writable for the user that runs sqube", err)
-	}
 	if err != nil {
 		_ = e.Close() // the cause of failing to open is what counts
-		return nil, before, fmt.Errorf("opening the database %s: %w", path, err)
+		return nil, before, fmt.Errorf("opening the database %s: %w", path, withHint(err))
 	}
 	return e, before, nil
 }
@@ -89,6 +85,9 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 	if e.lock, err = acquire(path + ".lock"); err != nil {
 		return before, err
 	}
+	if err := notAlone(path); err != nil {
+		return before, err
+	}
 	// The file holds secrets; SQLite gives the WAL the mode of the database.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -97,13 +96,16 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 	if err := f.Close(); err != nil {
 		return before, err
 	}
+	if err := inspect(ctx, path); err != nil {
+		return before, err
+	}
 
 	// auto_vacuum only takes before the first table exists, and before WAL.
 	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "cache_size(-8000)", "journal_size_limit(16777216)")); err != nil {
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
-	if err := checkHeader(ctx, e.writer); err != nil {
+	if err := e.settle(ctx); err != nil {
 		return before, err
 	}
 	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
@@ -152,6 +154,9 @@ func Status(ctx context.Context, path string) (migrations.Status, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
 		_, err = os.Stat(path)
+	}
+	if err == nil {
+		err = notAlone(path)
 	}
 	if err != nil {
 		return migrations.Status{}, err

@@ -68,6 +68,8 @@ func failure(op string, err error) error {
 		switch cause.Code() & 0xff {
 		case sqlite3.SQLITE_INTERRUPT:
 			return context.Canceled
+		case sqlite3.SQLITE_FULL:
+			class = dialect.ErrFull
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			class = dialect.ErrCorrupt
 		case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:

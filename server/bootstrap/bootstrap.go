@@ -81,7 +81,9 @@ func New(c Config) (*Bootstrap, error) {
 		byName: map[string]*hook{},
 		hooks: []*hook{
 			namespacesHook(client, c.Informers.Core().V1().Namespaces()),
-			rbacHook(client),
+			rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
+				return kubernetes.NewForConfig(within(ctx, config))
+			}),
 			priorityClassesHook(client),
 			flowControlHook(client),
 			serviceCIDRHook(client, c.Services),

@@ -78,7 +78,9 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, retryInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		err := h.ensure(ctx)
 		h.mu.Lock()
-		h.lastErr = err
+		if ctx.Err() == nil || h.lastErr == nil { // that its time is up tells less than what it took
+			h.lastErr = err
+		}
 		h.mu.Unlock()
 		return err == nil, nil
 	})
@@ -87,7 +89,10 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return errors.Join(h.lastErr, err)
+	if h.lastErr == nil {
+		return err
+	}
+	return h.lastErr
 }
 
 // check is a hook's health, named as upstream names it.
@@ -113,8 +118,8 @@ func (c check) Check(*http.Request) error {
 	return errors.New("not finished")
 }
 
-// each calls do for every item, several at a time, and returns all errors joined: one object that cannot be written
-// does not keep the others from being written.
+// each calls do for every item, several at a time, and returns the first error, with how many there were: one object
+// that cannot be written does not keep the others from being written.
 func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	var (
 		group errgroup.Group
@@ -133,5 +138,11 @@ func each[T any](ctx context.Context, items []T, do func(context.Context, T) err
 		})
 	}
 	_ = group.Wait() // its functions return no error; errs has them
-	return errors.Join(errs...)
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return fmt.Errorf("%w, and %d errors more", errs[0], len(errs)-1)
 }

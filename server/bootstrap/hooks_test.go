@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -33,7 +34,7 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 		min  int // how many objects a cluster has of it, at least
 	}{
 		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
-		{rbacHook(client), 100},
+		{rbacHook(only(client)), 100},
 		{priorityClassesHook(client), 2},
 		{flowControlHook(client), 15},
 	} {
@@ -56,9 +57,14 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 	}
 }
 
+// only hands out one client.
+func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interface, error) {
+	return func(context.Context) (kubernetes.Interface, error) { return client, nil }
+}
+
 func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
 	client := fake.NewClientset()
-	hook := rbacHook(client)
+	hook := rbacHook(only(client))
 	if err := hook.ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,13 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
@@ -15,10 +17,15 @@ import (
 
 // rbacHook creates the default roles and bindings, and adds to those that exist what this version grants besides. What
 // a user added stays; an object annotated rbac.authorization.kubernetes.io/autoupdate=false is left alone.
-func rbacHook(client kubernetes.Interface) *hook {
+// The reconcilers know no context, so they get a client that does; see within.
+func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error)) *hook {
 	return &hook{
 		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
 		ensure: func(ctx context.Context) error {
+			client, err := clientWithin(ctx)
+			if err != nil {
+				return err
+			}
 			tasks, err := clusterRoleTasks(ctx, client)
 			if notServed(err) {
 				return nil
@@ -40,6 +47,27 @@ func rbacHook(client kubernetes.Interface) *hook {
 			})
 		},
 	}
+}
+
+// within returns a configuration whose requests fail once ctx has ended. Where the database takes no writes, clients
+// try again for long.
+func within(ctx context.Context, config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &boundTransport{ctx, next} })
+	return config
+}
+
+type boundTransport struct {
+	ctx  context.Context
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *boundTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := t.ctx.Err(); err != nil {
+		return nil, err
+	}
+	return t.next.RoundTrip(request)
 }
 
 // reconcileTask brings one role or binding up to date.

@@ -3,7 +3,7 @@ package apistorage
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
@@ -23,9 +23,10 @@ func interpret(err error) error {
 		return nil
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
+	case errors.Is(err, dialect.ErrFull):
+		return unavailable("the datastore's disk is full: reads go on, and writes will when there is room again")
 	case errors.Is(err, dialect.ErrUnavailable):
-		// A driver that tried several hosts tells of each on a line.
-		return unavailable("the datastore is unavailable, try again: " + strings.Join(strings.Fields(err.Error()), " "))
+		return unavailable(fmt.Sprintf("the datastore is unavailable, try again: %v", err))
 	case errors.Is(err, sqlstore.ErrClosed):
 		return unavailable("the server is shutting down")
 	}

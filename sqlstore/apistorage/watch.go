@@ -72,7 +72,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	// Also asked where the answer is not needed: that the database is not there
 	// can be told better now than in the stream.
 	at, err := s.store.Revision(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() == nil { // a watch that has ended already is none that fails
 		return nil, interpret(err)
 	}
 	if from == 0 && !w.sendsState() {

@@ -26,8 +26,7 @@ func TestFiles(t *testing.T) {
 	}
 
 	port := s.url[len("https://127.0.0.1:"):]
-	again := &server{process: start(t, []string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}), url: s.url, dataDir: s.dataDir}
-	again.waitReady(t)
+	again := serveAt(t, s.dataDir, port, nil)
 	again.settle(t)
 	again.terminate(t)
 	second := files(t, s.dataDir)

@@ -41,11 +41,12 @@ func env(variables ...string) option {
 	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, variables...) }
 }
 
+const nobodyID = 65534
+
 // asNobody runs sqube as an ordinary user where the tests run as root.
 func asNobody(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 {
-		const nobody = 65534
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobodyID, Gid: nobodyID}
 	}
 }
 
@@ -159,10 +160,21 @@ func serve(t *testing.T, args []string, options ...option) *server {
 // launch is serve without the wait.
 func launch(t *testing.T, args []string, options ...option) *server {
 	t.Helper()
-	s := &server{dataDir: filepath.Join(t.TempDir(), "data")}
-	port := freePort(t)
-	s.url = "https://" + net.JoinHostPort("127.0.0.1", port)
-	s.process = start(t, append([]string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}, args...), options...)
+	return launchAt(t, filepath.Join(t.TempDir(), "data"), freePort(t), args, options...)
+}
+
+func launchAt(t *testing.T, dataDir, port string, args []string, options ...option) *server {
+	t.Helper()
+	s := &server{dataDir: dataDir, url: "https://" + net.JoinHostPort("127.0.0.1", port)}
+	s.process = start(t, append([]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}, args...), options...)
+	return s
+}
+
+// serveAt is serve on a data directory and a port of 127.0.0.1.
+func serveAt(t *testing.T, dataDir, port string, args []string, options ...option) *server {
+	t.Helper()
+	s := launchAt(t, dataDir, port, args, options...)
+	s.waitReady(t)
 	return s
 }
 

@@ -1,0 +1,66 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// notAlone fails when there is a write-ahead log without its database. SQLite
+// would make an empty database and remove the log, which holds commits.
+func notAlone(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+		return nil
+	}
+	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
+		return fmt.Errorf("this file is missing or empty, but its write-ahead log %s is there, with the last commits: put the file back, or move the log away too", path+"-wal")
+	}
+	return nil
+}
+
+// inspectTime is for how long a file is looked at before it is opened. That is
+// enough for some hundred megabytes; damage behind that is found when it is read.
+const inspectTime = 500 * time.Millisecond
+
+// inspect fails when the file at path can't be served, and leaves it as it is.
+func inspect(ctx context.Context, path string) (err error) {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return err
+	}
+	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)")+"&mode=ro") // or to close it would change it
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := checkHeader(ctx, db); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, inspectTime)
+	defer cancel()
+	var found string
+	err = db.QueryRowContext(bounded, "PRAGMA quick_check(1)").Scan(&found)
+	switch {
+	case bounded.Err() != nil:
+		return ctx.Err()
+	case err == nil && found != "ok":
+		return fmt.Errorf("%w: %s", dialect.ErrCorrupt, found)
+	}
+	return err
+}
+
+// settle moves what a process that was killed left in the write-ahead log into
+// the file. It may have been killed because a sync had failed. The kernel then
+// takes what was not written for written, so that another sync of the log says
+// nothing: only what is written anew is known to be on the disk.
+func (e *Engine) settle(ctx context.Context) error {
+	if size, err := e.walSize(); err != nil || size == 0 {
+		return err
+	}
+	_, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return err
+}

@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/faults"
+)
+
+// TestDamage starts servers on what is left of a data directory, or where it can't be used. Each says in one line what is
+// wrong and what to do, and leaves everything as it was.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	s.settle(t)
+	s.signal(t, syscall.SIGKILL) // so that there is a write-ahead log
+	s.wait(t)
+	crashed := s.dataDir
+	clean := copied(t, crashed)
+	again := serveAt(t, clean, freePort(t), nil)
+	again.settle(t)
+	again.terminate(t)
+
+	const page = 4096
+	for _, test := range []struct {
+		name  string
+		of    string
+		do    func(t *testing.T, dataDir string)
+		start func(t *testing.T, dataDir string) option
+		want  string
+	}{
+		{name: "header", of: clean, do: overwrite(0, 16), want: "this file is not an SQLite database: move it away or give another path"},
+		{name: "first page", of: clean, do: overwrite(100, page-100), want: "restore a backup (sqube restore --force), or have sqlite3 recover what it can (.recover)"},
+		{name: "page of an index", of: clean, do: overwrite(6*page, page), want: "the database is damaged: *** in database main *** Tree 7 page 7"},
+		{name: "page of rows", of: clean, do: overwrite(39*page, page), want: "the database is damaged: "},
+		{name: "cut off", of: clean, do: func(t *testing.T, dataDir string) { must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 20*page)) },
+			want: "restore a backup (sqube restore --force)"},
+		{name: "write-ahead log alone", of: crashed, do: func(t *testing.T, dataDir string) { must(t, os.Remove(filepath.Join(dataDir, "sqube.db"))) },
+			want: "sqube.db-wal is there, with the last commits: put the file back, or move the log away too"},
+		{name: "write-ahead log of an empty file", of: crashed, do: func(t *testing.T, dataDir string) { must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 0)) },
+			want: "sqube.db-wal is there, with the last commits: put the file back, or move the log away too"},
+		{name: "read-only file system", of: crashed, want: "read-only file system: mount its file system for writing, or put the database elsewhere",
+			start: func(t *testing.T, dataDir string) option {
+				return func(cmd *exec.Cmd) { faults.ReadOnly(t, cmd, dataDir) }
+			}},
+		{name: "no locks", of: crashed, want: "no locks available: its file system has no locks (NFS without a lock daemon?): put the database on a local disk",
+			start: func(t *testing.T, _ string) option {
+				return func(cmd *exec.Cmd) { faults.WithoutLocks(t, cmd) }
+			}},
+		{name: "database of another user", of: clean, do: foreign("sqube.db"), start: nobody,
+			want: "permission denied: make the folder, and what is in it, writable for the user that runs sqube"},
+		{name: "write-ahead log of another user", of: crashed, do: foreign("sqube.db-wal"), start: nobody,
+			want: "make the folder, and what is in it, writable for the user that runs sqube"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dataDir := copied(t, test.of)
+			if test.do != nil {
+				test.do(t, dataDir)
+			}
+			before := contents(t, dataDir)
+			var options []option
+			if test.start != nil {
+				options = append(options, test.start(t, dataDir))
+			}
+			refuses(t, test.want, serveArgs(t, dataDir), options...)
+			after := contents(t, dataDir)
+			for name, text := range before {
+				if name != "sqube.db-shm" && !bytes.Equal(after[name], text) {
+					t.Errorf("%s was changed", name)
+				}
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overwrite damages so many bytes of the database.
+func overwrite(offset int64, n int) func(*testing.T, string) {
+	return func(t *testing.T, dataDir string) {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(dataDir, "sqube.db"), os.O_RDWR, 0)
+		must(t, err)
+		defer f.Close()
+		_, err = f.WriteAt(bytes.Repeat([]byte{0x55}, n), offset)
+		must(t, err)
+	}
+}
+
+// foreign makes a file one that the user who starts sqube may not write.
+func foreign(name string) func(*testing.T, string) {
+	return func(t *testing.T, dataDir string) {
+		t.Helper()
+		own(t, dataDir)
+		path := filepath.Join(dataDir, name)
+		must(t, os.Chmod(path, 0o400))
+		if os.Geteuid() == 0 {
+			must(t, os.Chown(path, 0, 0))
+		}
+	}
+}
+
+// own gives a folder and all that is in it to the user of nobody.
+func own(t *testing.T, dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chown(path, nobodyID, nobodyID)
+	}))
+}
+
+func nobody(*testing.T, string) option { return asNobody }
+
+// copied returns a copy of a data directory, in a folder that other users can enter.
+func copied(t *testing.T, dataDir string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sqube-serve-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o755))
+	to := filepath.Join(dir, "data")
+	must(t, os.CopyFS(to, os.DirFS(dataDir)))
+	must(t, filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			err = os.Chmod(path, 0o700)
+		}
+		return err
+	}))
+	return to
+}
+
+// contents returns all files under dir.
+func contents(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	found := map[string][]byte{}
+	must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		found[filepath.Base(path)] = text
+		return err
+	}))
+	return found
+}

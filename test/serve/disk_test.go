@@ -1,0 +1,269 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestDisk has the disk of the database fail under a server: requests that write are told to try again, those that read
+// and watches go on, nothing is acknowledged that could be lost, and when the disk is well all goes on by itself.
+func TestDisk(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		disk := faults.NewDisk(t)
+		s := serve(t, []string{"--datastore-timeout", "1s"}, disk.Run)
+		w := newWriter(t, s)
+		t.Run("is full", func(t *testing.T) { w.fullDisk(t, disk) })
+		t.Run("syncs slowly", func(t *testing.T) { w.slowDisk(t, disk) })
+		t.Run("fails to sync", func(t *testing.T) {
+			w.failingDisk(t, disk)
+			w.absent(t, "unsynced")
+		})
+		t.Run("failed before a crash", func(t *testing.T) {
+			disk.FailSync(true)
+			w.refused(t, "before-crash")
+			s.signal(t, syscall.SIGKILL)
+			s.wait(t)
+			disk.FailSync(false)
+			again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+			w.kept(t)
+			again.settle(t)
+			again.terminate(t)
+		})
+		checked(t, "sqlite://"+s.dataDir+"/sqube.db")
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		disk := faults.NewDisk(t)
+		postgres := harness.NewFaultyPostgresServer(t, disk.Run)
+		dsn := postgres.Database(t)
+		s := serve(t, []string{"--datastore-timeout", "1s", "--datastore", dsn})
+		w := newWriter(t, s)
+		t.Run("is full", func(t *testing.T) { w.fullDisk(t, disk) })
+		t.Run("is full at a first start", func(t *testing.T) {
+			empty := postgres.Database(t)
+			disk.Full(true)
+			refuses(t, "No space left on device", serveArgs(t, t.TempDir(), "--datastore", empty))
+			disk.Full(false)
+		})
+		t.Run("syncs slowly", func(t *testing.T) { w.slowDisk(t, disk) })
+		t.Run("fails to sync", func(t *testing.T) {
+			w.failingDisk(t, disk)
+			if err := errors.Join(postgres.Kill(), postgres.Start()); err != nil { // it ends itself at such a failure
+				t.Fatal(err)
+			}
+			w.creates(t, "restarted")
+		})
+		w.kept(t)
+		s.terminate(t)
+		checked(t, dsn)
+	})
+}
+
+func checked(t *testing.T, datastore string) {
+	t.Helper()
+	if stdout, stderr, code := run(t, []string{"check", "--datastore", datastore}); code != 0 {
+		t.Errorf("the database is checked with code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// writer creates ConfigMaps, and knows which were acknowledged.
+type writer struct {
+	*server
+	http   *http.Client // which does not try again
+	url    string
+	events *json.Decoder
+	mu     sync.Mutex
+	names  []string
+}
+
+func newWriter(t *testing.T, s *server) *writer {
+	t.Helper()
+	w := &writer{server: s, http: httpClient(t, s.kubeconfig(), "HTTP/2.0"), url: s.url + "/api/v1/namespaces/default/configmaps"}
+	watch, err := w.http.Get(w.url + "?watch=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { watch.Body.Close() })
+	w.events = json.NewDecoder(bufio.NewReader(watch.Body))
+	w.creates(t, "before")
+	return w
+}
+
+// create tries once. It returns an error where that is refused, which has to be as isUnavailable says.
+func (w *writer) create(t *testing.T, name string) error {
+	t.Helper()
+	random := make([]byte, 50_000) // no database can make less of it
+	rand.Read(random)
+	body := fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, hex.EncodeToString(random))
+	response, err := w.http.Post(w.url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusCreated {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.names = append(w.names, name)
+		return nil
+	}
+	var status metav1.Status
+	if err := errors.Join(json.NewDecoder(response.Body).Decode(&status), isUnavailable(response, &status)); err != nil {
+		t.Errorf("create %s: %v\n%+v", name, err, status)
+	}
+	return errors.New(status.Message)
+}
+
+// creates creates as soon as that is possible, and waits for the event.
+func (w *writer) creates(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "something can be written", func() error { return w.create(t, name) })
+	await(t, w.events, name)
+}
+
+func (w *writer) refused(t *testing.T, name string) {
+	t.Helper()
+	if err := w.create(t, name); err == nil {
+		t.Errorf("%s was created", name)
+	}
+}
+
+func (w *writer) get(t *testing.T, path string) int {
+	t.Helper()
+	response, err := w.http.Get(w.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// kept expects that everything is there that was acknowledged.
+func (w *writer) kept(t *testing.T) {
+	t.Helper()
+	for _, name := range w.names {
+		if code := w.get(t, "/"+name); code != http.StatusOK {
+			t.Errorf("%s was acknowledged, and is answered with %d", name, code)
+		}
+	}
+}
+
+func (w *writer) absent(t *testing.T, name string) {
+	t.Helper()
+	if code := w.get(t, "/"+name); code != http.StatusNotFound {
+		t.Errorf("%s was refused, and is answered with %d", name, code)
+	}
+}
+
+// serves expects that what reads goes on.
+func (w *writer) serves(t *testing.T) {
+	t.Helper()
+	w.kept(t)
+	for _, path := range []string{"", "?limit=1"} {
+		if code := w.get(t, path); code != http.StatusOK {
+			t.Errorf("a list is answered with %d", code)
+		}
+	}
+	if code, text := get(t, w.server.url+"/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz answers %d\n%s", code, text)
+	}
+}
+
+func (w *writer) fullDisk(t *testing.T, disk *faults.Disk) {
+	disk.Full(true)
+	for i := 0; ; i++ {
+		name := fmt.Sprint("full-", i) // some have room in what the database has already
+		err := w.create(t, name)
+		if err == nil && i < 1000 {
+			await(t, w.events, name)
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "the datastore's disk is full") {
+			t.Fatalf("%s: %v", name, err)
+		}
+		w.refused(t, name)
+		w.serves(t)
+		w.absent(t, name)
+		break
+	}
+	disk.Full(false)
+	w.creates(t, "room")
+	eventually(t, "the log tells of it once", func() error {
+		log := w.read(t, "stderr")
+		for _, line := range []string{"writing to the database fails; clients are told to try again", "writing to the database works again"} {
+			if n := strings.Count(log, line); n != 1 {
+				return fmt.Errorf("%q comes %d times", line, n)
+			}
+		}
+		return nil
+	})
+}
+
+func (w *writer) slowDisk(t *testing.T, disk *faults.Disk) {
+	disk.SlowSync(time.Hour)
+	var asking sync.WaitGroup
+	for i := range 20 {
+		asking.Go(func() { w.refused(t, fmt.Sprint("slow-", i)) })
+	}
+	asking.Wait()
+	w.serves(t)
+	disk.SlowSync(0)
+	w.creates(t, "quick")
+}
+
+func (w *writer) failingDisk(t *testing.T, disk *faults.Disk) {
+	disk.FailSync(true)
+	w.refused(t, "unsynced")
+	disk.FailSync(false)
+	w.creates(t, "synced")
+}
+
+// TestDiskFullAtStart starts a server on a database that can't get what room a start takes.
+func TestDiskFullAtStart(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	s.settle(t)
+	s.terminate(t)
+	path := filepath.Join(s.dataDir, "sqube.db")
+	before := readFile(t, path)
+	disk := faults.NewDisk(t)
+	disk.Full(true)
+	refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.dataDir), disk.Run)
+	if !bytes.Equal(readFile(t, path), before) {
+		t.Error("the database was changed")
+	}
+	empty := t.TempDir()
+	refuses(t, "make room on its disk", serveArgs(t, empty), disk.Run)
+	disk.Full(false)
+	for _, dataDir := range []string{s.dataDir, empty} {
+		serveAt(t, dataDir, freePort(t), nil, disk.Run)
+	}
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
