@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A standby that is promoted may lack the last commits of the primary before
@@ -37,11 +39,15 @@ func adoptLog(ctx context.Context, config *pgx.ConnConfig, n nature) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// leap returns the statement by which the counter leaps where it has to.
-func (e *Engine) leap() string {
+// leap has the counter leap where it has to.
+func (e *Engine) leap(ctx context.Context, conn *pgconn.PgConn) error {
 	seen, incarnation := e.seen.Load(), e.nature.incarnation
-	return fmt.Sprintf(`UPDATE counter SET revision = greatest(revision, %[1]d) + %[2]d, compacted = greatest(revision, %[1]d) + %[2]d, incarnation = %[3]s
-WHERE revision < %[1]d OR incarnation <> %[3]s`, seen, leapBy, incarnation)
+	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = greatest(revision, %[1]d) + %[2]d, compacted = greatest(revision, %[1]d) + %[2]d, incarnation = %[3]s
+WHERE revision < %[1]d OR incarnation <> %[3]s`, seen, leapBy, incarnation)).ReadAll()
+	if err == nil && results[0].CommandTag.RowsAffected() > 0 {
+		slog.Warn("Postgres failed over, or was restored, and may lack the last writes: resourceVersions leap ahead, and all watches begin anew", "seen", seen)
+	}
+	return err
 }
 
 // bump returns the statement that raises the counter by its first parameter.
@@ -67,8 +73,7 @@ func (e *Engine) saw(revision int64) {
 	}
 }
 
-// leapNow has the counter leap where it has to.
+// leapNow is leap on any connection.
 func (e *Engine) leapNow(ctx context.Context) error {
-	_, err := e.writer.Exec(ctx, e.leap())
-	return err
+	return e.writer.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return e.leap(ctx, conn.Conn().PgConn()) })
 }

@@ -101,9 +101,9 @@ func answered(err error) bool {
 const readOnly = "25006"
 
 // adapt makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
-// their client, through any pooler. greeting returns what each session begins with; moved is called when a server says
-// that it does not take writes any more.
-func adapt(config *pgx.ConnConfig, n nature, timeout time.Duration, greeting func() string, moved func()) {
+// their client. greet is called at the beginning of each; moved is called when a server says that it does not take writes
+// any more.
+func adapt(config *pgx.ConnConfig, n nature, timeout time.Duration, greet pgconn.AfterConnectFunc, moved func()) {
 	set := settings(timeout)
 	if n.pooled {
 		set = nil // they would be another client's a moment later
@@ -118,8 +118,7 @@ func adapt(config *pgx.ConnConfig, n nature, timeout time.Duration, greeting fun
 				return err
 			}
 		}
-		_, err := conn.Exec(ctx, greeting()).ReadAll()
-		return err
+		return greet(ctx, conn)
 	}
 	fatal := config.OnPgError
 	config.OnPgError = func(conn *pgconn.PgConn, answer *pgconn.PgError) bool {

@@ -3,7 +3,7 @@ package apistorage
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
@@ -26,7 +26,8 @@ func interpret(err error) error {
 	case errors.Is(err, dialect.ErrFull):
 		return unavailable("the datastore's disk is full: reads go on, and writes will when there is room again")
 	case errors.Is(err, dialect.ErrUnavailable):
-		return unavailable(fmt.Sprintf("the datastore is unavailable, try again: %v", err))
+		// A driver that tried several hosts tells of each on a line.
+		return unavailable("the datastore is unavailable, try again: " + strings.Join(strings.Fields(err.Error()), " "))
 	case errors.Is(err, sqlstore.ErrClosed):
 		return unavailable("the server is shutting down")
 	}

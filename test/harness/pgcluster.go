@@ -19,12 +19,8 @@ func (s *PostgresServer) initialize() error {
 	if err := os.WriteFile(passwordFile, []byte(s.password), 0o600); err != nil {
 		return err
 	}
-	if s.as != nil {
-		for _, path := range []string{s.dir, passwordFile} {
-			if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
-				return fmt.Errorf("hand the cluster to an ordinary user: %w", err)
-			}
-		}
+	if err := s.handOver(s.dir, passwordFile); err != nil {
+		return err
 	}
 	args := []string{
 		"-D", s.dataDir(), "-U", postgresUser, "--pwfile", passwordFile, "--auth", "scram-sha-256",
@@ -38,6 +34,32 @@ func (s *PostgresServer) initialize() error {
 	}
 	if out, err := s.command("initdb", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// handOver makes the files those of the user whom the cluster runs as.
+func (s *PostgresServer) handOver(paths ...string) error {
+	if s.as == nil {
+		return nil
+	}
+	for _, path := range paths {
+		if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
+			return fmt.Errorf("hand the cluster to an ordinary user: %w", err)
+		}
+	}
+	return nil
+}
+
+// follow makes the cluster a copy of the primary's that goes on to follow it.
+func (s *PostgresServer) follow(primary *PostgresServer) error {
+	if err := s.handOver(s.dir); err != nil {
+		return err
+	}
+	s.password = primary.password
+	cmd := s.command("pg_basebackup", "--dbname", primary.DSN(), "--pgdata", s.dataDir(), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w\n%s", err, out)
 	}
 	return nil
 }

@@ -66,7 +66,28 @@ func NewFaultyPostgresServer(t testing.TB, prepare func(*exec.Cmd)) *PostgresSer
 // also when that is killed.
 func StartPostgres() (*PostgresServer, error) { return startPostgres(nil) }
 
-func startPostgres(prepare func(*exec.Cmd)) (_ *PostgresServer, err error) {
+// Standby starts another server that follows this one, from a copy of it, and that the test may stop, kill, start and
+// promote on its own. It ends with the test.
+func (s *PostgresServer) Standby(t testing.TB) *PostgresServer {
+	t.Helper()
+	standby, err := newPostgres(nil, func(standby *PostgresServer) error { return standby.follow(s) })
+	if err != nil {
+		t.Fatalf("a standby: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Close(); err != nil {
+			t.Errorf("end the standby: %v", err)
+		}
+	})
+	return standby
+}
+
+func startPostgres(prepare func(*exec.Cmd)) (*PostgresServer, error) {
+	return newPostgres(prepare, (*PostgresServer).initialize)
+}
+
+// newPostgres starts a server on the cluster that initialize makes.
+func newPostgres(prepare func(*exec.Cmd), initialize func(*PostgresServer) error) (_ *PostgresServer, err error) {
 	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
@@ -88,7 +109,7 @@ func startPostgres(prepare func(*exec.Cmd)) (_ *PostgresServer, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if err := s.initialize(); err != nil {
+	if err := initialize(s); err != nil {
 		return nil, err
 	}
 	if s.port, err = FreePort(); err != nil {

@@ -114,6 +114,21 @@ func TestLosingPostgres(t *testing.T) {
 			w.brings(t, "ADDED "+name)
 		}
 	})
+	t.Run("it takes no writes any more", func(t *testing.T) {
+		readOnly := func(setting string) {
+			execute(t, dsn, "ALTER SYSTEM SET default_transaction_read_only = "+setting)
+			execute(t, dsn, "SELECT pg_reload_conf()")
+		}
+		readOnly("on")
+		// What it would tell may be of the past, when another one took its place.
+		eventually(t, "reads are refused too", func() bool {
+			response, body, err := c.do(t, request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps"})
+			return err == nil && response.StatusCode != http.StatusOK && refused(response, body) == nil
+		})
+		readOnly("off")
+		c.creates(t, "writable")
+		w.brings(t, "ADDED writable")
+	})
 }
 
 // viewer returns the token of a service account that may look at everything.
