@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"io"
+	"log/slog"
+	"regexp"
+	"strings"
 
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,8 +33,28 @@ func (d postgresDriver) Run(migration io.Reader) error {
 		return err
 	}
 	_, err = d.db.Exec(string(statements))
+	if answer := new(pgconn.PgError); errors.As(err, &answer) && tunes(string(statements)) {
+		slog.Warn("the database refuses settings of its tables, and goes on with its own", "error", err)
+		return nil
+	}
 	return err
 }
+
+// tunes says whether all that the statements do is to set storage parameters, which engines other than Postgres have none
+// of, or others.
+func tunes(statements string) bool {
+	for statement := range strings.SplitSeq(comments.ReplaceAllString(statements, ""), ";") {
+		if statement = strings.TrimSpace(statement); statement != "" && !parameters.MatchString(statement) {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	comments   = regexp.MustCompile(`(?m)^--.*$`)
+	parameters = regexp.MustCompile(`^ALTER TABLE \w+ SET \(`)
+)
 
 // SetVersion implements database.Driver.
 func (d postgresDriver) SetVersion(version int, dirty bool) error {

@@ -9,11 +9,6 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// planAnew has the other statements of the transaction planned for the table as
-// it is. The plan that Postgres would keep of a statement while the table was
-// small goes over all of it, and stays until somebody analyzes the table.
-const planAnew = `set_config('plan_cache_mode', 'force_custom_plan', true)`
-
 // The statements of a commit, sent as one batch: one round trip, one implicit
 // transaction. Write i of n gets the id counter-n+i.
 //
@@ -51,17 +46,21 @@ RETURNING id`
 
 // Commit implements dialect.Engine.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
-	committed, err := e.commit(ctx, group)
-	if behind(err) {
-		if err = e.leapNow(ctx); err == nil {
-			committed, err = e.commit(ctx, group)
+	for {
+		committed, err := e.commit(ctx, group)
+		switch {
+		case err == nil:
+			e.saw(committed.Last)
+			return committed, nil
+		case behind(err):
+			if err = e.leapNow(ctx); err == nil {
+				continue
+			}
+		case undone(err):
+			continue // until ctx ends
 		}
-	}
-	if err != nil {
 		return dialect.Committed{}, failure(ctx, "commit", err)
 	}
-	e.saw(committed.Last)
-	return committed, nil
 }
 
 func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
@@ -82,7 +81,9 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		}
 		return rows.Err()
 	})
-	batch.Queue(notify)
+	if e.nature.notifies {
+		batch.Queue(notify)
+	}
 	return committed, e.writer.SendBatch(ctx, batch).Close()
 }
 
@@ -119,7 +120,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 		return 0, failure(ctx, "compact", err)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT " + planAnew)
+	batch.Queue("SELECT " + e.nature.planAnew)
 	var removed int64
 	batch.Queue(compactRows, upTo, limit).Exec(func(tag pgconn.CommandTag) error {
 		removed = tag.RowsAffected()

@@ -54,7 +54,7 @@ WHERE revision < %[1]d OR incarnation <> %[3]s`, seen, leapBy, incarnation)).Rea
 // It fails with a division by zero where the counter has to leap first.
 func (e *Engine) bump() string {
 	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END
-RETURNING revision, `+planAnew, e.nature.incarnation)
+RETURNING revision, %s`, e.nature.incarnation, e.nature.planAnew)
 }
 
 // behind says whether err is that of bump.

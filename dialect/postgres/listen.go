@@ -82,8 +82,8 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	l.alone = false
 	hear := l.notification
 	switch err := l.look(ctx, conn); {
-	case answered(err), l.engine.nature.pooled:
-		hear = l.poll // it knows no LISTEN, or it would be another's session that listens
+	case answered(err), l.engine.nature.pooled, !l.engine.nature.notifies:
+		hear = l.poll // it knows no LISTEN, or it would be another's session that listens, or there is nothing to hear
 	case err != nil:
 		return err
 	}

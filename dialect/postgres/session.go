@@ -52,7 +52,8 @@ func apply(set map[string]string) string {
 	return "SELECT set_config(s.name, s.value, false) FROM (VALUES " + strings.Join(rows, ", ") + ") AS s(name, value) JOIN pg_settings USING (name)"
 }
 
-// nature is what there is behind a DSN.
+// nature is what there is behind a DSN: a server, and whether it has what
+// engines that speak Postgres may lack.
 type nature struct {
 	// pooled is set where a pooler stands in between: the next statement may
 	// run in another session.
@@ -60,10 +61,23 @@ type nature struct {
 	// incarnation is the expression for the incarnation of the server, an empty
 	// text where it has none to tell.
 	incarnation string
+	// planAnew is the expression that has the other statements of the
+	// transaction planned for the table as it is. The plan that Postgres would
+	// keep of a statement while the table was small goes over all of it, and
+	// stays until somebody analyzes the table.
+	planAnew string
+	// notifies is set where a session can tell others of its commits.
+	notifies bool
 }
 
-// timeline is the system identifier and the timeline on which the server writes.
-const timeline = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
+const (
+	// timeline is the system identifier and the timeline on which the server writes.
+	timeline      = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
+	forceCustom   = `set_config('plan_cache_mode', 'force_custom_plan', true)`
+	nothing       = `''`
+	notifyNobody  = `pg_notify('` + channel + `_nobody', '')`
+	sessionNumber = `pg_backend_pid()`
+)
 
 // explore looks at what there is to connect to, in statements that any pooler takes, and has config take no others.
 func explore(ctx context.Context, config *pgx.ConnConfig) (n nature, err error) {
@@ -72,23 +86,31 @@ func explore(ctx context.Context, config *pgx.ConnConfig) (n nature, err error) 
 		return n, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	// knows says whether the server can evaluate an expression.
+	knows := func(expression string) bool {
+		_, refusal := conn.Exec(ctx, "SELECT "+expression)
+		if !answered(refusal) {
+			err = errors.Join(err, refusal)
+		}
+		return refusal == nil
+	}
+	choose := func(expression string) string {
+		if knows(expression) {
+			return expression
+		}
+		return nothing
+	}
+	n.incarnation, n.planAnew, n.notifies = choose(timeline), choose(forceCustom), knows(notifyNobody)
 	// A pooler makes up the process that it names to its client.
 	var process uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process); err != nil && !answered(err) {
-		return n, err
+	if knows(sessionNumber) {
+		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+sessionNumber, pgx.QueryExecModeExec).Scan(&process))
 	}
 	n.pooled = process != conn.PgConn().PID()
 	if n.pooled && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
 		config.DefaultQueryExecMode = unnamed
 	}
-	n.incarnation = timeline
-	switch _, err := conn.Exec(ctx, "SELECT "+timeline, pgx.QueryExecModeExec); {
-	case answered(err): // CockroachDB has none, and Aurora does not tell; neither loses commits
-		n.incarnation = "''"
-	case err != nil:
-		return n, err
-	}
-	return n, nil
+	return n, err
 }
 
 // answered says whether err is the server's refusal of a statement, rather than that of a connection.

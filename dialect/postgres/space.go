@@ -38,21 +38,21 @@ var remedies = map[string]string{
 	"prepared":    "the prepared transaction %[1]s (%[2]s) holds vacuum back: COMMIT PREPARED '%[1]s', or ROLLBACK PREPARED '%[1]s'",
 }
 
-// Space implements dialect.Engine.
+// Space implements dialect.Engine. What the server has not, it can't tell.
 func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
-	if err := e.pool.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&space.Database); err != nil {
+	err = e.pool.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&space.Database)
+	if err != nil && !lacks(err) {
 		return space, failure(ctx, "measure", err)
 	}
-	rows, err := e.pool.Query(ctx, holders, longAgo)
-	if err != nil {
-		return space, failure(ctx, "measure", err)
+	var rows pgx.Rows
+	if rows, err = e.pool.Query(ctx, holders, longAgo); err == nil {
+		space.HeldBack, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			var kind, name, about string
+			err := row.Scan(&kind, &name, &about)
+			return fmt.Sprintf(remedies[kind], name, about), err
+		})
 	}
-	space.HeldBack, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-		var kind, name, about string
-		err := row.Scan(&kind, &name, &about)
-		return fmt.Sprintf(remedies[kind], name, about), err
-	})
-	if err != nil {
+	if err != nil && !lacks(err) {
 		return space, failure(ctx, "measure", err)
 	}
 	return space, nil
