@@ -3,6 +3,7 @@ package serve
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -112,12 +113,24 @@ func newWriter(t *testing.T, s *server) *writer {
 // create tries once. It returns an error where that is refused, which has to be as isUnavailable says.
 func (w *writer) create(t *testing.T, name string) error {
 	t.Helper()
+	return w.send(t.Context(), t, name)
+}
+
+// send is create with a context that may hold a trace.
+func (w *writer) send(ctx context.Context, t *testing.T, name string) error {
+	t.Helper()
 	random := make([]byte, 50_000) // no database can make less of it
 	rand.Read(random)
 	body := fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, hex.EncodeToString(random))
-	response, err := w.http.Post(w.url, "application/json", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := w.http.Do(request)
+	if err != nil {
+		t.Error(err)
+		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusCreated {

@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+)
+
+const day = 24 * time.Hour
+
+// TestClockAtStart starts servers on machines whose clock is wrong.
+func TestClockAtStart(t *testing.T) {
+	t.Parallel()
+	off := func(by time.Duration) option {
+		return func(cmd *exec.Cmd) { faults.ClockOff(t, cmd, by) }
+	}
+	dataDir := t.TempDir() + "/data"
+	refuses(t, "this machine's clock says 1970-", serveArgs(t, dataDir), off(-time.Since(time.Unix(1000, 0))))
+	if _, err := os.Stat(dataDir); err == nil {
+		t.Error("a data directory was made")
+	}
+	s := serve(t, nil)
+	s.settle(t)
+	s.terminate(t)
+	refuses(t, "check this machine's clock", serveArgs(t, s.dataDir), off(-day))
+	refuses(t, "this machine's clock says 1970-", serveArgs(t, s.dataDir), off(-time.Since(time.Unix(1000, 0))))
+	serveAt(t, s.dataDir, freePort(t), nil)
+}
+
+// TestClockSteps steps the clock of servers forth by most of a year, and back: nothing is forgotten before its time, what
+// is due is forgotten all the same, and requests and watches go on.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		t.Run("keeps", func(t *testing.T) {
+			t.Parallel()
+			c := newClocked(t, engine.Datastore, "1h")
+			for _, off := range []time.Duration{300 * day, 0} {
+				known := c.metrics(t)["superseded_rows"]
+				c.step(t, off)
+				eventually(t, "a compaction has come by", func() error {
+					if found := c.metrics(t); found["superseded_rows"] < known+updates || found["removed_rows_total"] > 0 {
+						return fmt.Errorf("there were %v versions, and the metrics are %v", known, found)
+					}
+					return nil
+				})
+				must(t, c.list(t, c.first))
+			}
+		})
+		t.Run("forgets", func(t *testing.T) {
+			t.Parallel()
+			c := newClocked(t, emptyOn(t, engine), "1s")
+			for _, off := range []time.Duration{300 * day, 0} {
+				version := c.step(t, off)
+				eventually(t, "what was replaced is forgotten", func() error {
+					if err := c.list(t, version); !apierrors.IsResourceExpired(err) {
+						return fmt.Errorf("a list at revision %s: %v", version, err)
+					}
+					return nil
+				})
+			}
+		})
+	})
+}
+
+// emptyOn returns another empty database on an engine.
+func emptyOn(t *testing.T, engine harness.Engine) string {
+	t.Helper()
+	if engine.Name == "sqlite" {
+		return harness.SQLite(t)
+	}
+	return harness.Postgres(t)
+}
+
+// clocked is a server whose clock is stepped.
+type clocked struct {
+	*server
+	kubernetes.Interface
+	maps   corev1client.ConfigMapInterface
+	events *json.Decoder
+	object *corev1.ConfigMap
+	first  string // its first version
+}
+
+func newClocked(t *testing.T, datastore, retention string) *clocked {
+	t.Helper()
+	s := serve(t, []string{"--datastore", datastore, "--retention", retention, "--compact-interval", "100ms"})
+	c := &clocked{server: s, Interface: client(t, s.kubeconfig())}
+	c.maps = c.CoreV1().ConfigMaps("default")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "clocked"}}
+	var err error
+	c.object, err = c.maps.Create(t.Context(), object, metav1.CreateOptions{})
+	must(t, err)
+	c.first = c.object.ResourceVersion
+	watch, err := httpClient(t, s.kubeconfig(), "HTTP/2.0").Get(s.url + "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=" + c.first)
+	must(t, err)
+	t.Cleanup(func() { watch.Body.Close() })
+	c.events = json.NewDecoder(bufio.NewReader(watch.Body))
+	return c
+}
+
+// updates is how many versions a step makes: more than a server makes by itself.
+const updates = 50
+
+// step sets the clock off, updates the object, waits for the event of the last update, and returns the version before.
+func (c *clocked) step(t *testing.T, off time.Duration) (before string) {
+	t.Helper()
+	must(t, faults.StepClock(c.cmd.Process.Pid, off))
+	for i := range updates {
+		before = c.object.ResourceVersion
+		c.object.Data = map[string]string{"clock": fmt.Sprint(off, i)}
+		var err error
+		c.object, err = c.maps.Update(t.Context(), c.object, metav1.UpdateOptions{})
+		must(t, err)
+	}
+	for version := ""; version != c.object.ResourceVersion; {
+		var event struct {
+			Type   string
+			Object corev1.ConfigMap
+		}
+		must(t, c.events.Decode(&event))
+		if event.Type == "ERROR" {
+			t.Fatal("the watch ends with an error")
+		}
+		version = event.Object.ResourceVersion
+	}
+	return before
+}
+
+func (c *clocked) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	return storeMetrics(t, c.Interface)
+}
+
+// list lists at exactly a version.
+func (c *clocked) list(t *testing.T, version string) error {
+	t.Helper()
+	_, err := c.maps.List(t.Context(), metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	return err
+}

@@ -1,0 +1,47 @@
+package serve
+
+import (
+	"fmt"
+	"net/http/httptrace"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestPause stops a server in its tracks, as a debugger or a machine that is suspended does. What was asked meanwhile is
+// answered when it goes on, and a watch misses nothing.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		w := newWriter(t, s)
+		s.signal(t, syscall.SIGSTOP)
+		eventually(t, "the server stands still", func() error {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+			if err == nil && !strings.Contains(string(stat), ") T ") {
+				err = fmt.Errorf("it is %s", stat)
+			}
+			return err
+		})
+		var sending, asking sync.WaitGroup
+		for i := range 10 {
+			sending.Add(1)
+			asking.Go(func() {
+				sent := &httptrace.ClientTrace{WroteHeaders: sync.OnceFunc(sending.Done)}
+				if err := w.send(httptrace.WithClientTrace(t.Context(), sent), t, fmt.Sprint("paused-", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		sending.Wait()
+		s.signal(t, syscall.SIGCONT)
+		asking.Wait()
+		w.creates(t, "after")
+		w.serves(t)
+		s.terminate(t)
+	})
+}
