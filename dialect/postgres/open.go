@@ -7,8 +7,8 @@
 // hands out numbers before the rows that carry them can be seen.
 //
 // Every statement stands alone or in one pipelined batch, without session
-// state, so a pooler in transaction mode may stand in between for all but
-// LISTEN, which has a connection of its own and a poll behind it.
+// state, so a pooler in transaction mode may stand in between. LISTEN has a
+// connection of its own; where it can't be had, the counter is polled.
 package postgres
 
 import (
