@@ -8,9 +8,10 @@
 // not tell whether the step happened. Up then runs that step again.
 //
 // A step leaves what servers of the version before use, since these may go on
-// while newer ones join them. One that was released never changes. The tests take each version that
-// there ever was to the newest, with the rows of testdata in it: a step that
-// gives rows another form comes with a file of rows in that form.
+// while newer ones join them. One that was released never changes. The tests
+// take each version that there ever was to the newest, with the rows of testdata
+// in it: a step that gives rows another form comes with a file of rows in that
+// form.
 package migrations
 
 import (
