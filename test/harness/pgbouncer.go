@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -80,24 +81,21 @@ max_client_conn = 500
 	var log strings.Builder
 	cmd := exec.Command(program, file)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: as}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	keeper, err := NewKeeper("")
 	if err != nil {
 		return "", err
 	}
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
+	process, err := StartProcess(cmd, keeper)
 	t.Cleanup(func() {
-		_ = keeper.Forget() // its number may soon be another's
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = keeper.Dismiss()
+		if err := errors.Join(process.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
+			t.Errorf("end PgBouncer: %v", err)
+		}
 		if t.Failed() {
 			t.Logf("the end of PgBouncer's log:\n%s", log.String()[max(0, log.Len()-2000):])
 		}
 	})
-	if err := keeper.Watch(cmd.Process.Pid); err != nil {
+	if err != nil {
 		return "", err
 	}
 	through := *server

@@ -86,7 +86,7 @@ func (s *PostgresServer) majorVersion() (int, error) {
 }
 
 // command prepares one of Postgres' programs, run as the cluster's user in a process group of its own, so that a
-// control-C at the terminal reaches it only through the harness.
+// control-C at the terminal is for the tests.
 func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.bin, program), args...)
 	cmd.Dir = s.dir

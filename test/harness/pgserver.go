@@ -35,8 +35,7 @@ type PostgresServer struct {
 	keeper   *Keeper
 	prepare  func(*exec.Cmd) // changes the command before each start; nil for nothing
 
-	process *exec.Cmd     // nil when the server is stopped
-	exited  chan struct{} // closed when process has ended
+	process *Process // that was started last
 }
 
 // NewPostgresServer starts a server for one test alone, which may stop, kill and start it; it ends with the test. It
@@ -138,7 +137,7 @@ func (s *PostgresServer) Database(t testing.TB) string {
 
 // Start starts a server that was stopped or killed and waits until it answers queries.
 func (s *PostgresServer) Start() error {
-	if s.process != nil {
+	if s.process.Runs() {
 		return errors.New("postgres runs already")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -166,16 +165,8 @@ func (s *PostgresServer) launch() error {
 	if s.prepare != nil {
 		s.prepare(cmd)
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start postgres: %w", err)
-	}
-	exited := make(chan struct{})
-	go func() {
-		cmd.Wait() // how it ended is in its log
-		close(exited)
-	}()
-	s.process, s.exited = cmd, exited
-	return s.keeper.Watch(cmd.Process.Pid)
+	s.process, err = StartProcess(cmd, s.keeper)
+	return err
 }
 
 // settings differ from Postgres' own defaults only where a throwaway server must: it listens on loopback TCP alone, is
@@ -199,11 +190,7 @@ func (s *PostgresServer) waitReady(ctx context.Context) error {
 			return conn.Close(ctx)
 		}
 		select {
-		case <-s.exited:
-			s.process = nil
-			if err := s.keeper.Forget(); err != nil {
-				return err
-			}
+		case <-s.process.Exited():
 			log := s.logTail()
 			if strings.Contains(log, "pre-existing shared memory block") {
 				return fmt.Errorf("%w:\n%s", errMemoryInUse, log)
@@ -217,30 +204,17 @@ func (s *PostgresServer) waitReady(ctx context.Context) error {
 }
 
 // Stop ends the server in an orderly way, which breaks its clients' connections, and keeps its data.
-func (s *PostgresServer) Stop() error { return s.end(syscall.SIGINT) }
+func (s *PostgresServer) Stop() error { return s.process.End(syscall.SIGINT) }
 
 // Kill ends the server at once, as a crash does, and keeps its data.
-func (s *PostgresServer) Kill() error { return s.end(syscall.SIGKILL) }
-
-// end sends the signal to the server and waits until it has ended. A server that is stopped stays so.
-func (s *PostgresServer) end(signal syscall.Signal) error {
-	if s.process == nil {
-		return nil
-	}
-	if err := s.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal postgres: %w", err)
-	}
-	<-s.exited
-	s.process = nil
-	return s.keeper.Forget()
-}
+func (s *PostgresServer) Kill() error { return s.process.End(syscall.SIGKILL) }
 
 // Signal sends a signal, such as SIGSTOP or SIGCONT, to all processes of the server, the first one first.
 func (s *PostgresServer) Signal(signal syscall.Signal) error {
-	if s.process == nil {
+	if !s.process.Runs() {
 		return errors.New("postgres does not run")
 	}
-	pid := s.process.Process.Pid
+	pid := s.process.Pid()
 	if err := syscall.Kill(pid, signal); err != nil {
 		return fmt.Errorf("signal postgres: %w", err)
 	}
@@ -260,9 +234,8 @@ func (s *PostgresServer) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Ended returns a channel that is closed when the process that was started last has ended. A server that ended by itself
-// is to be killed before it is started again.
-func (s *PostgresServer) Ended() <-chan struct{} { return s.exited }
+// Ended returns a channel that is closed when the process that was started last has ended.
+func (s *PostgresServer) Ended() <-chan struct{} { return s.process.Exited() }
 
 // Log returns what the server has written since it was started last.
 func (s *PostgresServer) Log() ([]byte, error) { return os.ReadFile(s.logFile()) }
@@ -270,7 +243,7 @@ func (s *PostgresServer) Log() ([]byte, error) { return os.ReadFile(s.logFile())
 // Close ends the server and removes its data. Closing twice is harmless.
 func (s *PostgresServer) Close() error {
 	// Nobody needs the data, so it need not be flushed.
-	return errors.Join(s.end(syscall.SIGQUIT), s.keeper.Dismiss())
+	return errors.Join(s.process.End(syscall.SIGQUIT), s.keeper.Dismiss())
 }
 
 // FreePort returns a TCP port of 127.0.0.1 that nothing listens on at the moment.

@@ -63,9 +63,7 @@ type Server struct {
 	log     string
 	keeper  *harness.Keeper
 
-	process *exec.Cmd     // nil when the server is stopped
-	exited  chan struct{} // closed when process has ended
-	ended   error         // how, once exited is closed
+	process *harness.Process // that was started last
 }
 
 // Start runs a server and waits until it is ready. It ends with the test; when that fails, the test's output gets the
@@ -113,8 +111,7 @@ func Launch(t testing.TB, o Options) *Server {
 		if t.Failed() {
 			t.Logf("the end of sqube's log:\n%s", s.logTail())
 		}
-		err := s.signal(syscall.SIGKILL)
-		if err := errors.Join(err, s.keeper.Dismiss()); err != nil {
+		if err := errors.Join(s.process.End(syscall.SIGKILL), s.keeper.Dismiss()); err != nil {
 			t.Errorf("end sqube: %v", err)
 		}
 	})
@@ -147,46 +144,35 @@ func (s *Server) WaitReady(t testing.TB) {
 // the server ends with an error.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
-	if s.process == nil {
+	if !s.process.Runs() {
 		t.Fatal("sqube does not run")
 	}
-	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("stop sqube: %v", err)
+	if err := s.process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
 	}
 	select {
-	case <-s.exited:
+	case <-s.process.Exited():
 	case <-time.After(drainTimeout):
 		t.Fatalf("sqube still runs %s after SIGTERM", drainTimeout)
 	}
-	if s.ended != nil {
-		t.Fatalf("sqube ended with an error after SIGTERM: %v", s.ended)
-	}
-	s.process = nil
-	if err := s.keeper.Forget(); err != nil {
-		t.Fatal(err)
+	if err := s.process.Wait(); err != nil {
+		t.Fatalf("sqube ended with an error after SIGTERM: %v", err)
 	}
 }
 
 // Kill ends the server at once, with SIGKILL.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
-	if err := s.signal(syscall.SIGKILL); err != nil {
-		t.Fatalf("kill sqube: %v", err)
+	if err := s.process.End(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // Relaunch starts a server that has ended, by Kill or Stop or otherwise, on the same state. It does not wait.
-func (s *Server) Relaunch() error {
-	select {
-	case <-s.exited:
-		s.process = nil
-	default:
-	}
-	return s.launch()
-}
+func (s *Server) Relaunch() error { return s.launch() }
 
 // Ended returns a channel that is closed when the process that was started last has ended.
-func (s *Server) Ended() <-chan struct{} { return s.exited }
+func (s *Server) Ended() <-chan struct{} { return s.process.Exited() }
 
 // Config returns a client configuration of the administrator.
 func (s *Server) Config(t testing.TB) *rest.Config {
@@ -199,11 +185,11 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 }
 
 // Pid returns the process id of the server, which must run.
-func (s *Server) Pid() int { return s.process.Process.Pid }
+func (s *Server) Pid() int { return s.process.Pid() }
 
 // launch starts the process. Its log grows over all starts.
 func (s *Server) launch() error {
-	if s.process != nil {
+	if s.process.Runs() {
 		return errors.New("it runs already")
 	}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -214,20 +200,11 @@ func (s *Server) launch() error {
 	cmd := exec.Command(s.binary, s.args...)
 	cmd.Env = s.env
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal is for the test
 	if s.prepare != nil {
 		s.prepare(cmd)
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	exited := make(chan struct{})
-	go func() {
-		s.ended = cmd.Wait()
-		close(exited)
-	}()
-	s.process, s.exited = cmd, exited
-	return s.keeper.Watch(cmd.Process.Pid)
+	s.process, err = harness.StartProcess(cmd, s.keeper)
+	return err
 }
 
 // waitReady asks /readyz until it answers 200. It asks as the administrator, since --anonymous-auth=false may be set.
@@ -251,9 +228,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 			err = fmt.Errorf("/readyz answers %s", response.Status)
 		}
 		select {
-		case <-s.exited:
-			s.process = nil
-			return errors.Join(fmt.Errorf("it ended: %w", s.ended), s.keeper.Forget())
+		case <-s.process.Exited():
+			return fmt.Errorf("it ended: %w", s.process.Wait())
 		case <-ctx.Done():
 			return err
 		case <-time.After(10 * time.Millisecond): // until it listens there is nothing to wait on
@@ -272,19 +248,6 @@ func (s *Server) administrator(*tls.CertificateRequestInfo) (*tls.Certificate, e
 	}
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	return &pair, err
-}
-
-// signal sends the signal and waits for the end that it brings. A server that is stopped stays so.
-func (s *Server) signal(signal syscall.Signal) error {
-	if s.process == nil {
-		return nil
-	}
-	if err := s.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-s.exited
-	s.process = nil
-	return s.keeper.Forget()
 }
 
 // Output returns what the server has written so far, on standard output and standard error, over all starts.
