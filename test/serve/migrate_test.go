@@ -195,9 +195,9 @@ func TestServersMigrateOnce(t *testing.T) {
 		database := []string{"--datastore", engine.Datastore}
 		served, refused := launch(t, database), launch(t, database)
 		select {
-		case <-served.exited:
+		case <-served.Exited():
 			served, refused = refused, served
-		case <-refused.exited:
+		case <-refused.Exited():
 		}
 		if err := oneLine(refused.read(t, "stderr"), "the database is in use by another sqube"); refused.wait(t) != 1 || err != nil {
 			t.Errorf("the second server: %v", err)

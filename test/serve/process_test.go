@@ -27,10 +27,9 @@ const patience = time.Minute
 
 // process is a run of sqube, with what it writes kept apart.
 type process struct {
-	cmd    *exec.Cmd
-	dir    string
-	keeper *harness.Keeper
-	exited chan struct{}
+	*harness.Process
+	cmd *exec.Cmd
+	dir string
 }
 
 // option changes how sqube is started.
@@ -53,9 +52,9 @@ func asNobody(cmd *exec.Cmd) {
 // start starts sqube with the arguments. It is killed at the end of the test if it still runs.
 func start(t *testing.T, args []string, options ...option) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(sqube.Binary(t), args...), dir: t.TempDir(), exited: make(chan struct{})}
+	p := &process{cmd: exec.Command(sqube.Binary(t), args...), dir: t.TempDir()}
 	p.cmd.Env = os.Environ()
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	for _, o := range options {
 		o(p.cmd)
 	}
@@ -70,23 +69,15 @@ func start(t *testing.T, args []string, options ...option) *process {
 		defer f.Close() // the child has its own descriptor
 		target(f)
 	}
-	var err error
-	if p.keeper, err = harness.NewKeeper(""); err != nil {
+	keeper, err := harness.NewKeeper("")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(p.cmd.Start(), p.keeper.Watch(p.cmd.Process.Pid)); err != nil {
+	if p.Process, err = harness.StartProcess(p.cmd, keeper); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		p.cmd.Wait() // how it ended is in ProcessState
-		close(p.exited)
-	}()
 	t.Cleanup(func() {
-		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		<-p.exited
-		if err := errors.Join(p.keeper.Forget(), p.keeper.Dismiss()); err != nil {
+		if err := errors.Join(p.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -108,7 +99,7 @@ func run(t *testing.T, args []string, options ...option) (stdout, stderr string,
 func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
 		t.Fatalf("sqube %s still runs after %s", strings.Join(p.cmd.Args[1:], " "), patience)
@@ -132,7 +123,7 @@ func tail(text string) string { return text[max(0, len(text)-4000):] }
 // signal sends a signal.
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Signal(s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -182,7 +173,7 @@ func (s *server) waitReady(t *testing.T) {
 	t.Helper()
 	eventually(t, "the server is ready", func() error {
 		select {
-		case <-s.exited:
+		case <-s.Exited():
 			t.Fatalf("sqube ended with code %d", s.cmd.ProcessState.ExitCode())
 		default:
 		}

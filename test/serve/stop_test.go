@@ -167,7 +167,7 @@ func TestSecondSignal(t *testing.T) {
 			return nil
 		})
 		select {
-		case <-s.exited:
+		case <-s.Exited():
 			t.Error("ended with a request running")
 		default:
 		}
