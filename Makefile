@@ -93,6 +93,9 @@ lint: ## check formatting, go vet, staticcheck and the import rules
 bench: ## measure sqube, and other servers beside it: see test/bench
 	go run ./test/bench $(ARGS)
 
+record: ## write the recordings that the tests of sqube import use anew, from kube-apiserver on etcd and on kine
+	go run ./test/import/record
+
 compare: ## play requests to sqube and to kube-apiserver and print every difference: see test/compare
 	go run ./test/compare $(ARGS)
 
@@ -122,4 +125,4 @@ pgbouncer:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e fuzz robustness lint bench compare generate verify clean gcc curl pgbouncer FORCE
+.PHONY: help run build kubectl test race unit e2e fuzz robustness lint bench record compare generate verify clean gcc curl pgbouncer FORCE

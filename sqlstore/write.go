@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -57,21 +58,7 @@ const (
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	author := AuthorFrom(ctx)
-	p := &pending{
-		row: dialect.Write{
-			Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
-			Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
-			WrittenAt: s.opts.Now().UnixMilli(), ExpiresAt: w.ExpiresAt,
-			User: plain(author.User), FieldManager: plain(author.FieldManager),
-			Labels: w.Labels, Fields: w.Fields, Value: w.Value,
-		},
-		previous: w.Previous,
-		result:   make(chan outcome, 1),
-	}
-	if w.Previous != nil {
-		p.row.Replaces = w.Previous.Revision
-	}
+	p := &pending{row: w.row(AuthorFrom(ctx), s.opts.Now()), previous: w.Previous, result: make(chan outcome, 1)}
 	if err := s.enqueue(ctx, p); err != nil {
 		return 0, err
 	}
@@ -81,6 +68,26 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
+}
+
+// row returns w as engines take it.
+func (w *Write) row(author Author, at time.Time) dialect.Write {
+	row := dialect.Write{
+		Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
+		Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
+		WrittenAt: at.UnixMilli(), ExpiresAt: w.ExpiresAt,
+		User: plain(author.User), FieldManager: plain(author.FieldManager),
+		Labels: w.Labels, Fields: w.Fields, Value: w.Value,
+	}
+	if w.Previous != nil {
+		row.Replaces = w.Previous.Revision
+	}
+	return row
+}
+
+// LogRow returns the live row that w would become in the log under an id.
+func (w *Write) LogRow(id int64, author Author, at time.Time) *dialect.LogRow {
+	return &dialect.LogRow{ID: id, Write: w.row(author, at)}
 }
 
 // plain returns text without what Postgres does not store.

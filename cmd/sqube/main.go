@@ -40,7 +40,7 @@ func root() *cobra.Command {
 		DisableSuggestions: true, // they take several lines
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), historyCommand(), showCommand(), checkCommand(), kubeconfigCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), checkCommand(), kubeconfigCommand(), versionCommand())
 	return cmd
 }
 

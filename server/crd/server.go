@@ -48,7 +48,7 @@ func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
-	group, err := newGroup(c.Storage)
+	group, err := NewGroup(c.Storage)
 	if err != nil {
 		return nil, err
 	}

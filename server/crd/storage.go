@@ -17,9 +17,9 @@ import (
 	"github.com/sqube/sqube/server/resources"
 )
 
-// newGroup builds apiextensions.k8s.io. Definitions are stored as v1. (kube-apiserver still writes v1beta1, for the sake
+// NewGroup builds apiextensions.k8s.io. Definitions are stored as v1. (kube-apiserver still writes v1beta1, for the sake
 // of definitions near etcd's limit of 1.5 MB, which a row does not have.)
-func newGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo, error) {
+func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo, error) {
 	options := resources.CodecRESTOptions{
 		Codec:     apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
 		Versioner: apiextensionsv1.SchemeGroupVersion,

@@ -68,6 +68,15 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	return restOptions(config, o.decorator), nil
 }
 
+// EtcdPath returns where kube-apiserver keeps the objects of a built-in resource: what its keys have between
+// --etcd-prefix and the namespace or name, without the slashes around it.
+func (o *RESTOptions) EtcdPath(resource schema.GroupResource) string {
+	if _, own := o.own[resource.Group]; own {
+		return resource.Group + "/" + resource.Resource
+	}
+	return o.factory.ResourcePrefix(resource)
+}
+
 // CodecRESTOptions stores the resources of a group that has a scheme of its own, with one codec for all of them.
 type CodecRESTOptions struct {
 	Codec     runtime.Codec            // to and from the stored form

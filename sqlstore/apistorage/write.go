@@ -55,15 +55,27 @@ const maxKeyBytes = 2048
 // put writes data, which is obj encoded, over previous, or creates it where
 // previous is nil. It returns sqlstore.ErrConflict when that is not possible.
 func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl uint64) (int64, error) {
+	w, err := s.prepare(ctx, row, full, obj, data, previous)
+	if err != nil {
+		return 0, err
+	}
+	if ttl != 0 {
+		w.ExpiresAt = time.Now().Add(time.Duration(ttl) * time.Second).UnixMilli()
+	}
+	return s.write(ctx, w)
+}
+
+// prepare returns the write by which put does that.
+func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record) (*sqlstore.Write, error) {
 	if len(row) > maxKeyBytes {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("metadata.name: may not be more than %d bytes, together with the namespace", maxKeyBytes))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name: may not be more than %d bytes, together with the namespace", maxKeyBytes))
 	}
 	if !storable(row) {
-		return 0, storage.NewInternalError(fmt.Errorf("key %q can't be stored: it is not plain UTF-8", full))
+		return nil, storage.NewInternalError(fmt.Errorf("key %q can't be stored: it is not plain UTF-8", full))
 	}
 	value, err := s.conceal(ctx, data, full)
 	if err != nil {
-		return 0, storage.NewInternalError(err)
+		return nil, storage.NewInternalError(err)
 	}
 	w := s.change(row, previous)
 	w.Value = value
@@ -72,7 +84,7 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 	} else {
 		sets, err := s.attributes(obj)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		w.Labels, w.Fields = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields)
 	}
@@ -84,10 +96,7 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 	if accessor, err := meta.Accessor(obj); err == nil {
 		w.UID = string(accessor.GetUID())
 	}
-	if ttl != 0 {
-		w.ExpiresAt = time.Now().Add(time.Duration(ttl) * time.Second).UnixMilli()
-	}
-	return s.write(ctx, w)
+	return w, nil
 }
 
 func (s *Storage) change(row string, previous *sqlstore.Record) *sqlstore.Write {

@@ -89,7 +89,8 @@ func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
 	return b, cleanup, err
 }
 
-// hold starts one server, with further flags of its own, prints the path of its kubeconfig and waits for the end of ctx.
+// hold starts one server, with further flags of its own, prints the path of its kubeconfig, on a second line where a peer
+// keeps its state, and waits for the end of ctx.
 func hold(ctx context.Context, o options, name string, flags []string, out io.Writer) (err error) {
 	o.flags = flags
 	o.sqube, o.peers, o.floor = nil, list{name}, false
@@ -109,7 +110,7 @@ func hold(ctx context.Context, o options, name string, flags []string, out io.Wr
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if _, err := fmt.Fprintln(out, s.Kubeconfig); err != nil {
+	if _, err := fmt.Fprintf(out, "%s\n%s\n", s.Kubeconfig, s.State); err != nil {
 		return err
 	}
 	<-ctx.Done()

@@ -93,6 +93,7 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) 
 	case "etcd":
 		data := filepath.Join(dir, "etcd")
 		s.DataSize = func() (int64, error) { return filesSize(data) }
+		s.State = "http://" + loopback(port)
 		peerPort, err := harness.FreePort()
 		if err != nil {
 			return d, err
@@ -108,13 +109,14 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) 
 	case "kine-sqlite":
 		data := filepath.Join(dir, "db") // where kine puts its file by default, under its working directory
 		s.DataSize = func() (int64, error) { return filesSize(data) }
+		s.State = filepath.Join(data, "state.db")
 		endpoint = "sqlite://" // without a path: kine's default, with its default settings
 	case "kine-postgres":
 		db, err := newDatabase(ctx, o, s)
 		if err != nil {
 			return d, err
 		}
-		s.Database, endpoint = db.Server, db.DSN
+		s.Database, endpoint, s.State = db.Server, db.DSN, db.DSN
 	default:
 		return d, fmt.Errorf("the peers are etcd, kine-sqlite and kine-postgres, not %q", s.Name)
 	}

@@ -10,6 +10,7 @@ import (
 type server struct {
 	Name       string
 	Kubeconfig string // path of the file
+	State      string // where a peer keeps its state: etcd's URL, kine's file or DSN
 	PIDs       []int  // the processes whose CPU time and memory are the server's, a datastore shim included
 	Database   int    // Postgres' first process, of which the others are children; 0 when there is none or it is not local
 	Binaries   []string

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -17,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // dir is where the scripts are, from the repository's root.
@@ -56,23 +56,24 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 	if err != nil {
 		return false, err
 	}
-	sqube, stop, err := hold(ctx, "sqube-"+engine)
+	sqube, err := harness.Hold(ctx, "sqube-"+engine)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	defer func() { err = errors.Join(err, sqube.Close()) }()
 	if against == "" {
-		var stop func() error
-		if against, stop, err = hold(ctx, "etcd", sameGates); err != nil {
+		apiserver, err := harness.Hold(ctx, "etcd", sameGates)
+		if err != nil {
 			return false, err
 		}
-		defer func() { err = errors.Join(err, stop()) }()
+		defer func() { err = errors.Join(err, apiserver.Close()) }()
+		against = apiserver.Kubeconfig
 	}
 	want, err := newPlayer(against)
 	if err != nil {
 		return false, err
 	}
-	got, err := newPlayer(sqube)
+	got, err := newPlayer(sqube.Kubeconfig)
 	if err != nil {
 		return false, err
 	}
@@ -83,35 +84,6 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 		}
 	}
 	return t.report(run == ""), nil
-}
-
-// hold starts a server as the benchmark does, and returns its kubeconfig.
-func hold(ctx context.Context, name string, flags ...string) (kubeconfig string, stop func() error, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "./test/bench", "hold", name}, flags...)...)
-	cmd.Stderr = os.Stderr
-	// An interrupt ends the server and what it keeps; the go command hands it on.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() error {
-		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
-		var exit *exec.ExitError
-		if waited := cmd.Wait(); waited != nil && !errors.As(waited, &exit) { // the go command reports its interrupt as a failure
-			err = errors.Join(err, waited)
-		}
-		return err
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("start %s: %w", name, err), stop())
-	}
-	return strings.TrimSpace(line), stop, nil
 }
 
 // tally compares answers and counts what it finds.

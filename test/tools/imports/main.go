@@ -69,6 +69,7 @@ var rules = []rule{
 	},
 	{
 		folder: ".",
+		except: []string{"./cmd/sqube/internal/keyvalue", "./test/import"},
 		never:  []string{"go.etcd.io", "k8s.io/apiserver/pkg/storage/etcd3"},
 		reason: "the state is rows",
 	},

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/keyvalue"
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/server/adopt"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+type importation struct {
+	target     datastore.Datastore
+	from       string
+	prefix     string
+	tls        keyvalue.TLS
+	unverified bool
+	dryRun     bool
+	encryption encryption.Options
+}
+
+func importCommand() *cobra.Command {
+	var i importation
+	cmd := &cobra.Command{
+		Use:   "import --from kine-sqlite|kine-postgres|etcd SOURCE",
+		Short: "Make a database out of the state of k3s or of kube-apiserver",
+		Long: `Make a database out of the state of k3s or of kube-apiserver, and tell what of it was
+taken and what was not. SOURCE is
+
+  for kine-sqlite    the file of k3s, /var/lib/rancher/k3s/server/db/state.db
+  for kine-postgres  the DSN, postgres://USER:PASSWORD@HOST:PORT/DATABASE
+  for etcd           a snapshot that etcdctl snapshot save or k3s etcd-snapshot save
+                     wrote, or the URL of an etcd, such as https://127.0.0.1:2379
+
+It is only read. Stop its kube-apiserver first: what is written later is not taken. The
+database that --datastore names must be empty and not served. Objects keep their uids
+and resourceVersions; new versions are far beyond all that the source may have used,
+and whatever watched the cluster reads it anew.
+
+Keys are not in the state. For kubeconfigs and tokens to stay valid, copy them before
+the first start:
+
+  of kubeadm, in /etc/kubernetes/pki      to DATA-DIR/pki
+    ca.crt, ca.key                          ca.crt, ca.key
+    front-proxy-ca.crt, front-proxy-ca.key  front-proxy-ca.crt, front-proxy-ca.key
+    sa.key                                  sa.key
+  of k3s, in server/tls                   to DATA-DIR/pki
+    server-ca.crt, server-ca.key            ca.crt, ca.key
+    request-header-ca.crt, .key             front-proxy-ca.crt, front-proxy-ca.key
+    service.key                             sa.key
+    client-ca.crt                           anywhere, for --client-ca-file`,
+		Example: `  sqube import --from kine-sqlite /var/lib/rancher/k3s/server/db/state.db --dry-run
+  sqube import --from etcd snapshot.db --encryption-provider-config encryption.yaml
+  sqube import --from etcd https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return i.run(cmd, args[0]) },
+	}
+	addDatastoreFlags(cmd, &i.target)
+	fs := cmd.Flags()
+	fs.StringVar(&i.from, "from", "", "What SOURCE is: kine-sqlite, kine-postgres or etcd.")
+	fs.StringVar(&i.prefix, "etcd-prefix", "/registry", "What all keys begin with: kube-apiserver's flag of this name.")
+	fs.StringVar(&i.tls.CAFile, "cacert", "", "File with the authority of etcd's certificate.")
+	fs.StringVar(&i.tls.CertFile, "cert", "", "File with a client certificate for etcd.")
+	fs.StringVar(&i.tls.KeyFile, "key", "", "File with the key of --cert.")
+	fs.BoolVar(&i.unverified, "skip-hash-check", false, "Take a snapshot without a checksum: member/snap/db of an etcd that does not run.")
+	fs.BoolVar(&i.dryRun, "dry-run", false, "Read everything and tell what would be taken, but write nothing.")
+	addEncryptionFlag(cmd, &i.encryption)
+	return cmd
+}
+
+func (i *importation) run(cmd *cobra.Command, source string) (err error) {
+	ctx := cmd.Context()
+	klog.SetLogger(logr.Discard()) // what the libraries say is about a server
+	keys, err := encryption.Load(i.encryption, "")
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	prefix := strings.TrimSuffix(i.prefix, "/") + "/"
+	adopter, err := adopt.New(prefix, keys)
+	if err != nil {
+		return err
+	}
+	from, err := i.open(ctx, source)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", i.from, err)
+	}
+	defer closing(&err, from.Close)
+
+	var read atomic.Int64
+	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
+	report := importReport{taken: map[string]int{}, left: map[leftKey]*leftObjects{}}
+	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
+	err = i.load(ctx, beyond(from.Revision(), time.Time{}, time.Now()), func(add func(*dialect.LogRow) error) error {
+		err := from.Walk(ctx, prefix+adopt.Definitions, func(e *keyvalue.Entry) error { return adopter.Define(ctx, e.Key, e.Value) })
+		if err != nil {
+			return err
+		}
+		err = from.Walk(ctx, prefix, func(e *keyvalue.Entry) error {
+			read.Add(1)
+			outcome := adopter.Adopt(ctx, e.Key, e.Value)
+			report.add(&outcome)
+			if outcome.Write == nil {
+				return nil
+			}
+			if e.TTL != 0 {
+				outcome.Write.ExpiresAt = time.Now().Add(e.TTL).UnixMilli()
+			}
+			return add(outcome.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: importUser}, time.Now()))
+		})
+		if err == nil && read.Load() == 0 {
+			err = fmt.Errorf("--from %s: no key begins with %s: give the --etcd-prefix of its kube-apiserver", i.from, prefix)
+		}
+		return err
+	})
+	done()
+	if errors.Is(err, dialect.ErrNotEmpty) {
+		return fmt.Errorf("%s is not empty: give another --datastore", i.target)
+	}
+	if err != nil {
+		return err
+	}
+	if err := report.print(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	i.tell(cmd.OutOrStdout(), &report, from.Revision())
+	return nil
+}
+
+// importUser stands in the log as who wrote what was imported.
+const importUser = "system:sqube:import"
+
+// open opens the source.
+func (i *importation) open(ctx context.Context, source string) (keyvalue.Source, error) {
+	switch i.from {
+	case "kine-sqlite":
+		return keyvalue.OpenKineSQLite(ctx, source)
+	case "kine-postgres":
+		return keyvalue.OpenKinePostgres(ctx, source)
+	case "etcd":
+		if address, err := url.Parse(source); err == nil && address.Host != "" {
+			return keyvalue.OpenEndpoint(ctx, address, i.tls)
+		}
+		return keyvalue.OpenSnapshot(source, !i.unverified)
+	}
+	return nil, fmt.Errorf("--from must be kine-sqlite, kine-postgres or etcd, not %q", i.from)
+}
+
+// load fills the database, or on a dry run only looks whether it could be.
+func (i *importation) load(ctx context.Context, counter dialect.Counter, rows func(add func(*dialect.LogRow) error) error) (err error) {
+	if i.dryRun {
+		if err := i.checkEmpty(ctx); err != nil {
+			return err
+		}
+		return rows(func(*dialect.LogRow) error { return nil })
+	}
+	engine, err := i.target.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, engine.Close)
+	return engine.Load(ctx, counter, rows)
+}
+
+// checkEmpty returns dialect.ErrNotEmpty where the database holds something. It makes nothing.
+func (i *importation) checkEmpty(ctx context.Context) (err error) {
+	if !i.target.Shared() {
+		if _, err := os.Stat(i.target.Path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	status, err := i.target.Status(ctx)
+	if err != nil || status.Current == 0 {
+		return err
+	}
+	reader, err := i.target.OpenReader(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, reader.Close)
+	_, newest, err := inspect.Position(ctx, reader)
+	if err == nil && !newest.IsZero() {
+		err = dialect.ErrNotEmpty
+	}
+	return err
+}
+
+// tell says what was done, and what is left to do.
+func (i *importation) tell(out io.Writer, report *importReport, revision int64) {
+	taken, _ := report.total()
+	if i.dryRun {
+		fmt.Fprintf(out, "\n%s would hold %d objects, as of revision %d\n", i.target, taken, revision)
+		return
+	}
+	fmt.Fprintf(out, "\n%s holds %d objects, as of revision %d\n", i.target, taken, revision)
+	fmt.Fprintln(out, "Copy the keys of the old cluster to pki in the --data-dir before the first start: see sqube import --help")
+	if len(report.serviceRanges) > 0 {
+		fmt.Fprintf(out, "Serve it with --service-cluster-ip-range %s, as before\n", strings.Join(report.serviceRanges, ","))
+	}
+}
+
+// rowIDs gives each row the revision of its object, unless another has it: etcd's transactions may change several keys.
+type rowIDs struct {
+	used map[int64]struct{}
+	next int64
+}
+
+func (r *rowIDs) of(revision int64) int64 {
+	if _, ok := r.used[revision]; ok {
+		r.next++
+		revision = r.next
+	}
+	r.used[revision] = struct{}{}
+	return revision
+}

@@ -1,0 +1,75 @@
+package adopt
+
+import (
+	"net"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// builtIn builds the storages of all built-in resources, whether served by default or not, as a server does, and returns
+// them by the paths that kube-apiserver keeps their objects under.
+func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
+	storages := map[schema.GroupResource]*apistorage.Storage{}
+	collected := collect(keys.Storage(apistorage.Decorator(nil, apistorage.Cache{})), storages)
+	versions, err := resources.ParseRuntimeConfig(map[string]string{"api/all": "true"})
+	if err != nil {
+		return nil, err
+	}
+	options, err := resources.NewRESTOptions(versions, collected)
+	if err != nil {
+		return nil, err
+	}
+	// Nothing is asked over the loopback, and nobody is let in.
+	nobody := loopback.New().Config()
+	client, err := kubernetes.NewForConfig(nobody)
+	if err != nil {
+		return nil, err
+	}
+	built, err := resources.New(resources.Config{
+		RESTOptions: options, Versions: versions, Loopback: nobody, Informers: informers.NewSharedInformerFactory(client, 0),
+		Services:   resources.Services{IPRange: net.IPNet{IP: net.IPv4(10, 0, 0, 0), Mask: net.CIDRMask(24, 32)}},
+		Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	built.Destroy()
+	byPath := map[string]*resource{}
+	for name, s := range storages {
+		byPath[options.EtcdPath(name)] = &resource{name, s}
+	}
+	if _, err := crd.NewGroup(collected); err != nil {
+		return nil, err
+	}
+	definitions := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	byPath[definitions.Group+"/"+definitions.Resource] = &resource{definitions, storages[definitions]}
+	return byPath, nil
+}
+
+// collect decorates storages as next does, and keeps each.
+func collect(next generic.StorageDecorator, storages map[schema.GroupResource]*apistorage.Storage) generic.StorageDecorator {
+	return func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error),
+		newObject, newList func() runtime.Object, attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		made, destroy, err := next(config, prefix, key, newObject, newList, attributes, triggers, indexers)
+		if s, ok := made.(*apistorage.Storage); ok {
+			storages[config.GroupResource] = s
+		}
+		return made, destroy, err
+	}
+}

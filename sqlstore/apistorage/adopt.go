@@ -1,0 +1,44 @@
+package apistorage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Adopt returns the object that data holds, in any form that the codec decodes,
+// and the write by which Create would have stored it. key is the object's,
+// without the prefix of the resource: "namespace/name", or "name" where there
+// are no namespaces. It fails when the object is another than the key says.
+// Nothing is written.
+func (s *Storage) Adopt(ctx context.Context, key string, data []byte) (*sqlstore.Write, runtime.Object, error) {
+	row, full, err := s.rowKey(s.prefix+key, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	obj := s.NewObject()
+	if _, _, err := s.Codec.Decode(data, nil, obj); err != nil {
+		return nil, nil, err
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	if is := strings.TrimPrefix(accessor.GetNamespace()+"/"+accessor.GetName(), "/"); is != row {
+		return nil, nil, fmt.Errorf("the value is that of %s", is)
+	}
+	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
+		return nil, nil, err
+	}
+	encoded, err := s.encode(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := s.prepare(ctx, row, full, obj, encoded, nil)
+	return w, obj, err
+}

@@ -1,0 +1,162 @@
+package imports
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// encryption are the flags for what the recorded kube-apiservers have encrypted.
+var encryption = []string{"--encryption-provider-config", "testdata/encryption.yaml"}
+
+// left is what the report has to say of all that is not taken, whatever the source, as regular expressions.
+var left = []string{
+	`configmaps +- +1 +default/broken: its value can't be taken: `,
+	`configmaps +- +1 +default/misplaced: its value can't be taken: the value is that of default/plain`,
+	`secrets +- +1 +default/moved: it is encrypted, and --encryption-provider-config does not open it: `,
+	`podsecuritypolicy +- +1 +restricted: sqube does not serve this resource`,
+	`things.gone.example.com +- +1 +default/a: there is no CustomResourceDefinition of it`,
+	`masterleases +- +1 +10.0.0.1: it says that an API server which is left behind is alive`,
+	`leases.coordination.k8s.io +- +1 +kube-system/apiserver-\w+: it is the identity of an API server which is left behind`,
+	`peerserverleases +- +1 +apiserver-\w+: it says that an API server which is left behind is alive`,
+	`ranges +- +\d+ +\S.*: sqube finds out anew which addresses and ports Services use`,
+}
+
+func TestEtcdSnapshot(t *testing.T) {
+	t.Parallel()
+	file := recording(t, "etcd")
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		imported(t, engine, "etcd", "--from", "etcd", file)
+	})
+}
+
+func TestKineSQLite(t *testing.T) {
+	t.Parallel()
+	imported(t, harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}, "kine-sqlite", "--from", "kine-sqlite", recording(t, "kine-sqlite"))
+}
+
+func TestKinePostgres(t *testing.T) {
+	t.Parallel()
+	imported(t, harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}, "kine-postgres", "--from", "kine-postgres", kineDatabase(t))
+}
+
+// imported imports a recording and looks at the database and at what is served from it.
+func imported(t *testing.T, engine harness.Engine, name string, source ...string) {
+	arguments := append(append([]string{"import", "--datastore", engine.Datastore}, source...), encryption...)
+	dry := succeeds(t, append(arguments, "--dry-run")...)
+	report := succeeds(t, arguments...)
+	for _, form := range left {
+		if !regexp.MustCompile(form).MatchString(report) {
+			t.Errorf("no %s in the report:\n%s", form, report)
+		}
+	}
+	if !strings.Contains(report, "--service-cluster-ip-range 10.0.0.0/16, as before") {
+		t.Errorf("the report does not tell the range of Services:\n%s", report)
+	}
+	if table(dry) != table(report) {
+		t.Errorf("the dry run said\n%sand the import\n%s", dry, report)
+	}
+	refuses(t, "is not empty: give another --datastore", arguments...)
+	refuses(t, "is not empty: give another --datastore", append(arguments, "--dry-run")...)
+	check := append([]string{"check", "--datastore", engine.Datastore}, encryption...)
+	if text := succeeds(t, check...); !strings.Contains(text, "nothing wrong") {
+		t.Errorf("sqube check: %s", text)
+	}
+	expires(t, engine)
+	serves(t, engine, name)
+}
+
+// table is the part of the report that a dry run has too.
+func table(report string) string {
+	before, _, _ := strings.Cut(report, "\n\n")
+	return before
+}
+
+// expires looks whether events, and nothing else, have a time to live: kube-apiserver gives them an hour.
+func expires(t *testing.T, engine harness.Engine) {
+	t.Helper()
+	var events, others int
+	err := harness.OpenDatabase(t, engine).QueryRow(`SELECT count(*) FILTER (WHERE resource = 'events'), count(*) FILTER (WHERE resource <> 'events') FROM log
+WHERE expires_at - written_at BETWEEN 3000000 AND 3700000 AND resource = 'events' OR expires_at IS NOT NULL AND resource <> 'events'`).Scan(&events, &others)
+	if err != nil || events != 2 || others != 0 {
+		t.Errorf("%d events and %d other objects expire: %v", events, others, err)
+	}
+}
+
+// TestDryRunWritesNothing also tells what a cluster's administrator sees who forgot the keys.
+func TestDryRunWritesNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	report := succeeds(t, "import", "--datastore", "sqlite://"+path, "--from", "kine-sqlite", recording(t, "kine-sqlite"), "--dry-run")
+	form := `secrets +- +3 +\S+/\w+, \S+/\w+, \S+/\w+: it is encrypted, and --encryption-provider-config does not open it: `
+	if !regexp.MustCompile(form).MatchString(report) {
+		t.Errorf("no %s in\n%s", form, report)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the dry run made %s: %v", path, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	snapshot := recording(t, "etcd")
+	whole, err := os.ReadFile(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged, cut, raw := filepath.Join(t.TempDir(), "damaged"), filepath.Join(t.TempDir(), "cut"), filepath.Join(t.TempDir(), "raw")
+	flipped := append([]byte(nil), whole...)
+	flipped[len(flipped)/2] ^= 1
+	for path, data := range map[string][]byte{damaged: flipped, cut: whole[:len(whole)/2+100], raw: whole[:len(whole)-32]} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, arguments := range map[string][]string{
+		"--from must be kine-sqlite, kine-postgres or etcd": {"--from", "zookeeper", snapshot},
+		"does not have the checksum at its end":             {"--from", "etcd", damaged},
+		"has no checksum at its end: it was cut off":        {"--from", "etcd", cut},
+		"--skip-hash-check":                                 {"--from", "etcd", raw},
+		"no such file":                                      {"--from", "kine-sqlite", filepath.Join(t.TempDir(), "none.db")},
+		"reading the table kine: ":                          {"--from", "kine-sqlite", emptyFile(t)},
+		"no key begins with /k8s/: give the --etcd-prefix":  {"--from", "etcd", snapshot, "--etcd-prefix", "/k8s"},
+		"connection refused":                                {"--from", "etcd", "http://127.0.0.1:1"},
+		"--cacert, --cert, --key: ":                         {"--from", "etcd", "https://127.0.0.1:1", "--cacert", "none"},
+	} {
+		refuses(t, want, append([]string{"import", "--datastore", harness.SQLite(t)}, arguments...)...)
+	}
+	succeeds(t, "import", "--datastore", harness.SQLite(t), "--from", "etcd", raw, "--skip-hash-check", "--dry-run")
+}
+
+func emptyFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// succeeds runs sqube and returns what it wrote to standard output.
+func succeeds(t *testing.T, arguments ...string) string {
+	t.Helper()
+	stdout, stderr, err := run(t, arguments)
+	if err != nil || stderr != "" {
+		t.Fatalf("sqube %s: %v\n%s%s", strings.Join(arguments, " "), err, stdout, stderr)
+	}
+	return stdout
+}
+
+// refuses runs sqube and expects that it says why it does not, on one line.
+func refuses(t *testing.T, want string, arguments ...string) {
+	t.Helper()
+	stdout, stderr, err := run(t, arguments)
+	if err == nil || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "sqube: ") || !strings.Contains(stderr, want) {
+		t.Errorf("sqube %s: %v, want %q\n%s%s", strings.Join(arguments, " "), err, want, stdout, stderr)
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // for the state
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+//go:embed state.yaml
+var manifests []byte
+
+// filler makes objects and reads them.
+type filler struct {
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	mapper  *restmapper.DeferredDiscoveryRESTMapper
+}
+
+func newFiller(config *rest.Config) (*filler, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	any, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &filler{client, any, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}, nil
+}
+
+// create makes the objects of state.yaml, each as soon as its kind is served.
+func (f *filler) create(ctx context.Context) error {
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
+	for {
+		var object unstructured.Unstructured
+		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		err := eventually(ctx, func() error {
+			mapping, err := f.mapper.RESTMapping(object.GroupVersionKind().GroupKind(), object.GroupVersionKind().Version)
+			if err != nil {
+				f.mapper.Reset()
+				return err
+			}
+			_, err = f.dynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, &object, metav1.CreateOptions{FieldManager: "record"})
+			if apierrors.IsAlreadyExists(err) {
+				err = nil
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+// eventually tries until there is no error: what is new is not served at once.
+func eventually(ctx context.Context, try func() error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		last = try()
+		return last == nil, nil
+	})
+	if err != nil {
+		err = last
+	}
+	return err
+}
+
+// change updates, deletes and makes anew, so that there are older versions and deletions in the log too.
+func (f *filler) change(ctx context.Context) error {
+	maps := f.client.CoreV1().ConfigMaps("prod")
+	for i := range 3 {
+		patch := fmt.Appendf(nil, `{"data":{"round":"%d"}}`, i)
+		if _, err := maps.Patch(ctx, "changed", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"again", "gone", "going"} { // the last has a finalizer
+		if err := maps.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+	}
+	again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "again"}, "data": map[string]any{"a": "b"}}}
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	if _, err := f.dynamic.Resource(configMaps).Namespace("prod").Apply(ctx, "again", again, metav1.ApplyOptions{FieldManager: "record"}); err != nil {
+		return err
+	}
+	status := []byte(`{"status":{"phase":"Running","podIP":"10.244.0.5","conditions":[{"type":"Ready","status":"True"}]}}`)
+	if _, err := f.client.CoreV1().Pods("prod").Patch(ctx, "web-1", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		return err
+	}
+	return f.changeVersion(ctx)
+}
+
+// changeVersion makes v1 the storage version of widgets, and one that is stored so.
+func (f *filler) changeVersion(ctx context.Context) error {
+	definitions := f.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	patch := []byte(`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
+	if _, err := definitions.Patch(ctx, "widgets.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	err := eventually(ctx, func() error {
+		definition, err := definitions.Get(ctx, "widgets.example.com", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if stored, _, _ := unstructured.NestedStringSlice(definition.Object, "status", "storedVersions"); len(stored) != 2 {
+			return fmt.Errorf("the stored versions are %q", stored)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	newer := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "newer"}, "spec": map[string]any{"color": "blue"}}}
+	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	_, err = f.dynamic.Resource(widgets).Namespace("prod").Create(ctx, newer, metav1.CreateOptions{})
+	return err
+}
+
+// token returns a token of prod/robot that never expires, as far as the recordings are concerned.
+func (f *filler) token(ctx context.Context) (string, error) {
+	seconds := int64(1<<32 - 1)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	made, err := f.client.CoreV1().ServiceAccounts("prod").CreateToken(ctx, "robot", request, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return made.Status.Token, nil
+}
+
+// lists returns what is answered to the list of every resource in every version.
+func (f *filler) lists(ctx context.Context) (map[string]json.RawMessage, error) {
+	_, all, err := f.client.Discovery().ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // that of an APIService
+		return nil, err
+	}
+	lists := map[string]json.RawMessage{}
+	for _, version := range all {
+		for _, resource := range version.APIResources {
+			// Nothing is stored of the latter.
+			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || resource.Name == "componentstatuses" {
+				continue
+			}
+			path := "/apis/" + version.GroupVersion + "/" + resource.Name
+			if version.GroupVersion == "v1" {
+				path = "/api/v1/" + resource.Name
+			}
+			list, err := f.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			lists[path] = list
+		}
+	}
+	return lists, nil
+}

@@ -1,0 +1,138 @@
+package imports
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// serves starts sqube on an imported database, with the old cluster's key of service accounts, and looks at it.
+func serves(t *testing.T, engine harness.Engine, name string) {
+	t.Helper()
+	var revision int64
+	if err := harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pki", "sa.key"), recorded(t, name+".sa.key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: dir, Args: append([]string{
+		"--service-cluster-ip-range", "10.0.0.0/16", "--service-account-issuer", "https://kubernetes.default.svc",
+	}, encryption...)})
+	config := s.Config(t)
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := recordedAnswers(t, name)
+	for path, want := range a.Lists {
+		got, err := client.RESTClient().Get().AbsPath(path).Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if diff := cmp.Diff(items(t, want), items(t, got)); diff != "" {
+			t.Errorf("%s: kube-apiserver's answer (-) and sqube's (+) differ:\n%s", path, diff)
+		}
+	}
+	robot := rest.AnonymousClientConfig(config)
+	robot.BearerToken = a.Token
+	asRobot, err := kubernetes.NewForConfig(robot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := asRobot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || review.Status.UserInfo.Username != "system:serviceaccount:prod:robot" {
+		t.Errorf("the old token is that of %s: %v", review.Status.UserInfo.Username, err)
+	}
+	writes(t, client, revision)
+}
+
+// items returns the items of a list by namespace and name, but for what is not taken.
+func items(t *testing.T, list []byte) map[string]any {
+	t.Helper()
+	var parsed unstructured.UnstructuredList
+	var raw struct{ Items []map[string]any }
+	if err := json.Unmarshal(list, &raw); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range raw.Items {
+		parsed.Items = append(parsed.Items, unstructured.Unstructured{Object: item})
+	}
+	byName := map[string]any{}
+	for _, item := range parsed.Items {
+		if item.GetLabels()["apiserver.kubernetes.io/identity"] == "kube-apiserver" {
+			continue
+		}
+		// On etcd these have one revision.
+		if strings.HasPrefix(item.GetName(), "json-") {
+			item.SetResourceVersion("")
+		}
+		byName[item.GetNamespace()+"/"+item.GetName()] = item.Object
+	}
+	return byName
+}
+
+// writes goes on where the old cluster was left.
+func writes(t *testing.T, client kubernetes.Interface, revision int64) {
+	t.Helper()
+	maps := client.CoreV1().ConfigMaps("prod")
+	made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version, err := strconv.ParseInt(made.ResourceVersion, 10, 64); err != nil || version <= revision {
+		t.Errorf("a new object has version %s, after an import that ended at %d", made.ResourceVersion, revision)
+	}
+	// The deletion that had begun ends with its finalizer.
+	if _, err := maps.Patch(t.Context(), "going", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := maps.Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the object whose last finalizer is gone: %v", err)
+	}
+	// Addresses and ports of Services are taken.
+	services := client.CoreV1().Services("prod")
+	web, err := services.Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range []corev1.ServiceSpec{
+		{ClusterIP: web.Spec.ClusterIP, Ports: []corev1.ServicePort{{Port: 80}}},
+		{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}},
+	} {
+		_, err := services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-"}, Spec: spec}, metav1.CreateOptions{})
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
+			t.Errorf("a second Service with %v: %v", spec, err)
+		}
+	}
+	// Fields that selectors name were extracted.
+	for selector, want := range map[string]string{"spec.color=blue": "newer", "metadata.name=older": "older"} {
+		list, err := client.Discovery().RESTClient().Get().AbsPath("/apis/example.com/v1/widgets").Param("fieldSelector", selector).DoRaw(t.Context())
+		if err != nil || len(items(t, list)) != 1 || items(t, list)["prod/"+want] == nil {
+			t.Errorf("widgets with %s: %s %v", selector, list, err)
+		}
+	}
+}
