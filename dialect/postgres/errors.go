@@ -64,6 +64,8 @@ func withHint(err error) error {
 		case "53300": // too many connections
 			return fmt.Errorf("%w: raise max_connections of the server, or lower pool_max_conns in the DSN", err)
 		}
+	case errors.Is(err, pgconn.ErrReadOnlyConnection):
+		return fmt.Errorf("%w: it is a standby, or takes no writes for another reason; name the primary in the DSN, or all hosts, separated by commas", err)
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("%w: is Postgres running there, and does the DSN name the right host, port and sslmode?", err)
 	}

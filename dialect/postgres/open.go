@@ -62,9 +62,9 @@ const (
 // once migrate once.
 func Open(ctx context.Context, dsn string) (*Engine, error) { return OpenWithin(ctx, dsn, 0) }
 
-// OpenWithin is Open for a server: the database ends each statement that takes
-// longer than timeout, and each session that for so long leaves a transaction
-// open, whatever becomes of this process. 0 is no limit.
+// OpenWithin is Open for a server, whose requests wait no longer than timeout
+// for the database: whatever holds them up for longer, a host that does not
+// answer or a client that died amid a commit, is given up before. 0 is no limit.
 func OpenWithin(ctx context.Context, dsn string, timeout time.Duration) (*Engine, error) {
 	e, err := open(ctx, dsn, timeout)
 	if err != nil {
@@ -93,7 +93,7 @@ func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, er
 	if err := adoptLog(ctx, config.ConnConfig, e.nature); err != nil {
 		return nil, err
 	}
-	adapt(config.ConnConfig, e.nature, timeout, e.leap, e.reset)
+	adapt(config.ConnConfig, e.nature, e.leap, e.reset)
 	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,23 +23,16 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 const unnamed = pgx.QueryExecModeCacheDescribe
 
 // settings are those of a session. Should this process, its machine or the
-// network go away, the server ends the session soon, and with it what it has
-// locked: all other servers wait for the counter. Where timeout is 0, in
-// which a statement may take as long as it wants, only the former count.
-func settings(timeout time.Duration) map[string]string {
-	set := map[string]string{
-		"tcp_keepalives_idle":     "5",
-		"tcp_keepalives_interval": "2",
-		"tcp_keepalives_count":    "3",
-		"tcp_user_timeout":        "11000",
-	}
-	if timeout > 0 {
-		limit := strconv.FormatInt(max(timeout.Milliseconds(), 1), 10)
-		set["statement_timeout"] = limit
-		set["idle_in_transaction_session_timeout"] = limit
-		set["transaction_timeout"] = strconv.FormatInt(2*max(timeout.Milliseconds(), 1), 10) // Postgres 17 and later
-	}
-	return set
+// network go away, the server ends the session soon, and with it what it does
+// and has locked. How long a statement may take is not among them: each has its
+// context, and to give room back takes longer than to serve.
+var settings = map[string]string{
+	"tcp_keepalives_idle":                 "5",
+	"tcp_keepalives_interval":             "2",
+	"tcp_keepalives_count":                "3",
+	"tcp_user_timeout":                    "11000",
+	"client_connection_check_interval":    "5000",
+	"idle_in_transaction_session_timeout": "300000", // see letGo for what must not take so long
 }
 
 // apply returns the statement that sets those of the settings that the server knows.
@@ -125,10 +117,10 @@ const readOnly = "25006"
 // adapt makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
 // their client. greet is called at the beginning of each; moved is called when a server says that it does not take writes
 // any more.
-func adapt(config *pgx.ConnConfig, n nature, timeout time.Duration, greet pgconn.AfterConnectFunc, moved func()) {
-	set := settings(timeout)
-	if n.pooled {
-		set = nil // they would be another client's a moment later
+func adapt(config *pgx.ConnConfig, n nature, greet pgconn.AfterConnectFunc, moved func()) {
+	set := map[string]string{}
+	if !n.pooled { // where they would be another client's a moment later
+		maps.Copy(set, settings)
 	}
 	for name := range config.RuntimeParams {
 		delete(set, name) // the DSN's own come first

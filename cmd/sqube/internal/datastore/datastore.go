@@ -20,7 +20,7 @@ import (
 type Datastore struct {
 	Path string // of an SQLite file
 	DSN  string // of a Postgres database; empty on SQLite
-	// Timeout is how long Postgres works on one statement of a server; 0 for no limit.
+	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
 	Timeout time.Duration
 }
 
