@@ -67,7 +67,8 @@ type Engine interface {
 	Compact(ctx context.Context, upTo int64, limit int) (int, error)
 
 	// Shrink gives free space back to the file system, a little at a time;
-	// it returns true when there may be more to give back.
+	// it returns true when there may be more to give back. It may take its time
+	// where nobody waits for it.
 	Shrink(ctx context.Context) (more bool, err error)
 
 	// Space tells what room the database takes. It costs little, whatever the

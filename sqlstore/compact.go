@@ -8,10 +8,12 @@ import (
 )
 
 // One batch of compaction removes so many rows, then leaves the database to
-// others for so long.
+// others for so long. A step of shrinking may take longer than an access to
+// the database; it is in nobody's way.
 const (
-	compactBatch = 500
-	compactPause = 20 * time.Millisecond
+	compactBatch  = 500
+	compactPause  = 20 * time.Millisecond
+	shrinkTimeout = 10 * time.Minute
 )
 
 // compact forgets, all the time, what was replaced longer ago than the
@@ -82,7 +84,7 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	if upTo > at.Current {
 		return ErrFuture
 	}
-	err = s.repeat(ctx, func(ctx context.Context) (bool, error) {
+	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
 		began := time.Now()
 		n, err := s.engine.Compact(ctx, upTo, compactBatch)
 		if n > 0 {
@@ -94,14 +96,14 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	if err != nil {
 		return err
 	}
-	return s.repeat(ctx, s.engine.Shrink)
+	return s.repeat(ctx, shrinkTimeout, s.engine.Shrink)
 }
 
 // repeat takes a step, each bounded in time, until there are no more. It pauses
 // in between.
-func (s *Store) repeat(ctx context.Context, step func(context.Context) (more bool, err error)) error {
+func (s *Store) repeat(ctx context.Context, timeout time.Duration, step func(context.Context) (more bool, err error)) error {
 	for {
-		bounded, cancel := s.bounded(ctx)
+		bounded, cancel := context.WithTimeout(ctx, timeout)
 		more, err := step(bounded)
 		cancel()
 		if err != nil || !more {

@@ -131,6 +131,3 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 	}
 	return int(removed), nil
 }
-
-// Shrink implements dialect.Engine: autovacuum sees to it.
-func (e *Engine) Shrink(context.Context) (bool, error) { return false, nil }

@@ -18,9 +18,8 @@ import (
 const (
 	// walStep is by how much the log may grow until it is tried to empty it.
 	walStep = 16 << 20
-	// walKept is what may be left of it when a compaction is done: as much as
-	// SQLite lets it have before it moves it into the database file.
-	walKept = 4 << 20
+	// walKept is what may be left of it when a compaction is done.
+	walKept = 1 << 20
 	// busyTimeout is how long a statement waits for a lock.
 	busyTimeout = 5 * time.Second
 	// walHeld is from where on somebody must be holding it.
@@ -44,7 +43,7 @@ func (e *Engine) trim(ctx context.Context) {
 
 // tidy empties the write-ahead log where it is larger than it has to be.
 func (e *Engine) tidy(ctx context.Context) {
-	if size, err := e.walSize(); err == nil && size > walKept*5/4 {
+	if size, err := e.walSize(); err == nil && size > walKept {
 		e.truncateWAL(ctx, size)
 	}
 }

@@ -29,46 +29,57 @@ var churnKinds = []struct{ collection, body, subresource, patch string }{
 	{collection: podsPath, subresource: "/status", patch: `{"status":{"message":"probe %d failed"}}`},
 }
 
+// churnPart is a server of its own that is measured, and the lines of the table which that gives.
+type churnPart struct {
+	name      string
+	retention string
+	lines     []string
+	measure   func(*session, context.Context) ([]figure, error)
+}
+
+var churnParts = []churnPart{
+	{"size", "10s", []string{"database, in sizes of its objects"}, (*session).churnSize},
+	{"costs", "24h", churnCostLines(), (*session).churnCosts},
+}
+
 // churnAll updates the same objects over and over and prints, for each engine, how much larger than its objects the
-// database is afterwards, and how much more requests cost while all versions are kept than they did before.
-func churnAll(ctx context.Context, o options, out io.Writer) error {
-	lines := [][]string{
-		{fmt.Sprintf("after %d updates of %d objects", o.sizes.Updates, churnObjects)},
-		{"database, in sizes of its objects"},
-	}
-	for _, cost := range churnRequests {
-		lines = append(lines, []string{cost.name + " while all versions are kept, in CPU of before"})
-	}
+// database is afterwards, and how much more requests cost while all versions are kept than they did before. The
+// argument names one of these parts.
+func churnAll(ctx context.Context, o options, only []string, out io.Writer) error {
+	lines := [][]string{{fmt.Sprintf("after %d updates of %d objects", o.sizes.Updates, churnObjects)}}
 	for _, engine := range o.sqube {
-		column := []string{"sqube-" + engine}
-		for _, part := range []struct {
-			retention string
-			measure   func(*session, context.Context) ([]figure, error)
-		}{{"10s", (*session).churnSize}, {"24h", (*session).churnCosts}} {
-			ratios, err := churning(ctx, o, engine, part.retention, part.measure)
+		lines[0] = append(lines[0], "sqube-"+engine)
+	}
+	for _, part := range churnParts {
+		if len(only) > 0 && only[0] != part.name {
+			continue
+		}
+		first := len(lines)
+		for _, line := range part.lines {
+			lines = append(lines, []string{line})
+		}
+		for _, engine := range o.sqube {
+			figures, err := churning(ctx, o, engine, part)
 			if err != nil {
 				return fmt.Errorf("%s: %w", engine, err)
 			}
-			for _, ratio := range ratios {
-				column = append(column, fmt.Sprintf("%.2f", ratio))
+			for i, f := range figures {
+				lines[first+i] = append(lines[first+i], fmt.Sprintf("%.2f", f))
 			}
-		}
-		for i, cell := range column {
-			lines[i] = append(lines[i], cell)
 		}
 	}
 	return writeMarkdown(out, lines)
 }
 
-// churning measures a server of its own that keeps versions for so long.
-func churning(ctx context.Context, o options, engine, retention string, measure func(*session, context.Context) ([]figure, error)) (_ []figure, err error) {
+// churning measures a part.
+func churning(ctx context.Context, o options, engine string, part churnPart) (_ []figure, err error) {
 	b, cleanup, err := buildDirectory(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	defer cleanup()
-	o.flags = slices.Concat(o.flags, []string{"--retention", retention})
-	progress("sqube-%s: starting with --retention %s", engine, retention)
+	o.flags = slices.Concat(o.flags, []string{"--retention", part.retention})
+	progress("sqube-%s: starting with --retention %s", engine, part.retention)
 	server, err := openSqube(ctx, o, b, engine)
 	if err != nil {
 		return nil, err
@@ -78,33 +89,46 @@ func churning(ctx context.Context, o options, engine, retention string, measure 
 	if err != nil {
 		return nil, err
 	}
-	s := &session{server: server, dialer: dialer, sizes: o.sizes}
+	s := &session{server: server, dialer: dialer, sizes: o.sizes, retention: part.retention}
 	if err := s.makeNamespace(ctx); err != nil {
 		return nil, err
 	}
-	return measure(s, ctx)
+	return part.measure(s, ctx)
 }
 
-// churnSize returns how many times its objects the database is large. What it had before them is left out.
+// churnSize returns how many times its objects the database is large.
 func (s *session) churnSize(ctx context.Context) ([]figure, error) {
 	empty, err := s.server.DataSize()
+	if err == nil {
+		err = s.populate(ctx)
+	}
+	if err == nil {
+		err = s.churn(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := s.churn(ctx); err != nil {
-		return nil, err
-	}
-	progress("%s: waiting for %s", s.server.Name, s.sizes.Settle)
-	if err := wait(ctx, s.sizes.Settle); err != nil {
-		return nil, err
-	}
+	size, err := s.sizeOver(ctx, empty)
+	return []figure{size}, err
+}
+
+// sizeOver returns, once the server had its time, how many times its objects the database is large. What it had before
+// them, empty, is left out.
+func (s *session) sizeOver(ctx context.Context, empty int64) (figure, error) {
 	full, err := s.server.DataSize()
 	if err != nil {
-		return nil, err
+		return 0, err
+	}
+	progress("%s: the database has %d bytes; waiting for %s", s.server.Name, full, s.sizes.Settle)
+	if err := wait(ctx, s.sizes.Settle); err != nil {
+		return 0, err
+	}
+	if full, err = s.server.DataSize(); err != nil {
+		return 0, err
 	}
 	live, err := s.liveBytes(ctx)
 	progress("%s: the objects have %d bytes; the database had %d before them and has %d", s.server.Name, live, empty, full)
-	return []figure{figure(full-empty) / figure(live)}, err
+	return figure(full-empty) / figure(live), err
 }
 
 // liveBytes returns how many bytes the objects take as JSON, which is how they are stored.
@@ -124,14 +148,22 @@ func (s *session) liveBytes(ctx context.Context) (total int64, err error) {
 	return total, nil
 }
 
-// churn makes the objects and updates them in turn.
+// churn updates the objects in turn.
 func (s *session) churn(ctx context.Context) error {
-	if err := s.populate(ctx); err != nil {
-		return err
+	if s.sizes.Direct {
+		return s.updateDirectly(ctx)
 	}
-	progress("%s: %d updates", s.server.Name, s.sizes.Updates)
-	_, err := s.load(ctx, 32, s.sizes.Updates, churnUpdate)
-	return err
+	const clients, part = 32, 50_000
+	for from := 0; from < s.sizes.Updates; from += part {
+		r, err := s.load(ctx, clients, min(part, s.sizes.Updates-from), func(ctx context.Context, c *client, i int) error {
+			return churnUpdate(ctx, c, from+i)
+		})
+		if err != nil {
+			return err
+		}
+		progress("%s: %d of %d updates, %.0f per s", s.server.Name, from+r.Operations, s.sizes.Updates, r.PerSecond)
+	}
+	return nil
 }
 
 // populate makes the objects.
@@ -156,66 +188,4 @@ func churnUpdate(ctx context.Context, c *client, i int) error {
 	kind := churnKinds[object%len(churnKinds)]
 	path := kind.collection + "/" + podName(object) + kind.subresource
 	return c.do(ctx, http.MethodPatch, path, mediaJSON, fmt.Appendf(nil, kind.patch, i%1_000_000))
-}
-
-// churnRequests are the requests whose cost is compared.
-var churnRequests = []struct {
-	name string
-	n    int // at the most
-	do   func(context.Context, *client, int) error
-}{
-	{"get", 3000, func(ctx context.Context, c *client, i int) error {
-		object := i % churnObjects
-		kind := churnKinds[object%len(churnKinds)]
-		return c.do(ctx, http.MethodGet, kind.collection+"/"+podName(object), mediaJSON, nil)
-	}},
-	{"list", 60, func(ctx context.Context, c *client, i int) error {
-		_, err := c.discard(ctx, churnKinds[i%len(churnKinds)].collection, mediaJSON)
-		return err
-	}},
-	{"write", 3000, churnUpdate},
-}
-
-// churnCosts returns what each of those requests costs the server and Postgres after the updates, as a multiple of what
-// it did before. All updates are kept.
-func (s *session) churnCosts(ctx context.Context) ([]figure, error) {
-	if err := s.populate(ctx); err != nil {
-		return nil, err
-	}
-	if _, err := s.costs(ctx); err != nil { // once, for caches and plans
-		return nil, err
-	}
-	before, err := s.costs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	progress("%s: %d updates", s.server.Name, s.sizes.Updates)
-	if _, err := s.load(ctx, 32, s.sizes.Updates, churnUpdate); err != nil {
-		return nil, err
-	}
-	if err := wait(ctx, settle); err != nil {
-		return nil, err
-	}
-	after, err := s.costs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	progress("%s: CPU µs each, of get, list and write: before %.0f, after %.0f", s.server.Name, before, after)
-	ratios := make([]figure, len(after))
-	for i := range after {
-		ratios[i] = after[i] / before[i]
-	}
-	return ratios, nil
-}
-
-// costs measures the requests, in microseconds of CPU each.
-func (s *session) costs(ctx context.Context) (costs []figure, err error) {
-	for _, request := range churnRequests {
-		r, err := s.load(ctx, 8, min(request.n, s.sizes.Updates), request.do)
-		if err != nil {
-			return nil, err
-		}
-		costs = append(costs, r.CPU+r.DatabaseCPU)
-	}
-	return costs, nil
 }

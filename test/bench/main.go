@@ -54,8 +54,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(rest) > 1 && rest[0] == "hold" {
 		return hold(ctx, o, rest[1], rest[2:], out)
 	}
-	if len(rest) == 1 && rest[0] == "churn" {
-		return churnAll(ctx, o, out)
+	if len(rest) > 0 && rest[0] == "churn" {
+		return churnAll(ctx, o, rest[1:], out)
 	}
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; see --help", rest[0])
@@ -84,6 +84,7 @@ func parse(args []string) (options, []string, error) {
 	fs.IntVar(&o.sizes.Events, "events", o.sizes.Events, "creates that the watchers see")
 	fs.DurationVar(&o.sizes.Idle, "idle", o.sizes.Idle, "how long to observe a server that has nothing to do")
 	fs.IntVar(&o.sizes.Updates, "updates", o.sizes.Updates, "updates that churn makes")
+	fs.BoolVar(&o.sizes.Direct, "direct", false, "churn makes its updates through the store alone, with the server stopped, rather than by requests: minutes for a million")
 	fs.DurationVar(&o.sizes.Settle, "settle", o.sizes.Settle, "how long after its last update churn looks at the size of the database")
 	if err := fs.Parse(args); err != nil {
 		return o, nil, err

@@ -18,6 +18,10 @@ type server struct {
 	DataSize   func() (int64, error) // bytes of the database, its logs included; nil when unknown
 	ReadOnly   bool                  // it answers with ready bytes, so that only the phases of plain requests apply
 	closers    []func() error        // in the order of opening
+
+	Datastore string // what sqube was given as --datastore
+	Stop      func() error
+	Restart   func(ctx context.Context, flags ...string) error // stops it and starts it with these flags behind its own
 }
 
 // onClose registers what ends with the server.

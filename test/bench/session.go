@@ -16,9 +16,10 @@ const phaseTimeout = 10 * time.Minute
 
 // session is the measurement of one server.
 type session struct {
-	server *server
-	dialer *dialer
-	sizes  sizes
+	server    *server
+	dialer    *dialer
+	sizes     sizes
+	retention string // for how long the server of churn keeps versions
 }
 
 // phase is one thing that is measured. Phases run in the order of the list, since later ones read what earlier ones wrote.
@@ -64,9 +65,15 @@ func (s *session) phase(ctx context.Context, p phase) (result, error) {
 // load runs op for the numbers 0 to n-1, from so many clients at once, each on a connection of its own, and measures.
 // The first error ends it.
 func (s *session) load(ctx context.Context, clients, n int, op func(ctx context.Context, c *client, i int) error) (result, error) {
+	m, err := s.sample(ctx, clients, n, op)
+	return m.result(clients, n), err
+}
+
+// sample is load without condensing what was measured.
+func (s *session) sample(ctx context.Context, clients, n int, op func(ctx context.Context, c *client, i int) error) (sample, error) {
 	all, err := s.dialer.dialAll(ctx, clients)
 	if err != nil {
-		return result{}, err
+		return sample{}, err
 	}
 	defer all.close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -94,7 +101,7 @@ func (s *session) load(ctx context.Context, clients, n int, op func(ctx context.
 		workers.Wait()
 		return context.Cause(ctx)
 	})
-	return m.result(clients, n), err
+	return m, err
 }
 
 // observe adds to the sample the time that passes while act runs, and the CPU time that the server uses meanwhile.

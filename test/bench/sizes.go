@@ -15,6 +15,7 @@ type sizes struct {
 	Events   int           // creates that each of them sees
 	Idle     time.Duration // observation of a server without load
 	Updates  int           // of the 2,000 objects of churn
+	Direct   bool          // they go through the store, not the server
 	Settle   time.Duration // from the last of them to the look at the database
 }
 
@@ -26,6 +27,7 @@ var quickSizes = sizes{Pods: 300, Writes: 200, Gets: 200, Lists: 1, Watchers: 10
 // quick returns the quick sizes, but keeps those whose flags were given.
 func (s sizes) quick(given map[string]bool) sizes {
 	q := quickSizes
+	q.Direct = s.Direct
 	for flag, set := range map[string]func(){
 		"pods":     func() { q.Pods = s.Pods },
 		"writes":   func() { q.Writes = s.Writes },

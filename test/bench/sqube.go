@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,18 +32,17 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 		return nil, err
 	}
 	s.Binaries = []string{binary}
-	var datastore string
 	switch engine {
 	case "sqlite":
 		path := filepath.Join(dir, "bench.db")
-		datastore = "sqlite://" + path
+		s.Datastore = "sqlite://" + path
 		s.DataSize = func() (int64, error) { return filesSize(path + "*") }
 	case "postgres":
 		db, err := newDatabase(ctx, o, s)
 		if err != nil {
 			return nil, err
 		}
-		datastore, s.Database = db.DSN, db.Server
+		s.Datastore, s.Database = db.DSN, db.Server
 	default:
 		return nil, fmt.Errorf("sqube runs on sqlite and postgres, not on %q", engine)
 	}
@@ -54,22 +54,39 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	if err != nil {
 		return nil, err
 	}
+	launch := func(ctx context.Context, flags []string) (*process, error) {
+		p, err := start(dir, binary, slices.Concat([]string{"serve",
+			"--data-dir", filepath.Join(dir, "data"),
+			"--datastore", s.Datastore,
+			"--bind-address", "127.0.0.1",
+			"--secure-port", strconv.Itoa(port),
+			"--token-auth-file", access.TokenFile}, o.flags, flags)...)
+		if err != nil {
+			return nil, err
+		}
+		s.PIDs = []int{p.PID()}
+		return p, p.waitReady(ctx, readyz(port))
+	}
 	began := time.Now()
-	p, err := start(dir, binary, append([]string{"serve",
-		"--data-dir", filepath.Join(dir, "data"),
-		"--datastore", datastore,
-		"--bind-address", "127.0.0.1",
-		"--secure-port", strconv.Itoa(port),
-		"--token-auth-file", access.TokenFile}, o.flags...)...)
+	p, err := launch(ctx, nil)
+	if p != nil {
+		s.onClose(func() error { return p.Stop() })
+	}
 	if err != nil {
 		return nil, err
 	}
-	s.onClose(p.Stop)
-	if err := p.waitReady(ctx, readyz(port)); err != nil {
-		return nil, err
-	}
 	s.StartUp = time.Since(began)
-	s.PIDs = []int{p.PID()}
+	s.Stop = func() error { return p.Stop() }
+	s.Restart = func(ctx context.Context, flags ...string) error {
+		if err := p.Stop(); err != nil {
+			return err
+		}
+		again, err := launch(ctx, flags)
+		if again != nil {
+			p = again
+		}
+		return err
+	}
 	// The server has made a certificate of its own; the file it wrote for the administrator says who signed it.
 	admin, err := loadKubeconfig(filepath.Join(dir, "data", "admin.kubeconfig"))
 	if err != nil {

@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// One rewrite is of so many rows at the most, from so many pages, with so many bytes of values.
+const (
+	rewriteRows, rewritePages, rewriteBytes = 200, 32, 1 << 20
+	// pageBytes is the size of a page wherever Postgres was not built with another.
+	pageBytes = 8192
+)
+
+// pageRows are the rows on the last pages of the table: those from page From up to one before page To.
+type pageRows struct {
+	From, To int64
+	Left     int64 // how many may yet be rewritten: a row may come to stand where it stood
+}
+
+func (x extent) pageRows() pageRows {
+	if !x.tableTooLarge() {
+		return pageRows{}
+	}
+	return pageRows{From: (x.Needed + x.Needed/4 + slack/2) / pageBytes, To: x.Table / pageBytes, Left: x.Rows}
+}
+
+// next returns the ids of some of them, nil when there are none left.
+func (p *pageRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
+	const rows = "SELECT id, pg_column_size(value) FROM log WHERE ctid >= $1::tid AND ctid < $2::tid LIMIT $3"
+	for p.To > p.From && p.Left > 0 {
+		first := max(p.To-rewritePages, p.From)
+		ids, err := some(ctx, pool, rows, fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", p.To), rewriteRows)
+		if err != nil || ids != nil {
+			p.Left -= int64(len(ids))
+			return ids, err
+		}
+		p.To = first
+	}
+	return nil, nil
+}
+
+// largeRows are the rows whose values are beside the table: those behind id After, up to id Last.
+type largeRows struct{ After, Last int64 }
+
+func (x extent) largeRows() largeRows {
+	if !x.toastTooLarge() {
+		return largeRows{}
+	}
+	return largeRows{Last: x.Last}
+}
+
+// next returns the ids of some of them, nil when there are none left.
+func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
+	const rows = "SELECT id, pg_column_size(value) FROM log WHERE id > $1 AND id <= $2 AND pg_column_size(value) >= $3 ORDER BY id LIMIT $4"
+	if l.After >= l.Last {
+		return nil, nil
+	}
+	ids, err = some(ctx, pool, rows, l.After, l.Last, largeValue, rewriteRows)
+	l.After = l.Last
+	if len(ids) > 0 {
+		l.After = ids[len(ids)-1]
+	}
+	return ids, err
+}
+
+// some returns the first ids that the statement selects, as many as are rewritten at once.
+func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any) (ids []int64, err error) {
+	rows, err := pool.Query(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	var id int64
+	var size *int64 // deletions have no value
+	bytes := int64(0)
+	_, err = pgx.ForEachRow(rows, []any{&id, &size}, func() error {
+		if bytes < rewriteBytes {
+			ids = append(ids, id)
+		}
+		if size != nil {
+			bytes += *size
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// rewriteSome makes rows anew as they are. What is inserted goes where there is room, while an update would stay on its
+// page, and a large value where it is.
+const rewriteSome = `
+WITH moved AS (DELETE FROM log WHERE id = ANY ($1::bigint[]) RETURNING id, replaces, replaced_by, ` + dialect.Columns + `)
+INSERT INTO log (id, replaces, replaced_by, ` + dialect.Columns + `) SELECT * FROM moved`
+
+// rewrite does so with the rows of these ids. The lock of the counter keeps commits away, which would take a row for
+// replaced that is only being rewritten.
+func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT " + planAnew)
+	batch.Queue("SELECT revision FROM counter FOR UPDATE")
+	batch.Queue(rewriteSome, ids)
+	return e.writer.SendBatch(ctx, batch).Close()
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// churnRequests are the requests whose cost is compared.
+var churnRequests = []struct {
+	name string
+	n    int // at the most
+	do   func(context.Context, *client, int) error
+}{
+	{"get", 3000, func(ctx context.Context, c *client, i int) error {
+		object := i % churnObjects
+		kind := churnKinds[object%len(churnKinds)]
+		return c.do(ctx, http.MethodGet, kind.collection+"/"+podName(object), mediaJSON, nil)
+	}},
+	{"list", 60, func(ctx context.Context, c *client, i int) error {
+		_, err := c.discard(ctx, churnKinds[i%len(churnKinds)].collection, mediaJSON)
+		return err
+	}},
+	{"write", 3000, churnUpdate},
+}
+
+// churnClients send them at once.
+const churnClients = 8
+
+// churnCostLines names what churnCosts returns.
+func churnCostLines() (lines []string) {
+	for _, request := range churnRequests {
+		lines = append(lines, request.name+" while all versions are kept: CPU, of that before", "– p50, of that before")
+	}
+	return append(lines,
+		"all versions due at once: p99 of a write meanwhile, of that before", "– longest wait of a write, ms", "– before, ms",
+		"database afterwards, in sizes of its objects")
+}
+
+// churnCosts returns what each of those requests costs the server and Postgres, and how long it takes, while all updates
+// are kept, as multiples of what it was without them. Then it has all of them removed at once and returns how long
+// writes take meanwhile, and what is left of the database.
+func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) {
+	empty, err := s.server.DataSize()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.populate(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := s.costs(ctx); err != nil { // once, for caches and plans
+		return nil, err
+	}
+	before, err := s.costs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.churn(ctx); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, settle); err != nil {
+		return nil, err
+	}
+	after, err := s.costs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, request := range churnRequests {
+		b, a := before[i].result(churnClients, len(before[i].latencies)), after[i].result(churnClients, len(after[i].latencies))
+		progress("%s: %s: CPU %.0f, then %.0f µs; p50 %.2f, then %.2f ms", s.server.Name, request.name, b.CPU+b.DatabaseCPU, a.CPU+a.DatabaseCPU, b.P50, a.P50)
+		figures = append(figures, (a.CPU+a.DatabaseCPU)/(b.CPU+b.DatabaseCPU), a.P50/b.P50)
+	}
+	calm := after[len(after)-1].latencies
+	busy, err := s.dueAtOnce(ctx)
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, milliseconds(quantile(busy, 99))/milliseconds(quantile(calm, 99)), milliseconds(quantile(busy, 100)), milliseconds(quantile(calm, 100)))
+	size, err := s.sizeOver(ctx, empty)
+	return append(figures, size), err
+}
+
+// costs measures the requests.
+func (s *session) costs(ctx context.Context) (costs []sample, err error) {
+	for _, request := range churnRequests {
+		m, err := s.sample(ctx, churnClients, min(request.n, s.sizes.Updates), request.do)
+		if err != nil {
+			return nil, err
+		}
+		costs = append(costs, m)
+	}
+	return costs, nil
+}
+
+// dueAtOnce starts the server anew so that it removes all updates, and returns how long writes take while it does, in
+// order.
+func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err error) {
+	const retention = "10s"
+	progress("%s: starting with --retention %s", s.server.Name, retention)
+	if err := s.server.Restart(ctx, "--retention", retention); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	for removed := 0; removed < s.sizes.Updates; {
+		m, err := s.sample(ctx, churnClients, 200, churnUpdate)
+		if err != nil {
+			return nil, err
+		}
+		if removed, err = s.removed(ctx); err != nil {
+			return nil, err
+		}
+		if removed == 0 {
+			began = time.Now()
+			continue
+		}
+		latencies = append(latencies, m.latencies...)
+	}
+	slices.Sort(latencies)
+	progress("%s: all were removed after %s, in which %d writes took %s at p50, %s at p99, %s at the most", s.server.Name,
+		time.Since(began).Round(time.Second), len(latencies), quantile(latencies, 50), quantile(latencies, 99), quantile(latencies, 100))
+	return latencies, nil
+}
+
+var removedRows = regexp.MustCompile(`(?m)^sqube_store_removed_rows_total (\S+)$`)
+
+// removed returns how many rows the server has removed since its start.
+func (s *session) removed(ctx context.Context) (int, error) {
+	c, err := s.dialer.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer clients{c}.close()
+	if err := c.do(ctx, http.MethodGet, "/metrics", mediaJSON, nil); err != nil {
+		return 0, err
+	}
+	line := removedRows.FindSubmatch(c.answer.Bytes())
+	if line == nil {
+		return 0, errors.New("/metrics does not tell how many rows were removed")
+	}
+	n, err := strconv.ParseFloat(string(line[1]), 64)
+	if err != nil {
+		return 0, fmt.Errorf("/metrics: %w", err)
+	}
+	return int(n), nil
+}
