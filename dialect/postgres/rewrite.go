@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,37 +11,39 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// One rewrite is of so many rows at the most, from so many pages, with so many bytes of values.
+// One rewrite is of so many rows at the most, from so many pages, with so many bytes of values. A pause follows.
 const (
 	rewriteRows, rewritePages, rewriteBytes = 200, 32, 1 << 20
+
+	rewritePause = 20 * time.Millisecond
 	// pageBytes is the size of a page wherever Postgres was not built with another.
 	pageBytes = 8192
 )
 
-// pageRows are the rows on the last pages of the table: those from page From up to one before page To.
-type pageRows struct {
+// lastRows are the rows on the last pages of the table: those from page From up to one before page To.
+type lastRows struct {
 	From, To int64
 	Left     int64 // how many may yet be rewritten: a row may come to stand where it stood
 }
 
-func (x extent) pageRows() pageRows {
+func (x extent) lastRows() lastRows {
 	if !x.tableTooLarge() {
-		return pageRows{}
+		return lastRows{}
 	}
-	return pageRows{From: (x.Needed + x.Needed/4 + slack/2) / pageBytes, To: x.Table / pageBytes, Left: x.Rows}
+	return lastRows{From: (x.Needed + x.Needed/4 + slack/2) / pageBytes, To: x.Table / pageBytes, Left: x.Rows}
 }
 
-// next returns the ids of some of them, nil when there are none left.
-func (p *pageRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
+// next returns the ids of some of them, none when there are no more.
+func (l *lastRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE ctid >= $1::tid AND ctid < $2::tid LIMIT $3"
-	for p.To > p.From && p.Left > 0 {
-		first := max(p.To-rewritePages, p.From)
-		ids, err := some(ctx, pool, rows, fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", p.To), rewriteRows)
-		if err != nil || ids != nil {
-			p.Left -= int64(len(ids))
+	for l.To > l.From && l.Left > 0 {
+		first := max(l.To-rewritePages, l.From)
+		ids, err := some(ctx, pool, rows, fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", l.To), rewriteRows)
+		if err != nil || len(ids) > 0 {
+			l.Left -= int64(len(ids))
 			return ids, err
 		}
-		p.To = first
+		l.To = first
 	}
 	return nil, nil
 }
@@ -55,7 +58,7 @@ func (x extent) largeRows() largeRows {
 	return largeRows{Last: x.Last}
 }
 
-// next returns the ids of some of them, nil when there are none left.
+// next returns the ids of some of them, none when there are no more.
 func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE id > $1 AND id <= $2 AND pg_column_size(value) >= $3 ORDER BY id LIMIT $4"
 	if l.After >= l.Last {
@@ -99,9 +102,6 @@ INSERT INTO log (id, replaces, replaced_by, ` + dialect.Columns + `) SELECT * FR
 // rewrite does so with the rows of these ids. The lock of the counter keeps commits away, which would take a row for
 // replaced that is only being rewritten.
 func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
-	}
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT " + planAnew)
 	batch.Queue("SELECT revision FROM counter FOR UPDATE")

@@ -2,15 +2,66 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/sqube/sqube/test/harness"
 )
+
+// standby has a new replication slot remember what a standby's reads are said to need: the rows that transactions from
+// xmin on have changed. Then it goes away.
+func standby(t *testing.T, dsn, slot string, xmin uint32) {
+	t.Helper()
+	config, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.RuntimeParams["replication"] = "true"
+	conn, err := pgconn.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), "CREATE_REPLICATION_SLOT "+slot+" PHYSICAL RESERVE_WAL").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	system, err := conn.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := system[0].Rows[0][2]
+	feedback := make([]byte, 1+8, 1+8+4*4) // its kind and a time; then xmin and its epoch, and both for the catalogs
+	feedback[0] = 'h'
+	for _, n := range []uint32{xmin, 0, 0, 0} {
+		feedback = binary.BigEndian.AppendUint32(feedback, n)
+	}
+	frontend := conn.Frontend()
+	frontend.Send(&pgproto3.Query{String: fmt.Sprintf("START_REPLICATION SLOT %s PHYSICAL %s", slot, position)})
+	frontend.Send(&pgproto3.CopyData{Data: feedback})
+	frontend.Send(&pgproto3.CopyDone{})
+	if err := frontend.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		switch message, err := frontend.Receive(); message := message.(type) {
+		case *pgproto3.ReadyForQuery:
+			return
+		case *pgproto3.ErrorResponse:
+			t.Fatal(message.Message)
+		default:
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
 
 // TestWhatHoldsVacuumBack leaves transactions open for a long time, as counted in those that come after.
 func TestWhatHoldsVacuumBack(t *testing.T) {
@@ -51,6 +102,8 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 	preparer("SELECT pg_current_xact_id()")
 	preparer("PREPARE TRANSACTION 'forgotten'")
 
+	standby(t, dsn, "standby", uint32(number(t, e, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")))
+
 	if said := held(); said != "" {
 		t.Errorf("of young transactions it says\n%s", said)
 	}
@@ -69,6 +122,7 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid),
 		"the prepared transaction forgotten (user ", "ROLLBACK PREPARED 'forgotten'",
+		"the replication slot standby (not in use) ", "pg_drop_replication_slot('standby')",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q, but\n%s", want, said)
@@ -79,6 +133,7 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 	}
 	reader("ROLLBACK")
 	preparer("ROLLBACK PREPARED 'forgotten'")
+	others("SELECT pg_drop_replication_slot('standby')")
 	if said := held(); said != "" {
 		t.Errorf("after their end it says\n%s", said)
 	}

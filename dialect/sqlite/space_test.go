@@ -2,7 +2,9 @@ package sqlite_test
 
 import (
 	"bytes"
+	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -75,6 +77,50 @@ func TestSpace(t *testing.T) {
 	}
 	if space.WAL != fileSize(t, path+"-wal") || space.Database < 200_000 || space.Free < 90_000 || space.Free > space.Database || space.HeldBack != nil {
 		t.Errorf("it says %+v", space)
+	}
+}
+
+// TestHeldWriteAheadLog has somebody read for so long that the write-ahead log becomes large.
+func TestHeldWriteAheadLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
+	held := func() []string {
+		t.Helper()
+		space, err := e.Space(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return space.HeldBack
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	reader, err := db.Query("SELECT 1 FROM log")
+	if err != nil || !reader.Next() {
+		t.Fatal(err)
+	}
+	if said := held(); said != nil {
+		t.Errorf("before it says %q", said)
+	}
+	// What so many writes would leave, but for the time they take: SQLite knows what of the file it has written.
+	if err := os.Truncate(path+"-wal", 256<<20); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, e, []dialect.Write{create("b", []byte(`{}`))})
+	if said := held(); len(said) != 1 || !strings.Contains(said[0], "holds back the write-ahead log "+path+"-wal: end other programs") {
+		t.Errorf("it says %q", said)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Shrink(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if said := held(); said != nil {
+		t.Errorf("after the end of the read it says %q", said)
 	}
 }
 

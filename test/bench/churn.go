@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // churnObjects are updated over and over: a third each Leases, Events and Pods.
@@ -31,15 +32,15 @@ var churnKinds = []struct{ collection, body, subresource, patch string }{
 
 // churnPart is a server of its own that is measured, and the lines of the table which that gives.
 type churnPart struct {
-	name      string
-	retention string
-	lines     []string
-	measure   func(*session, context.Context) ([]figure, error)
+	name    string
+	keeps   bool // all versions
+	lines   []string
+	measure func(*session, context.Context) ([]figure, error)
 }
 
 var churnParts = []churnPart{
-	{"size", "10s", []string{"database, in sizes of its objects"}, (*session).churnSize},
-	{"costs", "24h", churnCostLines(), (*session).churnCosts},
+	{"size", false, []string{"database, in sizes of its objects"}, (*session).churnSize},
+	{"costs", true, churnCostLines(), (*session).churnCosts},
 }
 
 // churnAll updates the same objects over and over and prints, for each engine, how much larger than its objects the
@@ -78,8 +79,12 @@ func churning(ctx context.Context, o options, engine string, part churnPart) (_ 
 		return nil, err
 	}
 	defer cleanup()
-	o.flags = slices.Concat(o.flags, []string{"--retention", part.retention})
-	progress("sqube-%s: starting with --retention %s", engine, part.retention)
+	retention := o.sizes.Retention
+	if part.keeps {
+		retention = 24 * time.Hour
+	}
+	o.flags = slices.Concat(o.flags, []string{"--retention", retention.String()})
+	progress("sqube-%s: starting with --retention %s", engine, retention)
 	server, err := openSqube(ctx, o, b, engine)
 	if err != nil {
 		return nil, err
@@ -89,7 +94,7 @@ func churning(ctx context.Context, o options, engine string, part churnPart) (_ 
 	if err != nil {
 		return nil, err
 	}
-	s := &session{server: server, dialer: dialer, sizes: o.sizes, retention: part.retention}
+	s := &session{server: server, dialer: dialer, sizes: o.sizes, retention: retention}
 	if err := s.makeNamespace(ctx); err != nil {
 		return nil, err
 	}

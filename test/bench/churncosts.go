@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -100,18 +99,18 @@ func (s *session) costs(ctx context.Context) (costs []sample, err error) {
 // dueAtOnce starts the server anew so that it removes all updates, and returns how long writes take while it does, in
 // order.
 func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err error) {
-	const retention = "10s"
+	retention := s.sizes.Retention.String()
 	progress("%s: starting with --retention %s", s.server.Name, retention)
 	if err := s.server.Restart(ctx, "--retention", retention); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	for removed := 0; removed < s.sizes.Updates; {
+	for removed := 0.0; removed < float64(s.sizes.Updates); {
 		m, err := s.sample(ctx, churnClients, 200, churnUpdate)
 		if err != nil {
 			return nil, err
 		}
-		if removed, err = s.removed(ctx); err != nil {
+		if removed, err = s.metric(ctx, "removed_rows_total"); err != nil {
 			return nil, err
 		}
 		if removed == 0 {
@@ -120,16 +119,19 @@ func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err
 		}
 		latencies = append(latencies, m.latencies...)
 	}
+	batches, err := s.metric(ctx, "compaction_batch_duration_seconds_count")
+	if err != nil {
+		return nil, err
+	}
+	seconds, err := s.metric(ctx, "compaction_batch_duration_seconds_sum")
 	slices.Sort(latencies)
-	progress("%s: all were removed after %s, in which %d writes took %s at p50, %s at p99, %s at the most", s.server.Name,
-		time.Since(began).Round(time.Second), len(latencies), quantile(latencies, 50), quantile(latencies, 99), quantile(latencies, 100))
-	return latencies, nil
+	progress("%s: all were removed after %s, in batches of %.1f ms on average; %d writes took %s at p50, %s at p99, %s at the most", s.server.Name,
+		time.Since(began).Round(time.Second), 1000*seconds/batches, len(latencies), quantile(latencies, 50), quantile(latencies, 99), quantile(latencies, 100))
+	return latencies, err
 }
 
-var removedRows = regexp.MustCompile(`(?m)^sqube_store_removed_rows_total (\S+)$`)
-
-// removed returns how many rows the server has removed since its start.
-func (s *session) removed(ctx context.Context) (int, error) {
+// metric returns what the server says of its store.
+func (s *session) metric(ctx context.Context, name string) (float64, error) {
 	c, err := s.dialer.dial(ctx)
 	if err != nil {
 		return 0, err
@@ -138,13 +140,9 @@ func (s *session) removed(ctx context.Context) (int, error) {
 	if err := c.do(ctx, http.MethodGet, "/metrics", mediaJSON, nil); err != nil {
 		return 0, err
 	}
-	line := removedRows.FindSubmatch(c.answer.Bytes())
+	line := regexp.MustCompile(`(?m)^sqube_store_` + name + ` (\S+)$`).FindSubmatch(c.answer.Bytes())
 	if line == nil {
-		return 0, errors.New("/metrics does not tell how many rows were removed")
+		return 0, fmt.Errorf("/metrics does not tell sqube_store_%s", name)
 	}
-	n, err := strconv.ParseFloat(string(line[1]), 64)
-	if err != nil {
-		return 0, fmt.Errorf("/metrics: %w", err)
-	}
-	return int(n), nil
+	return strconv.ParseFloat(string(line[1]), 64)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
@@ -20,10 +19,6 @@ func (s *session) updateDirectly(ctx context.Context) (err error) {
 	if err := s.server.Stop(); err != nil {
 		return err
 	}
-	retention, err := time.ParseDuration(s.retention)
-	if err != nil {
-		return err
-	}
 	engine, err := openEngine(ctx, s.server.Datastore)
 	if err != nil {
 		return err
@@ -32,7 +27,7 @@ func (s *session) updateDirectly(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, engine.Close())
 	}
-	store, err := sqlstore.Open(ctx, engine, sqlstore.Options{Retention: retention})
+	store, err := sqlstore.Open(ctx, engine, sqlstore.Options{Retention: s.retention})
 	if err != nil {
 		return err
 	}

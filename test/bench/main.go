@@ -85,6 +85,7 @@ func parse(args []string) (options, []string, error) {
 	fs.DurationVar(&o.sizes.Idle, "idle", o.sizes.Idle, "how long to observe a server that has nothing to do")
 	fs.IntVar(&o.sizes.Updates, "updates", o.sizes.Updates, "updates that churn makes")
 	fs.BoolVar(&o.sizes.Direct, "direct", false, "churn makes its updates through the store alone, with the server stopped, rather than by requests: minutes for a million")
+	fs.DurationVar(&o.sizes.Retention, "retention", o.sizes.Retention, "for how long churn has versions kept, where it has not all of them kept")
 	fs.DurationVar(&o.sizes.Settle, "settle", o.sizes.Settle, "how long after its last update churn looks at the size of the database")
 	if err := fs.Parse(args); err != nil {
 		return o, nil, err

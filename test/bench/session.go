@@ -19,7 +19,7 @@ type session struct {
 	server    *server
 	dialer    *dialer
 	sizes     sizes
-	retention string // for how long the server of churn keeps versions
+	retention time.Duration // for how long the server of churn keeps versions
 }
 
 // phase is one thing that is measured. Phases run in the order of the list, since later ones read what earlier ones wrote.

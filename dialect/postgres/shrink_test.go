@@ -1,0 +1,111 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/postgres"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// object returns the creation of an object of so many bytes, of which Postgres can make little less.
+func object(key string, size int) dialect.Write {
+	value := []byte(`{"filler":"`)
+	for len(value) < size {
+		value = fmt.Appendf(value, "%016x", rand.Uint64())
+	}
+	return dialect.Write{Operation: dialect.Create, Resource: "pods", Key: key, Labels: "{}", Fields: "{}", Value: append(value, `"}`...)}
+}
+
+// land commits the group, all of which has to land, and makes updates of it.
+func land(t *testing.T, e *postgres.Engine, group []dialect.Write) {
+	t.Helper()
+	committed, err := e.Commit(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range group {
+		if !committed.Landed[i] {
+			t.Fatalf("the %s of %s conflicts", group[i].Operation, group[i].Key)
+		}
+		group[i].Operation, group[i].Replaces = dialect.Update, committed.Revision(i)
+	}
+}
+
+// TestTableShrinks forgets most of a log all over which stand rows that stay, small and large ones. Two processes give
+// the room back while one of them goes on to write: every write lands, and the rows that stay are what they were.
+func TestTableShrinks(t *testing.T) {
+	dsn := harness.Postgres(t)
+	e, replica := open(t, dsn), open(t, dsn)
+	busy := []dialect.Write{object("busy-large", 20_000)}
+	for i := range 40 {
+		busy = append(busy, object(fmt.Sprintf("busy-%d", i), 800))
+	}
+	for i := range 300 {
+		land(t, e, busy)
+		land(t, e, []dialect.Write{object(fmt.Sprintf("kept-%d", i), 500+4000*(i%2))})
+	}
+	total := func() int64 { return number(t, e, "SELECT pg_total_relation_size('log')") }
+	kept := func() int64 {
+		return number(t, e, "SELECT sum(('x' || left(md5(l::text), 8))::bit(32)::bigint)::bigint FROM log l WHERE key LIKE 'kept-%'")
+	}
+	before, rows := total(), kept()
+	if n, err := e.Compact(t.Context(), busy[0].Replaces, 1_000_000); err != nil || n < 10_000 {
+		t.Fatal(n, err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var processes sync.WaitGroup
+	for _, process := range []*postgres.Engine{e, replica} {
+		processes.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := process.Shrink(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	updates := 0
+	for ; total() > before/5; updates++ {
+		land(t, e, busy[1:])
+		if _, err := e.Compact(t.Context(), busy[1].Replaces-1, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	processes.Wait()
+	t.Logf("of %d bytes %d are left, after %d more updates", before, total(), updates*len(busy[1:]))
+	if kept() != rows {
+		t.Error("the rows that stay are others now")
+	}
+	if n := number(t, e, "SELECT count(*) FROM pg_index WHERE indrelid = 'log'::regclass AND NOT indisvalid"); n > 0 {
+		t.Errorf("%d indexes are not valid", n)
+	}
+}
+
+// TestShrinkingIsRefused is about servers that speak Postgres and have not all of its statements, or a user who may not
+// use them: the log does without.
+func TestShrinkingIsRefused(t *testing.T) {
+	dsn := harness.Postgres(t)
+	e := open(t, dsn)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for _, statement := range []string{"ALTER TABLE log RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO log"} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+		if more, err := e.Shrink(t.Context()); more || err != nil {
+			t.Errorf("after %s it says %v, %v", statement, more, err)
+		}
+	}
+}
