@@ -99,6 +99,9 @@ func TestEngineThatLacks(t *testing.T) {
 	if n, err := e.Compact(t.Context(), committed.Last, 10); err != nil || n != 1 {
 		t.Errorf("a compaction removes %d rows, %v", n, err)
 	}
+	if more, err := e.Shrink(t.Context()); err != nil || more {
+		t.Errorf("to give back its room: %v, %v", more, err)
+	}
 	if space, err := e.Space(t.Context()); err != nil || space.HeldBack != nil {
 		t.Errorf("the space: %v, %v", space, err)
 	}

@@ -96,14 +96,14 @@ func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any
 // rewriteSome makes rows anew as they are. What is inserted goes where there is room, while an update would stay on its
 // page, and a large value where it is.
 const rewriteSome = `
-WITH moved AS (DELETE FROM log WHERE id = ANY ($1::bigint[]) RETURNING id, replaces, replaced_by, ` + dialect.Columns + `)
-INSERT INTO log (id, replaces, replaced_by, ` + dialect.Columns + `) SELECT * FROM moved`
+WITH moved AS (DELETE FROM log WHERE id = ANY ($1::bigint[]) RETURNING ` + dialect.Columns + `)
+INSERT INTO log (` + dialect.Columns + `) SELECT * FROM moved`
 
 // rewrite does so with the rows of these ids. The lock of the counter keeps commits away, which would take a row for
 // replaced that is only being rewritten.
 func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT " + planAnew)
+	batch.Queue("SELECT " + e.nature.planAnew)
 	batch.Queue("SELECT revision FROM counter FOR UPDATE")
 	batch.Queue(rewriteSome, ids)
 	return e.writer.SendBatch(ctx, batch).Close()

@@ -2,12 +2,11 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // shrinking is what Shrink remembers.
@@ -43,12 +42,10 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 		}
 		return err
 	})
-	var answer *pgconn.PgError
 	switch {
 	case err == nil:
 		return false, nil
-	case errors.As(err, &answer) && (strings.HasPrefix(answer.Code, "42") || strings.HasPrefix(answer.Code, "0A")):
-		// No Postgres but its kin, or a table of somebody else: room is given back in other ways.
+	case lacks(err): // or the table is somebody else's
 		e.shrinking.refused = true
 		return false, nil
 	}
@@ -65,11 +62,30 @@ func (e *Engine) alone(ctx context.Context, do func() error) error {
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	var mine bool
-	err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", pgx.QueryExecModeSimpleProtocol, shrinkLock).Scan(&mine)
+	err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1) FROM ("+unlimited(true)+") AS limits", pgx.QueryExecModeSimpleProtocol, shrinkLock).Scan(&mine)
 	if err != nil || !mine {
 		return err
 	}
 	return do()
+}
+
+// maintain runs a statement that takes its time, on a connection that nobody uses afterwards.
+func (e *Engine) maintain(ctx context.Context, statement string) error {
+	return e.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if !e.nature.pooled {
+			defer func() { _ = conn.Conn().Close(ctx) }()
+			if _, err := conn.Exec(ctx, unlimited(false)); err != nil {
+				return err
+			}
+		}
+		_, err := conn.Exec(ctx, statement)
+		return err
+	})
+}
+
+// unlimited returns the statement that lets the session, or only its transaction, take its time.
+func unlimited(transaction bool) string {
+	return fmt.Sprintf("SELECT count(set_config(name, '0', %v)) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')", transaction)
 }
 
 // hindered says whether a transaction, of whatever kind, would keep vacuum from removing rows or cutting off pages, or
@@ -117,8 +133,7 @@ func (e *Engine) shrink(ctx context.Context) error {
 // vacuum has the room of removed rows used again, cuts off what is free at the end, and returns what there is then.
 func (e *Engine) vacuum(ctx context.Context) (extent, error) {
 	began := time.Now()
-	_, err := e.writer.Exec(ctx, "VACUUM (ANALYZE) log")
-	if err != nil {
+	if err := e.maintain(ctx, "VACUUM (ANALYZE) log"); err != nil {
 		return extent{}, err
 	}
 	x, err := e.extent(ctx)
@@ -157,11 +172,11 @@ func (e *Engine) rebuild(ctx context.Context, x extent) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
 	for _, name := range x.Invalid {
-		if _, err := e.writer.Exec(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+name); err != nil {
+		if err := e.maintain(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+name); err != nil {
 			return err
 		}
 	}
-	if _, err := e.writer.Exec(ctx, "REINDEX TABLE CONCURRENTLY log"); err != nil {
+	if err := e.maintain(ctx, "REINDEX TABLE CONCURRENTLY log"); err != nil {
 		return err
 	}
 	x, err := e.extent(ctx)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/test/harness"
@@ -87,25 +85,5 @@ func TestTableShrinks(t *testing.T) {
 	}
 	if n := number(t, e, "SELECT count(*) FROM pg_index WHERE indrelid = 'log'::regclass AND NOT indisvalid"); n > 0 {
 		t.Errorf("%d indexes are not valid", n)
-	}
-}
-
-// TestShrinkingIsRefused is about servers that speak Postgres and have not all of its statements, or a user who may not
-// use them: the log does without.
-func TestShrinkingIsRefused(t *testing.T) {
-	dsn := harness.Postgres(t)
-	e := open(t, dsn)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	for _, statement := range []string{"ALTER TABLE log RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO log"} {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-		if more, err := e.Shrink(t.Context()); more || err != nil {
-			t.Errorf("after %s it says %v, %v", statement, more, err)
-		}
 	}
 }
