@@ -4,7 +4,8 @@
 //	go run ./test/bench                                   # sqube on SQLite and on Postgres
 //	go run ./test/bench --peers etcd,kine-sqlite          # kube-apiserver on etcd and on kine in the same run
 //	go run ./test/bench --kubeconfig FILE [--pid N,N]     # whatever server the file names, in the same run
-//	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases
+//	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
+//	                                                      # and what they cost; "churn size" and "churn costs" are one of both
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //
 // It prints one JSON line per phase and, at the end, a table in which every figure is set in relation to the first
