@@ -20,9 +20,6 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// patience is how long something may take on a busy machine before it counts as not happening.
-const patience = time.Minute
-
 // cluster is a server under test and what its tests ask with.
 type cluster struct {
 	*sqube.Server
@@ -45,16 +42,6 @@ func serve(t *testing.T, datastore string, args ...string) *cluster {
 	return c
 }
 
-// eventually waits until f returns true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not come about that %s", what)
-		}
-	}
-}
-
 func (c *cluster) create(t *testing.T, name string) error {
 	_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(name), metav1.CreateOptions{})
 	return err
@@ -64,7 +51,7 @@ func (c *cluster) create(t *testing.T, name string) error {
 func (c *cluster) creates(t *testing.T, name string) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = c.create(t, name); err == nil {
 			return
 		}

@@ -80,7 +80,7 @@ func TestFailover(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "there are writes", func() bool { return count() > 20 })
+	harness.Eventually(t, "there are writes", func() bool { return count() > 20 })
 	if err := p.primary.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestFailover(t *testing.T) {
 	execute(t, p.standby.DSN(), "ALTER SYSTEM RESET synchronous_standby_names")
 	execute(t, p.standby.DSN(), "SELECT pg_reload_conf()")
 	execute(t, p.standby.DSN(), "SELECT pg_promote()")
-	eventually(t, "there are writes to the other", func() bool { return count() > before+20 })
+	harness.Eventually(t, "there are writes to the other", func() bool { return count() > before+20 })
 	stop()
 	writing.Wait()
 	list, err := p.servers[0].CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
@@ -136,7 +136,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 		}
 		newest = version(t, lost)
 	}
-	eventually(t, "the informer has them", func() bool { _, err := lister.Get("lost-4"); return err == nil })
+	harness.Eventually(t, "the informer has them", func() bool { _, err := lister.Get("lost-4"); return err == nil })
 	if err := p.primary.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 				t.Errorf("%s was not on the standby, and is there", object.Name)
 			}
 		}
-		eventually(t, "a watch that begins at what was lost is refused", func() bool {
+		harness.Eventually(t, "a watch that begins at what was lost is refused", func() bool {
 			_, body, err := s.do(t, request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2&resourceVersion=" + strconv.Itoa(newest)})
 			if err != nil || strings.Contains(string(body), "ADDED") {
 				t.Fatalf("it is answered with %s, %v", body, err)
@@ -178,7 +178,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 			break
 		}
 	}
-	eventually(t, "the informer has what there is", func() bool {
+	harness.Eventually(t, "the informer has what there is", func() bool {
 		all, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return false

@@ -97,7 +97,7 @@ func TestLosingPostgres(t *testing.T) {
 					break
 				}
 			}
-			eventually(t, "nothing of it is left", func() bool {
+			harness.Eventually(t, "nothing of it is left", func() bool {
 				now := goroutines(t, c)
 				if before == 0 {
 					before = now
@@ -121,7 +121,7 @@ func TestLosingPostgres(t *testing.T) {
 		}
 		readOnly("on")
 		// What it would tell may be of the past, when another one took its place.
-		eventually(t, "reads are refused too", func() bool {
+		harness.Eventually(t, "reads are refused too", func() bool {
 			response, body, err := c.do(t, request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps"})
 			return err == nil && response.StatusCode != http.StatusOK && refused(response, body) == nil
 		})
@@ -142,7 +142,7 @@ func viewer(t *testing.T, c *cluster) (token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a service account's token is good", func() bool {
+	harness.Eventually(t, "a service account's token is good", func() bool {
 		got, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {
 			return false

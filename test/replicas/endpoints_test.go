@@ -52,7 +52,7 @@ func TestEndpoints(t *testing.T) {
 		return slices.Equal(addresses, expected)
 	}
 	last := replicas[2]
-	eventually(t, "all are published", func() bool { return published(last, 0, 1, 2) })
+	harness.Eventually(t, "all are published", func() bool { return published(last, 0, 1, 2) })
 	before := identities(t, last)
 	if len(before) != len(replicas) {
 		t.Errorf("there are identity Leases %v", before)
@@ -62,7 +62,7 @@ func TestEndpoints(t *testing.T) {
 	if err := syscall.Kill(replicas[0].Pid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a server that stops is withdrawn", func() bool { return published(last, 1, 2) && len(identities(t, last)) == len(before)-1 })
+	harness.Eventually(t, "a server that stops is withdrawn", func() bool { return published(last, 1, 2) && len(identities(t, last)) == len(before)-1 })
 	if err := get(t, replicas[0], "/readyz"); err == nil {
 		t.Error("a server that stops says that it is ready")
 	}
@@ -73,10 +73,10 @@ func TestEndpoints(t *testing.T) {
 	// SIGKILL: the others notice after a while.
 	replicas[1].Kill(t)
 	killed := time.Now()
-	eventually(t, "a server that died is withdrawn", func() bool { return published(last, 2) })
+	harness.Eventually(t, "a server that died is withdrawn", func() bool { return published(last, 2) })
 	t.Logf("the address of a server that died was there for %s", time.Since(killed).Round(time.Second))
 	replicas[1].Start(t)
-	eventually(t, "it is back", func() bool { return published(last, 1, 2) })
+	harness.Eventually(t, "it is back", func() bool { return published(last, 1, 2) })
 	if now := identities(t, last); len(now) != len(before)-1 {
 		t.Errorf("identity Leases are %v, before they were %v", now, before)
 	}

@@ -3,7 +3,6 @@ package replicas
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,9 +12,6 @@ import (
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
-
-// patience is how long something may take on a busy machine before it counts as not happening.
-const patience = time.Minute
 
 // replica is one of the servers on a database.
 type replica struct {
@@ -45,16 +41,6 @@ func configMap(name string) *corev1.ConfigMap {
 // ours selects what the tests make.
 var ours = metav1.ListOptions{LabelSelector: "of=test"}
 
-// eventually waits until f returns true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not come about that %s", what)
-		}
-	}
-}
-
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	replicas := start(t)
@@ -67,7 +53,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func tokens(t *testing.T, replicas []replica) {
-	eventually(t, "there is a ServiceAccount", func() bool {
+	harness.Eventually(t, "there is a ServiceAccount", func() bool {
 		_, err := replicas[0].CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
@@ -109,7 +95,7 @@ func collected(t *testing.T, r replica, name string) {
 	if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what "+name+" owned is collected", func() bool {
+	harness.Eventually(t, "what "+name+" owned is collected", func() bool {
 		_, err := maps.Get(t.Context(), owned.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // watchElsewhere watches all servers while all write, and tells how long an event takes to the others.
@@ -170,7 +172,7 @@ func next(t *testing.T, w watch.Interface) (watch.Event, bool) {
 			return event, false
 		}
 		return event, ok
-	case <-time.After(patience):
+	case <-time.After(harness.Patience):
 		t.Error("the watch shows nothing")
 		return watch.Event{}, false
 	}
