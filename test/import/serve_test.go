@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,8 +36,13 @@ func serves(t *testing.T, engine harness.Engine, name string) {
 	if err := os.WriteFile(filepath.Join(dir, "pki", "sa.key"), recorded(t, name+".sa.key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// As with kubeadm's keys, and as with those of k3s, where clients have an authority of their own.
+	servers, clients := newAuthority(t), newAuthority(t)
+	servers.write(t, filepath.Join(dir, "pki", "ca.crt"), filepath.Join(dir, "pki", "ca.key"))
+	clients.write(t, filepath.Join(dir, "client-ca.crt"), filepath.Join(dir, "client-ca.key"))
 	s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: dir, Args: append([]string{
 		"--service-cluster-ip-range", "10.0.0.0/16", "--service-account-issuer", "https://kubernetes.default.svc",
+		"--client-ca-file", filepath.Join(dir, "client-ca.crt"),
 	}, encryption...)})
 	config := s.Config(t)
 	config.QPS = -1
@@ -57,15 +61,15 @@ func serves(t *testing.T, engine harness.Engine, name string) {
 			t.Errorf("%s: kube-apiserver's answer (-) and sqube's (+) differ:\n%s", path, diff)
 		}
 	}
-	robot := rest.AnonymousClientConfig(config)
-	robot.BearerToken = a.Token
-	asRobot, err := kubernetes.NewForConfig(robot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	review, err := asRobot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || review.Status.UserInfo.Username != "system:serviceaccount:prod:robot" {
-		t.Errorf("the old token is that of %s: %v", review.Status.UserInfo.Username, err)
+	token := &rest.Config{Host: s.URL, BearerToken: a.Token, TLSClientConfig: rest.TLSClientConfig{CAData: servers.pem()}}
+	for config, want := range map[*rest.Config]string{
+		token: "system:serviceaccount:prod:robot",
+		servers.client(t, s.URL, servers, "jane"): "jane",
+		clients.client(t, s.URL, servers, "joe"):  "joe",
+	} {
+		if got := user(t, config); got != want {
+			t.Errorf("the credentials of %s are those of %q", want, got)
+		}
 	}
 	writes(t, client, revision)
 }

@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	_ "modernc.org/sqlite"             // the driver "sqlite"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // kine is a transaction that reads kine's table, which is a log: each row is what became of a key, and its id the revision.
@@ -31,7 +33,12 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 		return nil, err
 	}
 	file := url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro&_pragma=busy_timeout(5000)"}
-	return openKine(ctx, "sqlite", file.String(), nil)
+	k, err := openKine(ctx, "sqlite", file.String(), nil)
+	var failure *sqlite.Error
+	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
+		err = fmt.Errorf("%w: SQLite has to write beside it: copy it, and its -wal if there is one, to a folder of yours", err)
+	}
+	return k, err
 }
 
 // OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.
