@@ -55,7 +55,7 @@ func openFloor(ctx context.Context, pods int) (_ *server, err error) {
 	if err := p.waitReady(ctx, readyz(port)); err != nil {
 		return nil, err
 	}
-	s.PIDs = []int{p.PID()}
+	s.PIDs = []int{p.Pid()}
 	ca, err := os.ReadFile(access.Certificate)
 	if err != nil {
 		return nil, err

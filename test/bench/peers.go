@@ -65,7 +65,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 		return nil, err
 	}
 	s.StartUp = time.Since(began)
-	s.PIDs = []int{p.PID(), datastore.PID()}
+	s.PIDs = []int{p.Pid(), datastore.Pid()}
 	ca, err := os.ReadFile(access.Certificate)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // readyTimeout bounds the start of a server; stopTimeout its orderly end, after which it is killed.
@@ -24,9 +26,10 @@ const (
 
 // process is a server's process that was started here.
 type process struct {
-	cmd    *exec.Cmd
+	*harness.Process
+	keeper *harness.Keeper
+	binary string
 	log    string
-	exited chan struct{} // closed when it has ended
 }
 
 // start runs a binary with its output in a log file in dir. Its working directory is dir as well.
@@ -39,33 +42,27 @@ func start(dir, binary string, args ...string) (*process, error) {
 	defer file.Close() // the child has its own descriptor
 	cmd := exec.Command(binary, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, file, file
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal reaches it only through Stop
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", binary, err)
+	keeper, err := harness.NewKeeper("")
+	if err != nil {
+		return nil, err
 	}
-	p := &process{cmd: cmd, log: log, exited: make(chan struct{})}
-	go func() {
-		cmd.Wait() // how it ended is in its log
-		close(p.exited)
-	}()
-	return p, nil
+	p, err := harness.StartProcess(cmd, keeper)
+	if err != nil {
+		return nil, errors.Join(err, keeper.Dismiss())
+	}
+	return &process{Process: p, keeper: keeper, binary: binary, log: log}, nil
 }
-
-// PID returns the process id.
-func (p *process) PID() int { return p.cmd.Process.Pid }
 
 // Stop asks the process to end and waits; one that does not within stopTimeout is killed, which is an error.
 func (p *process) Stop() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	select {
-	case <-p.exited:
-		return nil
+	case <-p.Exited():
+		return p.keeper.Dismiss()
 	case <-time.After(stopTimeout):
-		err := p.cmd.Process.Kill()
-		<-p.exited
-		return errors.Join(fmt.Errorf("%s did not end within %s", p.cmd.Path, stopTimeout), err)
+		return errors.Join(fmt.Errorf("%s did not end within %s", p.binary, stopTimeout), p.End(syscall.SIGKILL), p.keeper.Dismiss())
 	}
 }
 
@@ -80,10 +77,10 @@ func (p *process) waitReady(ctx context.Context, check func(context.Context) err
 			return nil
 		}
 		select {
-		case <-p.exited:
-			return fmt.Errorf("%s ended at its start:\n%s", p.cmd.Path, p.logTail())
+		case <-p.Exited():
+			return fmt.Errorf("%s ended at its start:\n%s", p.binary, p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s was not ready within %s: %w\n%s", p.cmd.Path, readyTimeout, err, p.logTail())
+			return fmt.Errorf("%s was not ready within %s: %w\n%s", p.binary, readyTimeout, err, p.logTail())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -64,7 +64,7 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 		if err != nil {
 			return nil, err
 		}
-		s.PIDs = []int{p.PID()}
+		s.PIDs = []int{p.Pid()}
 		return p, p.waitReady(ctx, readyz(port))
 	}
 	began := time.Now()
