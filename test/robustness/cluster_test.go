@@ -77,7 +77,11 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 		} else if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(first, "pki"))); err != nil {
 			t.Fatal(err)
 		}
-		options := sqube.Options{Datastore: cl.datastore, DataDir: dir}
+		options := sqube.Options{
+			Datastore: cl.datastore, DataDir: dir,
+			// A clock that is early is to have the log compacted while it is.
+			Args: []string{"--compact-interval", "200ms"},
+		}
 		if c.postgres {
 			dsn := parse(t, cl.datastore)
 			s.network = faults.NewProxy(t, dsn.Host)

@@ -37,9 +37,11 @@ const (
 
 // kindsOf returns the kinds that a configuration can have. The more often one is named the more often it comes.
 func kindsOf(c configuration) []kind {
-	kinds := []kind{killServer, stopServer, pauseServer, fullDisk, failSync, slowSync, stepClock}
+	kinds := []kind{killServer, stopServer, pauseServer, stepClock, fullDisk, failSync, slowSync}
 	if c.postgres {
-		kinds = append(kinds, killPostgres, pausePostgres, killConnection, killConnection, cutNetwork, dropNetwork)
+		// What ends Postgres keeps everybody from working, so the others are to come more often.
+		kinds = append(kinds, killPostgres, pausePostgres, killConnection, cutNetwork, dropNetwork,
+			killServer, stopServer, pauseServer, stepClock, killConnection, cutNetwork, dropNetwork)
 	}
 	return kinds
 }

@@ -72,8 +72,7 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
 	errs = append(errs, work.Refusals()...)
 	errs = append(errs, cl.failures...)
 	errs = append(errs, cl.panics(t)...)
-	t.Logf("%d faults, %d operations, %d lists, %d watches; started in %s, %s of faults, settled in %s, checked in %s",
-		len(plan), len(h.Operations), len(h.Lists), len(h.Watches), starting, failing, settling, took())
+	t.Logf("%v; %d faults; started in %s, %s of faults, settled in %s, checked in %s", h, len(plan), starting, failing, settling, took())
 	if len(errs) > 0 {
 		report(t, errs)
 		cl.save(t, h, errs)

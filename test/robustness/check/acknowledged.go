@@ -55,7 +55,7 @@ func Acknowledged(h *history.History, logs Logs) (errs []error) {
 			continue
 		}
 		if o.Verb == history.Delete {
-			if _, ok := gone[o.Object.UID]; !ok && log.Complete() {
+			if _, ok := gone[o.Object.UID]; !ok && log.tellsAllSince(o.Call) {
 				fail(o, "acknowledged, yet no watch has seen the deletion of uid %s", o.Object.UID)
 			}
 			continue

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/sqube/sqube/test/robustness/history"
 )
@@ -23,7 +24,13 @@ type Log struct {
 	// spans are the ranges of revisions within which no change is missing, in order and apart from each other.
 	spans []span
 	// bases are states that lists and the beginnings of watches show, by revision.
-	bases map[uint64]State
+	bases map[uint64]baseline
+}
+
+// baseline is a state, and when it was known.
+type baseline struct {
+	State
+	at time.Duration
 }
 
 // Change is an event, and the object before it.
@@ -44,13 +51,13 @@ func Rebuild(h *history.History) (Logs, []error) {
 	logs := Logs{}
 	of := func(resource string) *Log {
 		if logs[resource] == nil {
-			logs[resource] = &Log{bases: map[uint64]State{}}
+			logs[resource] = &Log{bases: map[uint64]baseline{}}
 		}
 		return logs[resource]
 	}
 	for _, l := range h.Lists {
 		if l.Group == "" {
-			of(l.Resource).base(l.Version(), objectsOf(l))
+			of(l.Resource).learn(l.Version(), baseline{objectsOf(l), l.Return})
 		}
 	}
 	seen := map[string]map[uint64]history.Event{}
@@ -68,7 +75,7 @@ func Rebuild(h *history.History) (Logs, []error) {
 			continue
 		}
 		if w.Initial {
-			log.base(from, initialState(w))
+			log.learn(from, baseline{initialState(w), w.Events[endOfInitial(w)].At})
 		}
 		to := from
 		for _, e := range events {
@@ -107,11 +114,16 @@ func follows(w *history.Watch) (from uint64, events []history.Event, ok bool) {
 	if !w.Initial {
 		return w.From, w.Events, true
 	}
-	end := slices.IndexFunc(w.Events, func(e history.Event) bool { return e.EndsInitial })
+	end := endOfInitial(w)
 	if end < 0 {
 		return 0, nil, false
 	}
 	return w.Events[end].Object.Version, w.Events[end+1:], true
+}
+
+// endOfInitial returns the index of the bookmark that ends the state with which a watch began, or -1.
+func endOfInitial(w *history.Watch) int {
+	return slices.IndexFunc(w.Events, func(e history.Event) bool { return e.EndsInitial })
 }
 
 // initialState is the state with which a watch began, once that has ended.
@@ -140,10 +152,10 @@ func objectsOf(l *history.List) State {
 	return state
 }
 
-// base notes a state, unless there is one of the revision.
-func (l *Log) base(version uint64, state State) {
-	if l.bases[version] == nil {
-		l.bases[version] = state
+// learn notes the state at a revision, unless one was known earlier.
+func (l *Log) learn(version uint64, b baseline) {
+	if other, ok := l.bases[version]; !ok || b.at < other.at {
+		l.bases[version] = b
 	}
 }
 
@@ -164,13 +176,13 @@ func (l *Log) merge() {
 // link finds the object before each change.
 func (l *Log) link() (errs []error) {
 	for _, s := range l.spans {
-		state, known := l.bases[s.from]
-		state = maps.Clone(state)
-		for i := range l.Changes[l.after(s.from):l.after(s.to)] {
-			c := &l.Changes[l.after(s.from)+i]
-			if !known {
-				continue
-			}
+		base, known := l.bases[s.from]
+		if !known {
+			continue
+		}
+		state := maps.Clone(base.State)
+		for i := l.after(s.from); i < l.after(s.to); i++ {
+			c := &l.Changes[i]
 			c.Known = true
 			if before, exists := state[c.Object.Name]; exists {
 				c.Before = &before
@@ -195,8 +207,15 @@ func (l *Log) after(version uint64) int {
 	return sort.Search(len(l.Changes), func(i int) bool { return l.Changes[i].Object.Version > version })
 }
 
-// Complete tells whether the log has no gap.
-func (l *Log) Complete() bool { return len(l.spans) == 1 && l.bases[l.spans[0].from] != nil }
+// tellsAllSince tells whether the log has all changes of requests that were called at some time or later: there is no gap
+// since, and the state before its first change was known by then.
+func (l *Log) tellsAllSince(call time.Duration) bool {
+	if len(l.spans) == 0 {
+		return false
+	}
+	base, known := l.bases[l.spans[len(l.spans)-1].from]
+	return known && base.at <= call
+}
 
 // Covers tells whether the log has the change that made a revision, if one did.
 func (l *Log) Covers(version uint64) bool {
@@ -206,10 +225,11 @@ func (l *Log) Covers(version uint64) bool {
 // State returns the state at a revision, if the log knows it.
 func (l *Log) State(version uint64) (State, bool) {
 	for _, s := range l.spans {
-		if version < s.from || version > s.to || l.bases[s.from] == nil {
+		base, known := l.bases[s.from]
+		if version < s.from || version > s.to || !known {
 			continue
 		}
-		state := maps.Clone(l.bases[s.from])
+		state := maps.Clone(base.State)
 		for _, c := range l.Changes[l.after(s.from):l.after(version)] {
 			if c.Type == history.Deleted {
 				delete(state, c.Object.Name)

@@ -3,6 +3,7 @@
 package history
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -146,6 +147,19 @@ type History struct {
 	Watches    []*Watch
 }
 
+// String says how much there is of what.
+func (h *History) String() string {
+	outcomes := map[Outcome]int{}
+	for _, o := range h.Operations {
+		outcomes[o.Outcome]++
+	}
+	events := 0
+	for _, w := range h.Watches {
+		events += len(w.Events)
+	}
+	return fmt.Sprintf("%d operations %v, %d lists, %d watches with %d events", len(h.Operations), outcomes, len(h.Lists), len(h.Watches), events)
+}
+
 // Recorder collects a History. It is safe for concurrent use. What is handed to it must not change any more.
 type Recorder struct {
 	start time.Time
@@ -180,9 +194,10 @@ func (r *Recorder) Watch(w *Watch) {
 	r.h.Watches = append(r.h.Watches, w)
 }
 
-// History returns what was recorded. Nothing may be recorded any more.
+// History returns what was recorded so far.
 func (r *Recorder) History() *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &r.h
+	h := r.h
+	return &h
 }

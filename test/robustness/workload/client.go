@@ -19,11 +19,13 @@ import (
 )
 
 const (
-	// requestTimeout is how long a client waits for an answer.
-	requestTimeout = 5 * time.Second
+	// hastyTimeout is how long a hasty client waits for an answer, requestTimeout how long the others do, who ask when
+	// nothing fails, though the machine may be busy.
+	hastyTimeout   = 5 * time.Second
+	requestTimeout = 30 * time.Second
 	// pause is how long a client at the most leaves the servers alone between two requests, and retryPause when one failed.
 	pause      = 20 * time.Millisecond
-	retryPause = 50 * time.Millisecond
+	retryPause = 100 * time.Millisecond
 )
 
 // endpoint is a server as one client reaches it, by connections of its own.
@@ -39,7 +41,7 @@ type client struct {
 	recorder  *history.Recorder
 	endpoints []endpoint
 	marks     int
-	// hasty says that it sometimes does not wait long enough for an answer.
+	// hasty says that it sometimes hardly waits for an answer.
 	hasty bool
 	// refusals takes answers that a request of this client can't have deserved.
 	refusals func(error)
@@ -73,10 +75,14 @@ func (c *client) rest(ctx context.Context, failed bool) {
 
 // patience is how long to wait for an answer. Requests of hasty clients end at every point of their way.
 func (c *client) patience() time.Duration {
-	if c.hasty && c.chance(5) {
+	switch {
+	case c.hasty && c.chance(5):
 		return time.Duration(c.random.Int64N(int64(30 * time.Millisecond)))
+	case c.hasty:
+		return hastyTimeout
+	default:
+		return requestTimeout
 	}
-	return requestTimeout
 }
 
 // open sends a request. The caller reads and closes the answer's body.

@@ -114,7 +114,7 @@ func (w *Workload) Finish(ctx context.Context) error {
 	w.asking.Wait()
 	for server := range w.configs {
 		if err := w.ready(ctx, server); err != nil {
-			return fmt.Errorf("server %d is not ready after all faults have ended: %w", server, err)
+			return fmt.Errorf("server %d does not get ready: %w", server, err)
 		}
 	}
 	for _, in := range collections {
@@ -141,48 +141,47 @@ func (w *Workload) Finish(ctx context.Context) error {
 
 // ready waits until a server is ready.
 func (w *Workload) ready(ctx context.Context, server int) error {
-	for {
+	return persist(ctx, func() error {
 		response, err := w.last.open(ctx, server, http.MethodGet, "/readyz", "", nil)
-		if err == nil {
-			body, readErr := io.ReadAll(response.Body)
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.Join(fmt.Errorf("%s: %s", response.Status, body), readErr)
-		}
-		select {
-		case <-ctx.Done():
+		if err != nil {
 			return err
-		case <-time.After(retryPause):
 		}
-	}
+		defer response.Body.Close()
+		if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK {
+			return errors.Join(fmt.Errorf("%s: %s", response.Status, body), err)
+		}
+		return nil
+	})
 }
 
 // final moves a new object through all groups, so that every watch sees the last of these changes, which is the revision
 // that it returns, and lists what there is then.
-func (w *Workload) final(ctx context.Context, in collection) (uint64, error) {
-	var version uint64
+func (w *Workload) final(ctx context.Context, in collection) (version uint64, err error) {
 	for _, group := range groups {
-		o, err := w.persist(ctx, func() *history.Operation { return w.last.apply(in, "the-last", group) })
-		if err != nil {
+		if err := persist(ctx, func() error {
+			o := w.last.apply(in, "the-last", group)
+			version = o.Object.Version
+			if o.Outcome != history.Done {
+				return fmt.Errorf("%s %s: %s", o.Verb, o.Key, o.Error)
+			}
+			return nil
+		}); err != nil {
 			return 0, err
 		}
-		version = o.Object.Version
 	}
-	return version, w.last.list(in, &history.List{}, 0)
+	return version, persist(ctx, func() error { return w.last.list(in, &history.List{}, 0) })
 }
 
-// persist repeats an operation until it is done.
-func (w *Workload) persist(ctx context.Context, operation func() *history.Operation) (*history.Operation, error) {
+// persist repeats what fails until it is done.
+func persist(ctx context.Context, do func() error) error {
 	for {
-		o := operation()
-		if o.Outcome == history.Done {
-			return o, nil
+		err := do()
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s %s is not done after all faults have ended: %s", o.Verb, o.Key, o.Error)
+			return fmt.Errorf("all faults have ended, and yet: %w", err)
 		case <-time.After(retryPause):
 		}
 	}
