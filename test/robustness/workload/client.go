@@ -25,7 +25,7 @@ const (
 	requestTimeout = 30 * time.Second
 	// pause is how long a client at the most leaves the servers alone between two requests, and retryPause when one failed.
 	pause      = 20 * time.Millisecond
-	retryPause = 100 * time.Millisecond
+	retryPause = 150 * time.Millisecond
 )
 
 // endpoint is a server as one client reaches it, by connections of its own.
@@ -61,15 +61,20 @@ func (c *client) anywhere() int { return c.random.IntN(len(c.endpoints)) }
 // chance returns true in so many of a hundred cases.
 func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }
 
-// rest lets some time pass.
+// rest lets some time pass: a little between two requests, more after one that failed.
 func (c *client) rest(ctx context.Context, failed bool) {
-	d := time.Duration(c.random.Int64N(int64(pause)))
 	if failed {
-		d += retryPause
+		c.wait(ctx, retryPause/2, retryPause)
+	} else {
+		c.wait(ctx, 0, pause)
 	}
+}
+
+// wait lets a time between the two pass.
+func (c *client) wait(ctx context.Context, from, to time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d):
+	case <-time.After(from + time.Duration(c.random.Int64N(int64(to-from)))):
 	}
 }
 

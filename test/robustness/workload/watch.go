@@ -17,6 +17,13 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
+// maxStay is how long a watcher that leaves stays at the most: now and then for long enough to be told a bookmark.
+// maxAbsence is for how long it then misses what happens.
+const (
+	maxStay    = 2 * time.Second
+	maxAbsence = 500 * time.Millisecond
+)
+
 // watcher follows a collection from one revision on, by one watch after the other.
 type watcher struct {
 	*client
@@ -37,7 +44,11 @@ func (w *watcher) follow(ctx context.Context, until <-chan uint64) {
 		if err == nil {
 			err = w.watch(ctx, until, &target)
 		}
-		w.rest(ctx, err != nil)
+		if errors.Is(err, context.Canceled) {
+			w.wait(ctx, 0, maxAbsence)
+		} else {
+			w.rest(ctx, err != nil)
+		}
 	}
 }
 
@@ -63,7 +74,7 @@ func (w *watcher) watch(ctx context.Context, until <-chan uint64, target *uint64
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if w.leaves {
-		leave := time.AfterFunc(time.Duration(w.random.Int64N(int64(4*time.Second))), cancel)
+		leave := time.AfterFunc(time.Duration(w.random.Int64N(int64(maxStay))), cancel)
 		defer leave.Stop()
 	}
 	response, err := w.open(ctx, r.Server, http.MethodGet, w.in.path+"?"+w.query(r).Encode(), "", nil)
