@@ -15,7 +15,8 @@ import (
 // kind is a kind of fault.
 type kind string
 
-// The kinds. Those without a word on duration last as long as the plan says.
+// The kinds. All but the cut and the ended connection last as long as the plan says; a process that is ended stays so for as
+// long.
 const (
 	killServer  kind = "SIGKILL"
 	stopServer  kind = "SIGTERM"

@@ -49,7 +49,7 @@ func newPlan(seed uint64, c configuration, duration time.Duration) []fault {
 	busy := map[string]time.Duration{} // until when each target suffers another fault
 	for at := between(minPause, maxPause); ; at += between(minPause, maxPause) {
 		f := fault{At: at, Kind: kinds[random.IntN(len(kinds))], Server: random.IntN(c.servers), Pick: random.Uint32()}
-		// Short ones are as frequent as long ones.
+		// The shorter of two: most are short, some are long.
 		f.For = min(between(minFor, maxFor), between(minFor, maxFor))
 		if at >= duration {
 			return plan
