@@ -50,25 +50,25 @@ type nature struct {
 	// pooled is set where a pooler stands in between: the next statement may
 	// run in another session.
 	pooled bool
-	// incarnation is the expression for the incarnation of the server, an empty
-	// text where it has none to tell.
+	// incarnation is the expression for the incarnation of the server, or the
+	// counter's own where it has none to tell.
 	incarnation string
 	// planAnew is the expression that has the other statements of the
-	// transaction planned for the table as it is. The plan that Postgres would
-	// keep of a statement while the table was small goes over all of it, and
-	// stays until somebody analyzes the table.
+	// transaction planned for the table as it is, or one that does nothing. The
+	// plan that Postgres would keep of a statement while the table was small goes
+	// over all of it, and stays until somebody analyzes the table.
 	planAnew string
 	// notifies is set where a session can tell others of its commits.
 	notifies bool
 }
 
+// The expressions that a server may know.
 const (
 	// timeline is the system identifier and the timeline on which the server writes.
-	timeline      = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
-	forceCustom   = `set_config('plan_cache_mode', 'force_custom_plan', true)`
-	nothing       = `''`
-	notifyNobody  = `pg_notify('` + channel + `_nobody', '')`
-	sessionNumber = `pg_backend_pid()`
+	timeline     = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
+	forceCustom  = `set_config('plan_cache_mode', 'force_custom_plan', true)`
+	notifyNobody = `pg_notify('` + channel + `_nobody', '')`
+	process      = `pg_backend_pid()`
 )
 
 // explore looks at what there is to connect to, in statements that any pooler takes, and has config take no others.
@@ -86,19 +86,19 @@ func explore(ctx context.Context, config *pgx.ConnConfig) (n nature, err error) 
 		}
 		return refusal == nil
 	}
-	choose := func(expression string) string {
+	choose := func(expression, otherwise string) string {
 		if knows(expression) {
 			return expression
 		}
-		return nothing
+		return otherwise
 	}
-	n.incarnation, n.planAnew, n.notifies = choose(timeline), choose(forceCustom), knows(notifyNobody)
+	n = nature{incarnation: choose(timeline, "incarnation"), planAnew: choose(forceCustom, "''"), notifies: knows(notifyNobody)}
 	// A pooler makes up the process that it names to its client.
-	var process uint32
-	if knows(sessionNumber) {
-		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+sessionNumber, pgx.QueryExecModeExec).Scan(&process))
+	var id uint32
+	if knows(process) {
+		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+process, pgx.QueryExecModeExec).Scan(&id))
 	}
-	n.pooled = process != conn.PgConn().PID()
+	n.pooled = id != conn.PgConn().PID()
 	if n.pooled && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
 		config.DefaultQueryExecMode = unnamed
 	}

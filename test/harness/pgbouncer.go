@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -34,15 +33,18 @@ func startPgBouncer(t testing.TB, dsn string) (pooled string, err error) {
 	if err != nil {
 		// Debian has it where only root looks.
 		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
-			return "", fmt.Errorf("pgbouncer is missing; install it:\n    test/tools/need pgbouncer pgbouncer")
+			return "", errors.New("pgbouncer is missing; install it:\n    test/tools/need pgbouncer pgbouncer")
 		}
 	}
 	server, err := url.Parse(dsn)
 	if err != nil {
 		return "", err
 	}
-	password, _ := server.User.Password()
 	port, err := FreePort()
+	if err != nil {
+		return "", err
+	}
+	as, err := ordinaryUser() // it refuses root as well
 	if err != nil {
 		return "", err
 	}
@@ -50,7 +52,33 @@ func startPgBouncer(t testing.TB, dsn string) (pooled string, err error) {
 	if err != nil {
 		return "", err
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	keeper, err := NewKeeper(dir)
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	var process *Process
+	t.Cleanup(func() {
+		if err := errors.Join(process.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
+			t.Errorf("end PgBouncer: %v", err)
+		}
+	})
+	file, err := configurePgBouncer(dir, server, port, as)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(program, "--quiet", file)
+	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: as}
+	if process, err = StartProcess(cmd, keeper); err != nil {
+		return "", err
+	}
+	through := *server
+	through.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return through.String(), answers(through.String())
+}
+
+// configurePgBouncer writes the configuration of a pooler in front of a server. Its clients need no password.
+func configurePgBouncer(dir string, server *url.URL, port int, as *syscall.Credential) (file string, err error) {
+	password, _ := server.User.Password()
 	config := fmt.Sprintf(`[databases]
 * = host=%s port=%s user=%s password=%s
 [pgbouncer]
@@ -63,52 +91,27 @@ server_round_robin = 1
 default_pool_size = 8
 max_client_conn = 500
 `, server.Hostname(), server.Port(), server.User.Username(), password, port)
-	file := filepath.Join(dir, "pgbouncer.ini")
+	file = filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return "", err
 	}
-	as, err := ordinaryUser()
-	if err != nil {
-		return "", err
+	if as == nil {
+		return file, nil
 	}
-	if as != nil {
-		for _, path := range []string{dir, file} {
-			if err := os.Chown(path, int(as.Uid), int(as.Gid)); err != nil {
-				return "", fmt.Errorf("hand the configuration to an ordinary user: %w", err)
-			}
-		}
-	}
-	var log strings.Builder
-	cmd := exec.Command(program, file)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	keeper, err := NewKeeper("")
-	if err != nil {
-		return "", err
-	}
-	process, err := StartProcess(cmd, keeper)
-	t.Cleanup(func() {
-		if err := errors.Join(process.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
-			t.Errorf("end PgBouncer: %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the end of PgBouncer's log:\n%s", log.String()[max(0, log.Len()-2000):])
-		}
-	})
-	if err != nil {
-		return "", err
-	}
-	through := *server
-	through.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return file, errors.Join(os.Chown(dir, int(as.Uid), int(as.Gid)), os.Chown(file, int(as.Uid), int(as.Gid)))
+}
+
+// answers waits until there is a database at dsn.
+func answers(dsn string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
-		conn, err := pgx.Connect(ctx, through.String())
+		conn, err := pgx.Connect(ctx, dsn)
 		if err == nil {
-			return through.String(), conn.Close(ctx)
+			return conn.Close(ctx)
 		}
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("pgbouncer was not ready within %s: %w", startTimeout, err)
+			return fmt.Errorf("nothing answered within %s: %w", startTimeout, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -206,6 +206,9 @@ func (s *PostgresServer) waitReady(ctx context.Context) error {
 // Stop ends the server in an orderly way, which breaks its clients' connections, and keeps its data.
 func (s *PostgresServer) Stop() error { return s.process.End(syscall.SIGINT) }
 
+// StopAtOnce ends the server and its sessions without a word to them, as pg_ctl does in mode immediate, and keeps its data.
+func (s *PostgresServer) StopAtOnce() error { return s.process.End(syscall.SIGQUIT) }
+
 // Kill ends the server at once, as a crash does, and keeps its data.
 func (s *PostgresServer) Kill() error { return s.process.End(syscall.SIGKILL) }
 
@@ -243,7 +246,7 @@ func (s *PostgresServer) Log() ([]byte, error) { return os.ReadFile(s.logFile())
 // Close ends the server and removes its data. Closing twice is harmless.
 func (s *PostgresServer) Close() error {
 	// Nobody needs the data, so it need not be flushed.
-	return errors.Join(s.process.End(syscall.SIGQUIT), s.keeper.Dismiss())
+	return errors.Join(s.StopAtOnce(), s.keeper.Dismiss())
 }
 
 // FreePort returns a TCP port of 127.0.0.1 that nothing listens on at the moment.
