@@ -49,7 +49,8 @@ func TestSizeIsBounded(t *testing.T) {
 			found["compaction_batch_duration_seconds_count"] == 0 || found["held_back"] != 0 {
 			t.Errorf("the metrics are %v", found)
 		}
-		if (found["wal_bytes"] > 0) != (engine.Name == "sqlite") {
+		// SQLite's is emptied now and then.
+		if found["wal_bytes"] > 32<<20 || engine.Name == "postgres" && found["wal_bytes"] != 0 {
 			t.Errorf("the write-ahead log has %v bytes", found["wal_bytes"])
 		}
 		_, err = maps.List(t.Context(), metav1.ListOptions{ResourceVersion: created.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
