@@ -145,7 +145,7 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 // stopped, amid a commit. All other commits wait for it.
 const letGo = `
 SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
-WHERE a.datname = current_database() AND l.relation = 'counter'::regclass AND l.mode = 'RowExclusiveLock' AND l.granted
+WHERE a.datname = current_database() AND l.relation = 'counter'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.granted
   AND a.wait_event = 'ClientRead' AND clock_timestamp() - greatest(a.query_start, a.state_change) > make_interval(secs => $1)`
 
 // look finds out whether the server answers and takes writes, lets go of what

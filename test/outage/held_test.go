@@ -22,7 +22,7 @@ func TestDeadClientIsLetGo(t *testing.T) {
 		begin      func(*pgx.Conn) error
 	}{
 		{"idle", "between statements", func(conn *pgx.Conn) error {
-			_, err := conn.Exec(t.Context(), "BEGIN; "+bump)
+			_, err := conn.Exec(t.Context(), "BEGIN; SELECT revision FROM counter FOR UPDATE")
 			return err
 		}},
 		{"speaking", "between the messages of a pipeline", func(conn *pgx.Conn) error {
