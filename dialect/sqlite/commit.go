@@ -47,7 +47,9 @@ func (w *writeStatements) close() error {
 	return errors.Join(errs...)
 }
 
-// Commit implements dialect.Engine.
+// Commit implements dialect.Engine. Where a sync fails, the group is not
+// committed, and there may be a next one all the same: it is written to the same
+// place of the write-ahead log, so nothing that it needs is missing on the disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {

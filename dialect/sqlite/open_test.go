@@ -158,3 +158,28 @@ func TestCloseLeavesOneFile(t *testing.T) {
 		t.Errorf("a write-ahead log stays behind: %v", err)
 	}
 }
+
+// TestLogOfACrash opens what a process leaves that is killed: what it committed is there, in the file itself.
+func TestLogOfACrash(t *testing.T) {
+	path, left := filepath.Join(t.TempDir(), "sqube.db"), filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(path + suffix)
+		if err == nil {
+			err = os.WriteFile(left+suffix, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := open(t, left)
+	if log, err := os.Stat(left + "-wal"); err != nil || log.Size() != 0 {
+		t.Errorf("the write-ahead log is %+v, %v", log, err)
+	}
+	if name := text(t, again, "SELECT name FROM log"); name != "a" {
+		t.Errorf("the log holds %q", name)
+	}
+}

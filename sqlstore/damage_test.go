@@ -1,0 +1,65 @@
+package sqlstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
+)
+
+// damaged is an engine of which nothing can be read from when a test says so.
+type damaged struct {
+	dialect.Engine
+	now atomic.Bool
+}
+
+// Query implements dialect.Engine.
+func (d *damaged) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	if d.now.Load() {
+		return &dialect.Error{Op: "query", Engine: d.Name(), Err: dialect.ErrCorrupt}
+	}
+	return d.Engine.Query(ctx, statement, args, row)
+}
+
+// TestDamageIsToldOnce reads a damaged database several times.
+func TestDamageIsToldOnce(t *testing.T) {
+	var log lockedBuffer
+	engine := &damaged{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
+	s := storetest.Start(t, engine, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	engine.now.Store(true)
+	for range 3 {
+		if _, err := s.Revision(t.Context()); !errors.Is(err, dialect.ErrCorrupt) {
+			t.Errorf("a read of a damaged database: %v", err)
+		}
+	}
+	if n := strings.Count(log.String(), "the database is damaged, which gets worse: stop all servers"); n != 1 {
+		t.Errorf("the log tells %d times:\n%s", n, log.String())
+	}
+}
+
+// lockedBuffer is a buffer that several goroutines write.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
