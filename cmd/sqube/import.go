@@ -99,7 +99,7 @@ func (i *importation) run(cmd *cobra.Command, source string) (err error) {
 	}
 	from, err := i.open(ctx, source)
 	if err != nil {
-		return fmt.Errorf("--from %s: %w", i.from, err)
+		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // on one line, whatever a driver says
 	}
 	defer closing(&err, from.Close)
 
@@ -125,7 +125,7 @@ func (i *importation) run(cmd *cobra.Command, source string) (err error) {
 			return add(outcome.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: importUser}, time.Now()))
 		})
 		if err == nil && read.Load() == 0 {
-			err = fmt.Errorf("--from %s: no key begins with %s: give the --etcd-prefix of its kube-apiserver", i.from, prefix)
+			err = fmt.Errorf("no key of the source begins with %s: give the --etcd-prefix of its kube-apiserver", prefix)
 		}
 		return err
 	})

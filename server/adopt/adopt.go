@@ -62,7 +62,8 @@ const Definitions = apiextensions.GroupName + "/customresourcedefinitions/"
 // Define makes the custom resources of a stored CustomResourceDefinition known. One that can't be read is passed over:
 // Adopt tells why.
 func (a *Adopter) Define(ctx context.Context, key string, stored []byte) error {
-	_, obj, err := a.adopt(ctx, a.resources[strings.TrimSuffix(Definitions, "/")], key, strings.TrimPrefix(key, a.prefix+Definitions), stored)
+	_, name, definitions := a.find(strings.TrimPrefix(key, a.prefix))
+	_, obj, err := a.adopt(ctx, definitions, key, name, stored)
 	if err != nil {
 		return nil
 	}
@@ -74,8 +75,8 @@ func (a *Adopter) Define(ctx context.Context, key string, stored []byte) error {
 	if err != nil {
 		return err
 	}
-	name := schema.GroupResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural}
-	a.resources[name.Group+"/"+name.Resource] = &resource{name, made.(*apistorage.Storage)}
+	custom := schema.GroupResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural}
+	a.resources[custom.Group+"/"+custom.Resource] = &resource{custom, made.(*apistorage.Storage)}
 	return nil
 }
 

@@ -49,15 +49,13 @@ func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
 		return nil, err
 	}
 	built.Destroy()
+	if _, err := crd.NewGroup(collected); err != nil {
+		return nil, err
+	}
 	byPath := map[string]*resource{}
 	for name, s := range storages {
 		byPath[options.EtcdPath(name)] = &resource{name, s}
 	}
-	if _, err := crd.NewGroup(collected); err != nil {
-		return nil, err
-	}
-	definitions := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
-	byPath[definitions.Group+"/"+definitions.Resource] = &resource{definitions, storages[definitions]}
 	return byPath, nil
 }
 

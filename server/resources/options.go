@@ -3,6 +3,7 @@ package resources
 import (
 	"fmt"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -68,10 +69,10 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	return restOptions(config, o.decorator), nil
 }
 
-// EtcdPath returns where kube-apiserver keeps the objects of a built-in resource: what its keys have between
+// EtcdPath returns where kube-apiserver keeps the objects of a resource that is not custom: what its keys have between
 // --etcd-prefix and the namespace or name, without the slashes around it.
 func (o *RESTOptions) EtcdPath(resource schema.GroupResource) string {
-	if _, own := o.own[resource.Group]; own {
+	if resource.Group == apiextensions.GroupName || resource.Group == apiregistration.GroupName {
 		return resource.Group + "/" + resource.Resource
 	}
 	return o.factory.ResourcePrefix(resource)

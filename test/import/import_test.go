@@ -124,8 +124,9 @@ func TestRefusals(t *testing.T) {
 		"--skip-hash-check":                                 {"--from", "etcd", raw},
 		"no such file":                                      {"--from", "kine-sqlite", filepath.Join(t.TempDir(), "none.db")},
 		"reading the table kine: ":                          {"--from", "kine-sqlite", emptyFile(t)},
-		"no key begins with /k8s/: give the --etcd-prefix":  {"--from", "etcd", snapshot, "--etcd-prefix", "/k8s"},
+		"begins with /k8s/: give the --etcd-prefix":         {"--from", "etcd", snapshot, "--etcd-prefix", "/k8s"},
 		"connection refused":                                {"--from", "etcd", "http://127.0.0.1:1"},
+		"failed to connect":                                 {"--from", "kine-postgres", "postgres://u:secret@127.0.0.1:1/kine"},
 		"--cacert, --cert, --key: ":                         {"--from", "etcd", "https://127.0.0.1:1", "--cacert", "none"},
 	} {
 		refuses(t, want, append([]string{"import", "--datastore", harness.SQLite(t)}, arguments...)...)

@@ -34,7 +34,7 @@ var manifests []byte
 // filler makes objects and reads them.
 type filler struct {
 	client  kubernetes.Interface
-	dynamic dynamic.Interface
+	objects dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
@@ -43,11 +43,11 @@ func newFiller(config *rest.Config) (*filler, error) {
 	if err != nil {
 		return nil, err
 	}
-	any, err := dynamic.NewForConfig(config)
+	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	return &filler{client, any, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}, nil
+	return &filler{client, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}, nil
 }
 
 // create makes the objects of state.yaml, each as soon as its kind is served.
@@ -66,7 +66,7 @@ func (f *filler) create(ctx context.Context) error {
 				f.mapper.Reset()
 				return err
 			}
-			_, err = f.dynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, &object, metav1.CreateOptions{FieldManager: "record"})
+			_, err = f.objects.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, &object, metav1.CreateOptions{FieldManager: "record"})
 			if apierrors.IsAlreadyExists(err) {
 				err = nil
 			}
@@ -107,7 +107,7 @@ func (f *filler) change(ctx context.Context) error {
 	}
 	again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "again"}, "data": map[string]any{"a": "b"}}}
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	if _, err := f.dynamic.Resource(configMaps).Namespace("prod").Apply(ctx, "again", again, metav1.ApplyOptions{FieldManager: "record"}); err != nil {
+	if _, err := f.objects.Resource(configMaps).Namespace("prod").Apply(ctx, "again", again, metav1.ApplyOptions{FieldManager: "record"}); err != nil {
 		return err
 	}
 	status := []byte(`{"status":{"phase":"Running","podIP":"10.244.0.5","conditions":[{"type":"Ready","status":"True"}]}}`)
@@ -119,7 +119,7 @@ func (f *filler) change(ctx context.Context) error {
 
 // changeVersion makes v1 the storage version of widgets, and one that is stored so.
 func (f *filler) changeVersion(ctx context.Context) error {
-	definitions := f.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := f.objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	patch := []byte(`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
 	if _, err := definitions.Patch(ctx, "widgets.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (f *filler) changeVersion(ctx context.Context) error {
 	}
 	newer := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "newer"}, "spec": map[string]any{"color": "blue"}}}
 	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
-	_, err = f.dynamic.Resource(widgets).Namespace("prod").Create(ctx, newer, metav1.CreateOptions{})
+	_, err = f.objects.Resource(widgets).Namespace("prod").Create(ctx, newer, metav1.CreateOptions{})
 	return err
 }
 

@@ -36,9 +36,12 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	k, err := openKine(ctx, "sqlite", file.String(), nil)
 	var failure *sqlite.Error
 	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
-		err = fmt.Errorf("%w: SQLite has to write beside it: copy it, and its -wal if there is one, to a folder of yours", err)
+		err = fmt.Errorf("%w: SQLite has to write beside the file: copy it, and its -wal if there is one, to where you may", err)
 	}
-	return k, err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, nil
 }
 
 // OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.

@@ -30,6 +30,11 @@ const openTimeout = time.Second
 // OpenSnapshot opens what `etcdctl snapshot save` or `k3s etcd-snapshot save` wrote, and verifies the SHA-256 sum at its end.
 // Unless verify is set it may also be etcd's own file, member/snap/db, which has none, while etcd does not run.
 func OpenSnapshot(path string, verify bool) (_ Source, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}()
 	if verify {
 		if err := verifySum(path); err != nil {
 			return nil, err
