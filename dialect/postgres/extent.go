@@ -39,9 +39,9 @@ func (x extent) indexesTooLarge(new int64) bool {
 	return x.Indexes > max((x.Needed+x.Large)/2+2*slack, 2*new)
 }
 
-// extent asks for it. A row has 28 bytes before its columns.
-func (e *Engine) extent(ctx context.Context) (x extent, err error) {
-	rows, err := e.writer.Query(ctx, `
+// readExtent asks for it. A row has 28 bytes before its columns.
+func readExtent(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
+	rows, err := conn.Query(ctx, `
 SELECT greatest(reltuples, 0)::bigint, (SELECT coalesce(max(id), 0) FROM log), pg_relation_size(oid),
        coalesce((greatest(reltuples, 0) * (28 + width))::bigint, pg_relation_size(oid)), pg_relation_size(reltoastrelid),
        CASE WHEN pg_relation_size(reltoastrelid) > $1

@@ -53,7 +53,7 @@ const connectTimeout = 5 * time.Second
 
 // maxConns is how many connections one server keeps at the most for reads,
 // unless the DSN says otherwise with pool_max_conns. Beside them it has two for
-// writes and one that listens.
+// writes and one that listens, and at times one that gives back room.
 const (
 	maxConns    = 16
 	writerConns = 2

@@ -2,11 +2,10 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // shrinking is what Shrink remembers.
@@ -35,15 +34,12 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	if e.shrinking.refused || time.Now().Before(e.shrinking.rest) {
 		return false, nil
 	}
-	err = e.alone(ctx, func() error {
-		worth, err := e.worthVacuum(ctx)
-		if err == nil && worth {
-			err = e.shrink(ctx)
-		}
-		return err
-	})
+	worth, err := e.worthVacuum(ctx)
+	if err == nil && worth {
+		err = e.alone(ctx, func(conn *pgx.Conn) error { return e.shrink(ctx, conn) })
+	}
 	switch {
-	case err == nil:
+	case err == nil, undone(err): // in which two processes met that a pooler keeps from locking
 		return false, nil
 	case lacks(err): // or the table is somebody else's
 		e.shrinking.refused = true
@@ -52,40 +48,23 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	return false, failure(ctx, "vacuum", err)
 }
 
-// alone calls do unless another process is at it. A transaction on a connection of its own holds the lock for that, and
-// nothing else: not even the snapshot that a prepared statement would leave it. Should it end early, two processes do
-// what one would.
-func (e *Engine) alone(ctx context.Context, do func() error) error {
-	tx, err := e.pool.Begin(ctx)
+// alone calls do, unless another process is at it, with a connection on which statements may take their time.
+func (e *Engine) alone(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	var mine bool
-	err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1) FROM ("+unlimited(true)+") AS limits", pgx.QueryExecModeSimpleProtocol, shrinkLock).Scan(&mine)
-	if err != nil || !mine {
-		return err
-	}
-	return do()
-}
-
-// maintain runs a statement that takes its time, on a connection that nobody uses afterwards.
-func (e *Engine) maintain(ctx context.Context, statement string) error {
-	return e.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		if !e.nature.pooled {
-			defer func() { _ = conn.Conn().Close(ctx) }()
-			if _, err := conn.Exec(ctx, unlimited(false)); err != nil {
-				return err
-			}
+	defer func() { _ = conn.Close(ctx) }()
+	if !e.nature.pooled {
+		const limits = "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
+		var mine bool
+		err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1), (SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ("+limits+"))",
+			shrinkLock).Scan(&mine, nil)
+		if err != nil || !mine {
+			return err
 		}
-		_, err := conn.Exec(ctx, statement)
-		return err
-	})
-}
-
-// unlimited returns the statement that lets the session, or only its transaction, take its time.
-func unlimited(transaction bool) string {
-	return fmt.Sprintf("SELECT count(set_config(name, '0', %v)) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')", transaction)
+	}
+	return do(conn)
 }
 
 // hindered says whether a transaction, of whatever kind, would keep vacuum from removing rows or cutting off pages, or
@@ -111,11 +90,11 @@ func (e *Engine) worthVacuum(ctx context.Context) (worth bool, err error) {
 //
 // as far as the log is much larger than its rows. It needs no more than owning the table. Reads and commits wait for the
 // cut, a moment, and for each rewrite as for one more commit.
-func (e *Engine) shrink(ctx context.Context) error {
-	x, err := e.vacuum(ctx)
+func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
+	x, err := e.vacuum(ctx, conn)
 	if err == nil && x.tooLarge() {
 		if err = e.rewriteAll(ctx, x); err == nil {
-			x, err = e.vacuum(ctx)
+			x, err = e.vacuum(ctx, conn)
 		}
 	}
 	if err != nil {
@@ -127,16 +106,15 @@ func (e *Engine) shrink(ctx context.Context) error {
 	} else {
 		e.shrinking.patience = 0
 	}
-	return e.rebuild(ctx, x)
+	return e.rebuild(ctx, conn, x)
 }
 
 // vacuum has the room of removed rows used again, cuts off what is free at the end, and returns what there is then.
-func (e *Engine) vacuum(ctx context.Context) (extent, error) {
+func (e *Engine) vacuum(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
 	began := time.Now()
-	if err := e.maintain(ctx, "VACUUM (ANALYZE) log"); err != nil {
-		return extent{}, err
+	if _, err = conn.Exec(ctx, "VACUUM (ANALYZE) log"); err == nil {
+		x, err = readExtent(ctx, conn)
 	}
-	x, err := e.extent(ctx)
 	e.shrinking.rest = time.Now().Add(vacuumShare * time.Since(began))
 	return x, err
 }
@@ -165,21 +143,27 @@ func (e *Engine) rewriteAll(ctx context.Context, x extent) error {
 
 // rebuild makes the indexes anew where they have become far too large. Nobody waits for that, but it waits for every
 // transaction that has begun before; what is left of one that was given up goes first.
-func (e *Engine) rebuild(ctx context.Context, x extent) error {
+func (e *Engine) rebuild(ctx context.Context, conn *pgx.Conn, x extent) error {
 	if !x.indexesTooLarge(e.shrinking.indexes) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	bounded, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
+	statements := []string{"REINDEX TABLE CONCURRENTLY log"}
 	for _, name := range x.Invalid {
-		if err := e.maintain(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+name); err != nil {
+		statements = slices.Insert(statements, 0, "DROP INDEX CONCURRENTLY IF EXISTS "+name)
+	}
+	for _, statement := range statements {
+		_, err := conn.Exec(bounded, statement)
+		if bounded.Err() != nil {
+			e.shrinking.rest = time.Now().Add(maxPatience)
+			return ctx.Err()
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if err := e.maintain(ctx, "REINDEX TABLE CONCURRENTLY log"); err != nil {
-		return err
-	}
-	x, err := e.extent(ctx)
+	x, err := readExtent(ctx, conn)
 	e.shrinking.indexes = x.Indexes
 	return err
 }
