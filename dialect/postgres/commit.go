@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -108,10 +107,20 @@ func toColumns(group []dialect.Write) []any {
 
 // compactRows removes a batch. The batch is an array, so that its rows are found
 // by the primary key whatever the planner thinks of the table; and it leaves
-// out what another process is just removing.
+// out what another process is just removing. Of a range with both ends Postgres
+// thinks that it is small, until it has statistics, and would sort it.
 const compactRows = `
-DELETE FROM log WHERE id = ANY (ARRAY(
-  SELECT id FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= $1 ORDER BY replaced_by LIMIT $2 FOR UPDATE SKIP LOCKED))`
+WITH removed AS (
+  DELETE FROM log WHERE id = ANY (ARRAY(
+    SELECT id FROM (SELECT id, replaced_by FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1
+                    ORDER BY replaced_by LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest WHERE replaced_by <= $2))
+  RETURNING replaced_by)
+SELECT count(*), coalesce(max(replaced_by), 0) FROM removed`
+
+// compacting is how far Compact is: up to where rows go, and have gone. To
+// find the next ones behind those saves it from passing over what it has
+// removed, which a vacuum may not reach for long.
+type compacting struct{ upTo, done int64 }
 
 // Compact implements dialect.Engine. The counter is touched on its own and
 // only when it has to change: its row lock would hold up every commit.
@@ -119,15 +128,18 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 	if _, err := e.writer.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
+	if e.compacting.upTo != upTo {
+		e.compacting = compacting{upTo: upTo}
+	}
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT " + e.nature.planAnew)
-	var removed int64
-	batch.Queue(compactRows, upTo, limit).Exec(func(tag pgconn.CommandTag) error {
-		removed = tag.RowsAffected()
-		return nil
-	})
+	var removed int
+	var last int64
+	batch.Queue(compactRows, e.compacting.done, upTo, limit).QueryRow(func(row pgx.Row) error { return row.Scan(&removed, &last) })
 	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
-	return int(removed), nil
+	// Rows that went together were replaced by the same one, or by its deletion, so some of those may be left.
+	e.compacting.done = max(0, last-1)
+	return removed, nil
 }

@@ -120,13 +120,13 @@ func TestPlansOfWrites(t *testing.T) {
 	execute("SET plan_cache_mode = force_custom_plan") // as the engine does in its transactions
 	execute("PREPARE close_rows AS " + postgres.CloseRows)
 	execute("PREPARE insert_rows AS " + postgres.InsertRows)
-	execute("PREPARE compact_rows(bigint, bigint) AS " + postgres.CompactRows)
+	execute("PREPARE compact_rows(bigint, bigint, bigint) AS " + postgres.CompactRows)
 	ids := "ARRAY[7" + strings.Repeat(", 7", 63) + "]"
 	texts := strings.Repeat("ARRAY['a'], ", 7)
 	statements := map[string]string{
 		"close":   "EXECUTE close_rows(64, " + ids + ")",
 		"insert":  "EXECUTE insert_rows(64, " + ids + ", " + texts + "ARRAY[1], ARRAY[1], " + strings.Repeat("ARRAY['a'], ", 4) + "ARRAY['a'])",
-		"compact": "EXECUTE compact_rows(5000, 500)",
+		"compact": "EXECUTE compact_rows(1000, 5000, 500)",
 	}
 	check := func(when string) {
 		t.Helper()

@@ -39,7 +39,8 @@ type Engine struct {
 	serves   atomic.Bool // both pools are there
 	listener *listener
 
-	shrinking shrinking
+	compacting compacting
+	shrinking  shrinking
 
 	nature nature
 	seen   atomic.Int64 // the newest revision that this process knows to be committed

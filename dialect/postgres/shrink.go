@@ -109,10 +109,11 @@ func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
 	return e.rebuild(ctx, conn, x)
 }
 
-// vacuum has the room of removed rows used again, cuts off what is free at the end, and returns what there is then.
+// vacuum has the room of removed rows used again, cuts off what is free at the end, and returns what there is then. By
+// itself it spares the indexes where few pages are concerned, which then can't be cut off.
 func (e *Engine) vacuum(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
 	began := time.Now()
-	if _, err = conn.Exec(ctx, "VACUUM (ANALYZE) log"); err == nil {
+	if _, err = conn.Exec(ctx, "VACUUM (ANALYZE, INDEX_CLEANUP ON) log"); err == nil {
 		x, err = readExtent(ctx, conn)
 	}
 	e.shrinking.rest = time.Now().Add(vacuumShare * time.Since(began))
