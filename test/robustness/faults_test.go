@@ -3,6 +3,7 @@ package robustness
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -36,15 +37,18 @@ const (
 	stepClock kind = "clock step"
 )
 
-// kindsOf returns the kinds that a configuration can have. The more often one is named the more often it comes.
+// kindsOf returns the kinds that a configuration can have. The more often one is named the more often it comes: what ends the
+// only server, or Postgres, keeps everybody from working, so that the others are to come more often.
 func kindsOf(c configuration) []kind {
 	kinds := []kind{killServer, stopServer, pauseServer, stepClock, fullDisk, failSync, slowSync}
-	if c.postgres {
-		// What ends Postgres keeps everybody from working, so the others are to come more often.
-		kinds = append(kinds, killPostgres, pausePostgres, killConnection, cutNetwork, dropNetwork,
-			killServer, stopServer, pauseServer, stepClock, killConnection, cutNetwork, dropNetwork)
+	switch {
+	case !c.postgres:
+		return append(kinds, pauseServer, stepClock, fullDisk, failSync, slowSync)
+	case c.servers > 1:
+		kinds = append(kinds, killServer, stopServer)
 	}
-	return kinds
+	connections := []kind{pauseServer, stepClock, killConnection, cutNetwork, dropNetwork}
+	return slices.Concat(kinds, connections, connections, []kind{killPostgres, pausePostgres})
 }
 
 // target returns what a fault is about. Nothing suffers two at once.
