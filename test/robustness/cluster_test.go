@@ -23,8 +23,8 @@ import (
 const (
 	// restartPause is how long a process that has ended stays down, as under a service manager.
 	restartPause = 100 * time.Millisecond
-	// endTimeout bounds an orderly end while other faults last.
-	endTimeout = time.Minute
+	// grace is how long a server may take to end in order, which it can't while requests wait for the database.
+	grace = 2 * time.Second
 )
 
 // cluster is the servers of one run and their database. Each is started again whenever it has ended.
@@ -36,9 +36,8 @@ type cluster struct {
 	postgres  *postgres    // nil on SQLite
 	disk      *faults.Disk // that of the database
 
-	mu       sync.Mutex
-	log      strings.Builder // of the faults
-	failures []error
+	mu  sync.Mutex
+	log strings.Builder // of the faults
 }
 
 // server is one of the servers. Who starts, stops or pauses it holds mu meanwhile.
@@ -47,7 +46,6 @@ type server struct {
 	number  int
 	network *faults.Proxy // to Postgres; nil on SQLite
 	mu      sync.Mutex
-	fail    func(error)
 }
 
 // postgres is the database server. Who starts, stops or pauses it holds mu meanwhile.
@@ -70,7 +68,7 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 	}
 	first := ""
 	for i := range c.servers {
-		s := &server{number: i, fail: cl.fail}
+		s := &server{number: i}
 		dir := t.TempDir()
 		if first == "" {
 			first = dir
@@ -173,12 +171,4 @@ func (c *cluster) note(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fmt.Fprintf(&c.log, "%12s  %s\n", c.recorder.Now().Round(time.Millisecond), fmt.Sprintf(format, args...))
-}
-
-// fail notes something that must not happen, whatever the faults.
-func (c *cluster) fail(err error) {
-	c.note("%v", err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failures = append(c.failures, err)
 }

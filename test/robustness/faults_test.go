@@ -19,7 +19,8 @@ type kind string
 // The kinds. All but the cut and the ended connection last as long as the plan says; a process that is ended stays so for as
 // long.
 const (
-	killServer  kind = "SIGKILL"
+	killServer kind = "SIGKILL"
+	// stopServer is followed by a SIGKILL where the server takes long to end.
 	stopServer  kind = "SIGTERM"
 	pauseServer kind = "SIGSTOP"
 	// cutNetwork breaks all connections of a server to Postgres, dropNetwork lets nothing through.
@@ -146,7 +147,7 @@ func (c *cluster) suffer(ctx context.Context, f fault) error {
 	return nil
 }
 
-// down ends the server with a signal. It is started again once last has returned.
+// down ends the server with a signal, or after the grace time with SIGKILL. It is started again once last has returned.
 func (s *server) down(signal syscall.Signal, last func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +156,11 @@ func (s *server) down(signal syscall.Signal, last func()) error {
 	}
 	select {
 	case <-s.Ended():
-	case <-time.After(endTimeout):
-		s.fail(fmt.Errorf("server %d still runs %s after %v", s.number, endTimeout, signal))
+	case <-time.After(grace):
+		if err := syscall.Kill(s.Pid(), syscall.SIGKILL); err != nil {
+			return err
+		}
+		<-s.Ended()
 	}
 	last()
 	return nil
