@@ -48,7 +48,9 @@ func TestTableShrinks(t *testing.T) {
 	}
 	for i := range 300 {
 		land(t, e, busy)
-		land(t, e, []dialect.Write{object(fmt.Sprintf("kept-%d", i), 500+4000*(i%2))})
+		if i%5 == 0 { // few, so that vacuum would spare the indexes
+			land(t, e, []dialect.Write{object(fmt.Sprintf("kept-%d", i), 500+4000*(i%2))})
+		}
 	}
 	total := func() int64 { return number(t, e, "SELECT pg_total_relation_size('log')") }
 	kept := func() int64 {
