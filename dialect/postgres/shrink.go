@@ -92,10 +92,12 @@ func (e *Engine) worthVacuum(ctx context.Context) (worth bool, err error) {
 // cut, a moment, and for each rewrite as for one more commit.
 func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
 	x, err := e.vacuum(ctx, conn)
-	if err == nil && x.tooLarge() {
+	for helps := true; err == nil && helps && x.tooLarge(); {
+		before := x.Table + x.Toast
 		if err = e.rewriteAll(ctx, x); err == nil {
-			x, err = e.vacuum(ctx, conn)
+			x, err = e.vacuum(ctx, conn) // which stops to cut when somebody waits
 		}
+		helps = x.Table+x.Toast < before
 	}
 	if err != nil {
 		return err
