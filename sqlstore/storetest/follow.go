@@ -61,13 +61,14 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 type Followed struct {
 	from    int64
 	changes chan []*sqlstore.Change
+	giveUp  context.CancelFunc
 }
 
 // StartFollow begins a Follow; its errors are errors of t.
 func StartFollow(t testing.TB, s *sqlstore.Store, from int64) *Followed {
-	f := &Followed{from: from, changes: make(chan []*sqlstore.Change, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &Followed{from: from, changes: make(chan []*sqlstore.Change, 1), giveUp: cancel}
 	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		changes, err := Follow(ctx, s, from)
 		if err != nil {
@@ -78,8 +79,11 @@ func StartFollow(t testing.TB, s *sqlstore.Store, from int64) *Followed {
 	return f
 }
 
-// Changes waits until the last change has come and returns all.
-func (f *Followed) Changes() []*sqlstore.Change { return <-f.changes }
+// Changes waits until the last change, which has been written by now, has come, and returns all.
+func (f *Followed) Changes() []*sqlstore.Change {
+	defer time.AfterFunc(patience, f.giveUp).Stop()
+	return <-f.changes
+}
 
 // Last returns the write that ends all Follows.
 func Last() *sqlstore.Write { return put(lastKey, `{"last":true}`, nil) }
