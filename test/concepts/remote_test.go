@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -172,6 +173,7 @@ func (r *remote) serveObjects(w http.ResponseWriter, request *http.Request) {
 	path := request.URL.Path
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(code int, kind string, object map[string]any) {
+		object = maps.Clone(object) // it may be in other answers too
 		object["apiVersion"], object["kind"] = r.group+"/v1", kind
 		if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") { // what collectors of garbage ask for
 			object["apiVersion"], object["kind"] = "meta.k8s.io/v1", "PartialObjectMetadata"+strings.TrimPrefix(kind, "Widget")
