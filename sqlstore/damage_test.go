@@ -1,12 +1,10 @@
 package sqlstore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -32,7 +30,7 @@ func (d *damaged) Query(ctx context.Context, statement string, args []any, row f
 
 // TestDamageIsToldOnce reads a damaged database several times.
 func TestDamageIsToldOnce(t *testing.T) {
-	var log lockedBuffer
+	var log storetest.Lines
 	engine := &damaged{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
 	s := storetest.Start(t, engine, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	engine.now.Store(true)
@@ -44,22 +42,4 @@ func TestDamageIsToldOnce(t *testing.T) {
 	if n := strings.Count(log.String(), "the database is damaged, which gets worse: stop all servers"); n != 1 {
 		t.Errorf("the log tells %d times:\n%s", n, log.String())
 	}
-}
-
-// lockedBuffer is a buffer that several goroutines write.
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net"
-	"net/url"
 	"testing"
 	"time"
 
@@ -28,10 +27,7 @@ var lacking = [][2]string{
 // withoutThem returns the DSN of the same database, on a server that has none of that.
 func withoutThem(t *testing.T, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := harness.ParseDSN(t, dsn)
 	target := u.Host
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

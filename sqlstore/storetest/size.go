@@ -1,12 +1,10 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,7 +95,7 @@ func (e *hindered) Compact(ctx context.Context, upTo int64, limit int) (int, err
 // testHeldBack has the log warn, once, of what is in its way, and tell for how long it is behind.
 func testHeldBack(t *testing.T, open Opener) {
 	engine := &hindered{Engine: OpenEngine(t, open(t))}
-	var log lines
+	var log Lines
 	s := Start(t, engine, sqlstore.Options{Retention: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	by := "somebody: end it"
 	engine.by.Store(&by)
@@ -116,24 +114,4 @@ func testHeldBack(t *testing.T, open Opener) {
 	if n := strings.Count(log.String(), by); n != 1 {
 		t.Errorf("it was said %d times:\n%s", n, &log)
 	}
-}
-
-// lines are what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// String returns all of them.
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -167,18 +166,9 @@ func (w *watching) brings(t *testing.T, events ...string) {
 // through returns the DSN with the address of a proxy in place of its server's, and that server's.
 func through(t *testing.T, dsn, proxy string) string {
 	t.Helper()
-	u := parse(t, dsn)
+	u := harness.ParseDSN(t, dsn)
 	u.Host = proxy
 	return u.String()
-}
-
-func parse(t *testing.T, dsn string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
 }
 
 // execute runs a statement as the server's superuser, beside sqube.

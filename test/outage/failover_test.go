@@ -33,7 +33,7 @@ func startPair(t *testing.T, settings ...string) *pair {
 	for _, setting := range append(settings, "SELECT pg_reload_conf()") {
 		execute(t, p.dsn, setting)
 	}
-	both := strings.Replace(p.dsn, parse(t, p.dsn).Host, parse(t, p.dsn).Host+","+parse(t, p.standby.DSN()).Host, 1) + "&target_session_attrs=read-write"
+	both := strings.Replace(p.dsn, harness.ParseDSN(t, p.dsn).Host, harness.ParseDSN(t, p.dsn).Host+","+harness.ParseDSN(t, p.standby.DSN()).Host, 1) + "&target_session_attrs=read-write"
 	var starting sync.WaitGroup
 	for i := range p.servers {
 		starting.Go(func() { p.servers[i] = serve(t, both, "--datastore-timeout", "4s") })

@@ -37,7 +37,7 @@ func TestDeadClientIsLetGo(t *testing.T) {
 		}},
 	} {
 		t.Run(client.dies, func(t *testing.T) {
-			proxy := faults.NewProxy(t, parse(t, dsn).Host)
+			proxy := faults.NewProxy(t, harness.ParseDSN(t, dsn).Host)
 			conn, err := pgx.Connect(t.Context(), through(t, dsn, proxy.Addr()))
 			if err != nil {
 				t.Fatal(err)

@@ -28,7 +28,7 @@ func TestLosingPostgres(t *testing.T) {
 	const timeout = 2 * time.Second
 	postgres := harness.NewPostgresServer(t)
 	dsn := postgres.Database(t)
-	proxy := faults.NewProxy(t, parse(t, dsn).Host)
+	proxy := faults.NewProxy(t, harness.ParseDSN(t, dsn).Host)
 	c := serve(t, through(t, dsn, proxy.Addr()), "--datastore-timeout", timeout.String())
 	token := viewer(t, c)
 	w := c.watch(t)

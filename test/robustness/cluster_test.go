@@ -3,7 +3,6 @@ package robustness
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,7 +61,7 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 	if c.postgres {
 		cl.postgres = &postgres{PostgresServer: harness.NewFaultyPostgresServer(t, cl.disk.Run)}
 		cl.datastore = cl.postgres.Database(t)
-		cl.postgres.database = strings.TrimPrefix(parse(t, cl.datastore).Path, "/")
+		cl.postgres.database = strings.TrimPrefix(harness.ParseDSN(t, cl.datastore).Path, "/")
 	} else {
 		cl.datastore = harness.SQLite(t)
 	}
@@ -81,7 +80,7 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 			Args: []string{"--compact-interval", "200ms"},
 		}
 		if c.postgres {
-			dsn := parse(t, cl.datastore)
+			dsn := harness.ParseDSN(t, cl.datastore)
 			s.network = faults.NewProxy(t, dsn.Host)
 			dsn.Host = s.network.Addr()
 			options.Datastore = dsn.String()
@@ -92,15 +91,6 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 		cl.servers = append(cl.servers, s)
 	}
 	return cl
-}
-
-func parse(t *testing.T, dsn string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
 }
 
 // configs returns how the administrator reaches each server.
