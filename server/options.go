@@ -49,6 +49,7 @@ type Options struct {
 	ServiceNodePortRange  utilnet.PortRange
 	RuntimeConfig         cliflag.ConfigurationMap
 	EventTTL              time.Duration
+	AllowPrivileged       bool // on the whole process: Pod validation reads a global
 
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
@@ -72,7 +73,7 @@ type Options struct {
 	sharedKeys           *vault.Keys
 }
 
-// NewOptions returns kube-apiserver's defaults.
+// NewOptions returns kube-apiserver's defaults, and those of a kubeadm cluster where that sets others.
 func NewOptions() *Options {
 	return &Options{
 		DataDir:               "./data",
@@ -83,6 +84,7 @@ func NewOptions() *Options {
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		RuntimeConfig:         cliflag.ConfigurationMap{},
 		EventTTL:              time.Hour,
+		AllowPrivileged:       true,
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		PriorityAndFairness:   true,
@@ -140,6 +142,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort. Both ends belong to the range.")
 	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
+	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
 	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")

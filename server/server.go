@@ -42,6 +42,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -98,6 +99,7 @@ type Server struct {
 // flag that has to change.
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	o.Metrics.Apply() // it does not change what is registered
+	capabilities.Setup(o.AllowPrivileged, 0)
 	s := &Server{options: o, store: store, sizes: newSizes(), loopback: loopback.New(), phase: newPhase()}
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package admission builds the admission chain of kube-apiserver: the same plugins, in the same order, on and off by
-// default as there, and with the same flags.
+// Package admission builds the admission chain of kube-apiserver: the same plugins, in the same order, with the same
+// flags, and on by default as in a kubeadm cluster.
 package admission
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 )
 
 // Options hold --enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file and the flags
@@ -20,9 +21,12 @@ type Options struct {
 	kube *kubeoptions.AdmissionOptions
 }
 
-// NewOptions returns the defaults of kube-apiserver.
+// NewOptions returns the defaults of kube-apiserver, and NodeRestriction on as in a kubeadm cluster: without it the Node
+// authorizer lets a kubelet create Pods with any service account, and then get its tokens.
 func NewOptions() *Options {
-	return &Options{kube: kubeoptions.NewAdmissionOptions()}
+	kube := kubeoptions.NewAdmissionOptions()
+	kube.GenericAdmission.DefaultOffPlugins.Delete(noderestriction.PluginName)
+	return &Options{kube: kube}
 }
 
 // AddFlags adds the flags to fs under kube-apiserver's names. Flags of single plugins (such as

@@ -8,9 +8,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// defaultOn is what the documentation of kube-apiserver v1.36 lists for --enable-admission-plugins, in order of execution.
+// defaultOn is what the documentation of kube-apiserver v1.36 lists for --enable-admission-plugins, and what kubeadm adds,
+// in order of execution.
 var defaultOn = []string{
-	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority",
+	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "PodSecurity", "Priority",
 	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
 	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest",
 	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupWorkloadExists",
@@ -34,14 +35,16 @@ func TestNames(t *testing.T) {
 	without := func(names ...string) []string {
 		return slices.DeleteFunc(slices.Clone(defaultOn), func(n string) bool { return slices.Contains(names, n) })
 	}
-	withNodeRestriction := slices.Insert(slices.Clone(defaultOn), slices.Index(defaultOn, "TaintNodesByCondition"), "NodeRestriction")
+	withPullAlways := slices.Insert(slices.Clone(defaultOn), slices.Index(defaultOn, "PodSecurity"), "AlwaysPullImages")
 	for _, c := range []struct {
 		name string
 		args []string
 		want []string
 	}{
 		{"defaults", nil, defaultOn},
-		{"one more", []string{"--enable-admission-plugins=NodeRestriction"}, withNodeRestriction},
+		{"one more", []string{"--enable-admission-plugins=AlwaysPullImages"}, withPullAlways},
+		{"one that is on", []string{"--enable-admission-plugins=NodeRestriction"}, defaultOn},
+		{"without NodeRestriction", []string{"--disable-admission-plugins=NodeRestriction"}, without("NodeRestriction")},
 		{"two less", []string{"--disable-admission-plugins=LimitRanger,ResourceQuota"}, without("LimitRanger", "ResourceQuota")},
 		{"the deprecated flag", []string{"--admission-control=ResourceQuota,NamespaceLifecycle"}, []string{"NamespaceLifecycle", "ResourceQuota"}},
 	} {

@@ -242,6 +242,7 @@ var admissionOfPods = []promise{
 			"maximum storage usage per PersistentVolumeClaim is 500Mi, but request is 1Gi")
 	}},
 	{"a namespace's labels say how secure its Pods must be, and what is warned of (PodSecurity)", provePodSecurity},
+	privilegedPods,
 	{"a Pod that is bound to a node gets the labels of its zone and region (PodTopologyLabels)", func(t *testing.T, c *cluster) {
 		c.serviceAccount(t)
 		c.post(t, c.global("v1", "nodes"), manifest("{metadata: {name: %s, labels: {topology.kubernetes.io/zone: z, topology.kubernetes.io/region: r, other: o}}}", c.namespace)).want(t, http.StatusCreated)

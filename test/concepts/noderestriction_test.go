@@ -1,6 +1,7 @@
 package concepts
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -155,6 +156,32 @@ var nodes = []promise{
 		csi := func(name string) map[string]any { return manifest("{metadata: {name: %s}, spec: {drivers: []}}", name) }
 		kubelet.post(t, "/apis/storage.k8s.io/v1/csinodes", csi(mine)).want(t, http.StatusCreated)
 		kubelet.post(t, "/apis/storage.k8s.io/v1/csinodes", csi(yours)).forbidden(t, "can only access CSINode with the same name as the requesting node")
+	}},
+	{"a kubelet can't become somebody else: no Pod of its making runs as another account, and so it gets no token of one", func(t *testing.T, c *cluster) {
+		kubelet, mine, _ := nodesWithPods(t, c)
+		c.account(t, "admin")
+		c.bindCluster(t, "ClusterRole/cluster-admin", "ServiceAccount/admin")
+		attack := func(metadata, spec string) map[string]any {
+			return manifest(`{metadata: {name: attack%s}, spec: {nodeName: %s, containers: [{name: c, image: i}]%s}}`, metadata, mine.Spec.NodeName, spec)
+		}
+		const mirror = `, annotations: {kubernetes.io/config.mirror: a}, ownerReferences: [{apiVersion: v1, kind: Node, name: %s, uid: %s, controller: true}]`
+		node := c.get(t, "/api/v1/nodes/"+mine.Spec.NodeName).want(t, http.StatusOK)
+		mirrored := fmt.Sprintf(mirror, mine.Spec.NodeName, node.text(t, "metadata", "uid"))
+		for _, pod := range []map[string]any{
+			attack("", ", serviceAccountName: admin"),
+			attack(mirrored, ", serviceAccountName: admin"),
+			attack(mirrored, ", serviceAccount: admin"),
+			attack(mirrored, ", volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]"),
+			attack(mirrored, ", volumes: [{name: v, secret: {secretName: yours}}]"),
+			attack(", annotations: {kubernetes.io/config.mirror: a}", ""),
+		} {
+			kubelet.post(t, c.path("v1", "pods"), pod).forbidden(t)
+		}
+		// Nor does a Pod of the node become another account's.
+		kubelet.patch(t, mergePatch, c.path("v1", "pods", "mine", "status"), `{"spec":{"serviceAccountName":"admin"}}`).want(t, http.StatusOK)
+		kubelet.post(t, c.path("v1", "serviceaccounts", "admin", "token"),
+			authenticationv1.TokenRequest{Spec: boundTo("Pod", "mine")}).forbidden(t, "no relationship found between node")
+		kubelet.post(t, c.path("v1", "pods"), attack(mirrored, "")).want(t, http.StatusCreated)
 	}},
 	{"a kubelet is who has a node's name and is in system:nodes; either alone is nothing", func(t *testing.T, c *cluster) {
 		c.as(t, "somebody", "system:nodes").get(t, "/api/v1/services").forbidden(t)
