@@ -257,7 +257,8 @@ func (w *walk) fill(ctx context.Context, start string) error {
 func (w *walk) page(ctx context.Context) error {
 	limit := w.limit()
 	if limit > 0 {
-		w.query.Limit = max(limit-w.taken+1, min(2*w.query.Limit, rawPage))
+		// The limit may be any number, also one that overflows when it grows.
+		w.query.Limit = max(min(limit-w.taken, rawPage)+1, min(2*w.query.Limit, rawPage))
 	}
 	w.more = false
 	read := 0

@@ -58,6 +58,22 @@ var pages = []promise{
 		old := c.get(t, path+"?limit=2&resourceVersion="+then).want(t, http.StatusOK)
 		equal(t, old.value(t, "metadata", "remainingItemCount"), any(5.0))
 	}},
+	{"a limit may be any number: one that no list reaches is none, whatever the selector", func(t *testing.T, c *cluster) {
+		version := c.widgets(t, anySchema)
+		for path, object := range map[string]map[string]any{
+			c.path("v1", "secrets"):    secret("a"),
+			c.path(version, "widgets"): widget(version, "a"),
+		} {
+			c.post(t, path, object).want(t, http.StatusCreated)
+			for _, limit := range []string{"9223372036854775807", "9223372036854775806", "4294967296", "2147483648", "2147483647", "501", "500"} {
+				for selector, want := range map[string][]string{"": {"a"}, "&labelSelector=no%3Dbody": {}, "&labelSelector=!no": {"a"}, "&fieldSelector=metadata.name%3Db": {}} {
+					list := c.get(t, path+"?limit="+limit+selector).want(t, http.StatusOK)
+					equal(t, list.names(t), want)
+					equal(t, list.text(t, "metadata", "continue"), "")
+				}
+			}
+		}
+	}},
 	{"with a selector pages are full, and there is no remainingItemCount", func(t *testing.T, c *cluster) {
 		path := c.path("v1", "secrets")
 		var want []string
