@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
@@ -49,7 +50,8 @@ type Options struct {
 	ServiceNodePortRange  utilnet.PortRange
 	RuntimeConfig         cliflag.ConfigurationMap
 	EventTTL              time.Duration
-	AllowPrivileged       bool // on the whole process: Pod validation reads a global
+	KubeletCA             string // file with the authorities of kubelets' serving certificates
+	AllowPrivileged       bool   // on the whole process: Pod validation reads a global
 
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
@@ -142,6 +144,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort. Both ends belong to the range.")
 	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
+	fs.StringVar(&o.KubeletCA, "kubelet-certificate-authority", "", "File with the authorities that kubelets' serving certificates must be of, in PEM. If unset, these are not verified: whoever gets between the server and a node can read logs and use exec.")
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
 	fs = sections.FlagSet(LimitFlags)
@@ -239,6 +242,11 @@ func (o *Options) Complete() error {
 	var err error
 	o.sharedKeys, err = o.Vault.Load()
 	errs = append(errs, err)
+	if o.KubeletCA != "" {
+		if _, err := cert.NewPool(o.KubeletCA); err != nil {
+			errs = append(errs, fmt.Errorf("--kubelet-certificate-authority must name a readable file with certificates in PEM: %w", err))
+		}
+	}
 	for flag, path := range map[string]string{"tls-cert-file": o.TLSCertFile, "tls-private-key-file": o.TLSKeyFile} {
 		if path == "" {
 			continue

@@ -162,7 +162,7 @@ type builder struct {
 	accounts      *access.ServiceAccounts
 	versions      *serverstorage.ResourceConfig
 	services      webhook.ServiceResolver
-	self          *rest.Config // with which webhooks are reached that this server passes requests on to
+	self          *rest.Config // reaches webhooks that name this server, which passes their requests on
 	apis          aggregated.ResourceManager
 	proxy         *http.Transport
 	storage       generic.StorageDecorator
@@ -225,7 +225,11 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.self = &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertFile: b.pki.KubeletClient.CertFile, KeyFile: b.pki.KubeletClient.KeyFile}}
+	own := b.pki.Serving // whatever --tls-cert-file shows to others
+	b.self = b.loopback.SecureConfig(func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
+		return &pair, err
+	}, ca)
 	b.admission, err = admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
 		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy, Self: b.self,
@@ -263,7 +267,7 @@ func (b *builder) kubelet() kubeletclient.KubeletClientConfig {
 			string(api.NodeHostName), string(api.NodeInternalDNS), string(api.NodeInternalIP), string(api.NodeExternalDNS), string(api.NodeExternalIP),
 		},
 		HTTPTimeout:     kubeletTimeout,
-		TLSClientConfig: kubeletclient.KubeletTLSConfig{CertFile: b.pki.KubeletClient.CertFile, KeyFile: b.pki.KubeletClient.KeyFile},
+		TLSClientConfig: kubeletclient.KubeletTLSConfig{CAFile: b.options.KubeletCA, CertFile: b.pki.KubeletClient.CertFile, KeyFile: b.pki.KubeletClient.KeyFile},
 	}
 }
 
@@ -324,7 +328,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	}
 	headers := b.access.RequestHeader
 	b.bootstrap, err = bootstrap.New(bootstrap.Config{
-		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id,
+		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName,
 		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, Repair: b.resources.Repair},
 		Endpoint: endpoint,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{

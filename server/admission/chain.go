@@ -58,8 +58,8 @@ type Config struct {
 	Services webhook.ServiceResolver
 	// ProxyTransport dials services. May be nil.
 	ProxyTransport *http.Transport
-	// Self reaches this server, for webhooks that name the service kubernetes in default. If nil it is Loopback, which
-	// cannot check a CA bundle that such a webhook asks for.
+	// Self reaches this server, for webhooks that name the service kubernetes in default; see loopback.SecureConfig. If nil
+	// it is Loopback, which is no good for a webhook with a CA bundle.
 	Self *rest.Config
 
 	// ServerID is the identity of this server process.

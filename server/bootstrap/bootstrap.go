@@ -23,6 +23,8 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// ServerID names this server among those of the cluster; see ServerID. It is the name of its Lease.
 	ServerID string
+	// KubeletClient is the user whose certificate this server shows to kubelets.
+	KubeletClient string
 	// Services is the address space of Services.
 	Services Services
 	// Endpoint is where this server is reached.
@@ -83,7 +85,7 @@ func New(c Config) (*Bootstrap, error) {
 			namespacesHook(client, c.Informers.Core().V1().Namespaces()),
 			rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
 				return kubernetes.NewForConfig(within(ctx, config))
-			}),
+			}, c.KubeletClient),
 			priorityClassesHook(client),
 			flowControlHook(client),
 			serviceCIDRHook(client, c.Services),

@@ -34,7 +34,7 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 		min  int // how many objects a cluster has of it, at least
 	}{
 		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
-		{rbacHook(only(client)), 100},
+		{rbacHook(only(client), "kubelet-client"), 100},
 		{priorityClassesHook(client), 2},
 		{flowControlHook(client), 15},
 	} {
@@ -64,7 +64,7 @@ func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interfa
 
 func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
 	client := fake.NewClientset()
-	hook := rbacHook(only(client))
+	hook := rbacHook(only(client), "kubelet-client")
 	if err := hook.ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}

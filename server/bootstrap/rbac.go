@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,10 +16,10 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// rbacHook creates the default roles and bindings, and adds to those that exist what this version grants besides. What
+// rbacHook creates the default roles and bindings, with that of kubeletClient, and adds to those that exist what this version grants besides. What
 // a user added stays; an object annotated rbac.authorization.kubernetes.io/autoupdate=false is left alone.
 // The reconcilers know no context, so they get a client that does; see within.
-func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error)) *hook {
+func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), kubeletClient string) *hook {
 	return &hook{
 		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
 		ensure: func(ctx context.Context) error {
@@ -33,7 +34,7 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error)) 
 			if err != nil {
 				return err
 			}
-			bindings, err := clusterRoleBindingTasks(ctx, client)
+			bindings, err := clusterRoleBindingTasks(ctx, client, kubeletClient)
 			if err != nil {
 				return err
 			}
@@ -147,7 +148,20 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]recon
 	return tasks, nil
 }
 
-func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface) ([]reconcileTask, error) {
+// kubeletBinding lets a user do everything at kubelets, which ask this server whether the user that it shows them may, and
+// nothing else. kubeadm has it as kubeadm:apiserver-kubelet-client.
+func kubeletBinding(user string) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "sqube:apiserver-kubelet-client",
+			Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
+		},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+}
+
+func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, kubeletClient string) ([]reconcileTask, error) {
 	list, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list cluster role bindings: %w", err)
@@ -158,7 +172,7 @@ func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface) (
 	}
 	live := reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
 	var tasks []reconcileTask
-	for _, binding := range append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...) {
+	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), []rbacv1.ClusterRoleBinding{kubeletBinding(kubeletClient)}) {
 		existing, found := present[binding.Name]
 		tasks = append(tasks, bindingTask("cluster role binding "+binding.Name,
 			reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"strings"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
@@ -50,6 +51,17 @@ type subject struct {
 	ips    []net.IP
 }
 
+// String names it for errors.
+func (s subject) String() string {
+	switch {
+	case s.usage != x509.ExtKeyUsageClientAuth:
+		return s.name
+	case len(s.groups) == 0:
+		return s.name + ", in no group,"
+	}
+	return fmt.Sprintf("%s of %s", s.name, strings.Join(s.groups, ", "))
+}
+
 // openAuthority checks what was read from pair's files.
 func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now time.Time) (*authority, error) {
 	switch {
@@ -71,8 +83,8 @@ func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now tim
 // issue returns a DER certificate for pub, valid from now for lifetime but not longer than the authority itself.
 func (a *authority) issue(s subject, pub crypto.PublicKey, now time.Time, lifetime time.Duration) ([]byte, error) {
 	if a.key == nil {
-		return nil, &FileError{a.pair.KeyFile, errors.New("a certificate must be issued, but the authority's key is not there"),
-			"put the key back, or issue the certificates elsewhere and place them beside it"}
+		return nil, &FileError{a.pair.KeyFile, fmt.Errorf("a certificate for %s must be issued, but the authority's key is not there", s),
+			"put the key back, or issue the certificate elsewhere and put it beside it"}
 	}
 	serial, err := serialNumber()
 	if err != nil {

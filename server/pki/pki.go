@@ -50,7 +50,7 @@ type PKI struct {
 	Serving Pair
 	// Admin is a client certificate of kubernetes-admin in system:masters.
 	Admin Pair
-	// KubeletClient is what the server shows to kubelets, of the group system:masters as kubeadm makes it.
+	// KubeletClient is what the server shows to kubelets: a client certificate of [KubeletClientName], in no group.
 	KubeletClient Pair
 	// FrontProxyCA signs FrontProxyClient, which the server shows to extension API servers (the aggregation layer).
 	FrontProxyCA     Pair
@@ -64,6 +64,9 @@ type PKI struct {
 	trust            []byte // CA's certificate in PEM
 	opts             Options
 }
+
+// KubeletClientName is the user that kubelets see, as in a kubeadm cluster.
+const KubeletClientName = "kube-apiserver-kubelet-client"
 
 // FrontProxyName is the common name of the front-proxy client certificate, for --requestheader-allowed-names.
 const FrontProxyName = "front-proxy-client"
@@ -149,7 +152,6 @@ func (p *PKI) ensureLeaves() error {
 	if err != nil {
 		return err
 	}
-	masters := []string{user.SystemPrivilegedGroup}
 	client := x509.ExtKeyUsageClientAuth
 	for _, leaf := range []struct {
 		pair   Pair
@@ -157,8 +159,8 @@ func (p *PKI) ensureLeaves() error {
 		is     subject
 	}{
 		{p.Serving, p.ca, serving},
-		{p.Admin, p.ca, subject{name: "kubernetes-admin", groups: masters, usage: client}},
-		{p.KubeletClient, p.ca, subject{name: "kube-apiserver-kubelet-client", groups: masters, usage: client}},
+		{p.Admin, p.ca, subject{name: "kubernetes-admin", groups: []string{user.SystemPrivilegedGroup}, usage: client}},
+		{p.KubeletClient, p.ca, subject{name: KubeletClientName, usage: client}},
 		{p.FrontProxyClient, p.frontProxyCA, subject{name: FrontProxyName, usage: client}},
 	} {
 		if err := ensureLeaf(leaf.pair, leaf.issuer, leaf.is, p.opts.now()); err != nil {

@@ -70,6 +70,8 @@ func TestWrongFlags(t *testing.T) {
 		{"--encryption-provider-config=" + missing, "--encryption-provider-config " + missing + ": …no such file or directory " + help},
 		{"--encryption-provider-config-automatic-reload", "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config " + help},
 		{"--client-ca-file=" + missing, "--client-ca-file must name a readable file: open " + missing},
+		{"--kubelet-certificate-authority=" + missing, "--kubelet-certificate-authority must name a readable file with certificates in PEM: open " + missing},
+		{"--kubelet-certificate-authority=/dev/null", "--kubelet-certificate-authority must name a readable file with certificates in PEM: "},
 		{"--oidc-ca-file=" + missing, "--oidc-ca-file must name a readable file: open " + missing},
 		{"--proxy-client-cert-file=" + missing, "--proxy-client-cert-file and --proxy-client-key-file must be given together " + help},
 		{"--proxy-client-key-file=/dev/null --proxy-client-cert-file=" + missing, "--proxy-client-cert-file and --proxy-client-key-file must name a certificate and its key: open " + missing},

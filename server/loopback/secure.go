@@ -1,0 +1,101 @@
+package loopback
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// readHeaderTimeout bounds how long a connection may keep a goroutine without a request.
+const readHeaderTimeout = 32 * time.Second
+
+// SecureConfig returns a client-go configuration like [Transport.Config] for clients that insist on TLS, as those of
+// webhooks do: they add authorities and set names, for which client-go wants a transport of its own. Whatever address such a
+// client dials, the connection ends in this process, so nobody else can pass for the server or get to be the loopback user.
+//
+// certificate is asked at every handshake; ca, in PEM, is what clients verify it with.
+func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), ca []byte) *rest.Config {
+	listener := &pipeListener{connections: make(chan net.Conn), closed: t.base.Done()}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(t.serveSecure),
+		BaseContext:       func(net.Listener) context.Context { return t.base },
+		ReadHeaderTimeout: readHeaderTimeout,
+		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		TLSConfig: &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate() },
+		},
+	}
+	context.AfterFunc(t.base, func() { _ = server.Close() }) // closing pipes gives no error
+	go func() { _ = server.ServeTLS(listener, "", "") }()    // until then; its error says so
+	return &rest.Config{
+		Dial:            listener.dial,
+		QPS:             -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+	}
+}
+
+// serveSecure serves a request that came over a connection of a secure client.
+func (t *Transport) serveSecure(w http.ResponseWriter, r *http.Request) {
+	handler, err := t.begin(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer t.running.Done()
+	handler.ServeHTTP(w, r)
+}
+
+// pipeListener accepts the connections that dial makes.
+type pipeListener struct {
+	connections chan net.Conn
+	closed      <-chan struct{}
+}
+
+// dial has the form of net.Dialer's DialContext.
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case l.connections <- pipeConnection{theirs}:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.closed:
+		return nil, ErrShutdown
+	}
+}
+
+// Accept implements net.Listener.
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.connections:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. What closes it is the end of the transport.
+func (l *pipeListener) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (l *pipeListener) Addr() net.Addr { return pipeAddress{} }
+
+// pipeConnection has the address that handlers and the audit log see of in-process clients.
+type pipeConnection struct{ net.Conn }
+
+// RemoteAddr implements net.Conn.
+func (pipeConnection) RemoteAddr() net.Addr { return pipeAddress{} }
+
+type pipeAddress struct{}
+
+// Network implements net.Addr.
+func (pipeAddress) Network() string { return "pipe" }
+
+// String implements net.Addr.
+func (pipeAddress) String() string { return remoteAddr }

@@ -1,0 +1,65 @@
+package serve
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestFormerKubeletClient starts on a data directory as former versions left it: with a certificate for kubelets that is in
+// system:masters. It is replaced.
+func TestFormerKubeletClient(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	s.terminate(t)
+	load := func(name string) tls.Certificate {
+		t.Helper()
+		base := filepath.Join(s.dataDir, "pki", name)
+		pair, err := tls.LoadX509KeyPair(base+".crt", base+".key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	const name = "apiserver-kubelet-client"
+	ca, client := load("ca"), load(name)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(7),
+		Subject:      pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().AddDate(1, 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, ca.Leaf, client.PrivateKey.(crypto.Signer).Public(), ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := filepath.Join(s.dataDir, "pki", name+".crt")
+	if err := os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	again := serveAt(t, s.dataDir, freePort(t), nil)
+	if subject := load(name).Leaf.Subject; subject.CommonName != "kube-apiserver-kubelet-client" || len(subject.Organization) > 0 {
+		t.Errorf("kubelets see %s", subject)
+	}
+	again.terminate(t)
+
+	// Where the authority's key is kept elsewhere, the operator hears what to issue.
+	if err := os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(s.dataDir, "pki", "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "a certificate for kube-apiserver-kubelet-client, in no group, must be issued, but the authority's key is not there",
+		[]string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)})
+}
