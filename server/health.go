@@ -23,7 +23,7 @@ func (s *Server) health(paths *paths) {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
 		if _, err := s.store.Revision(ctx); err != nil {
-			return fmt.Errorf("%w: %w", errDatastore, err)
+			return errDatastore // the store has logged why
 		}
 		return nil
 	})

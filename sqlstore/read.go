@@ -40,13 +40,11 @@ type Query struct {
 }
 
 func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
-	ctx, cancel := s.bounded(ctx)
+	bounded, cancel := s.bounded(ctx)
 	defer cancel()
-	err := s.engine.Query(ctx, b.text.String(), b.args, row)
-	if errors.Is(err, dialect.ErrCorrupt) {
-		s.damaged.Do(func() {
-			s.opts.Log.Error("the database is damaged, which gets worse: stop all servers, see what sqube check says, and restore a backup", "error", err)
-		})
+	err := s.engine.Query(bounded, b.text.String(), b.args, row)
+	if ctx.Err() == nil {
+		s.failures.read(err)
 	}
 	return err
 }

@@ -102,8 +102,8 @@ type Store struct {
 	committing atomic.Bool
 	heard      atomic.Int64
 
-	failing bool      // the last commit failed; the committer's own
-	damaged sync.Once // tells of damage
+	failing  bool // the last commit failed; the committer's own
+	failures *failures
 
 	stop context.CancelFunc
 	ctx  context.Context
@@ -120,6 +120,7 @@ var ErrClosed = errors.New("the store is closed")
 // the database can't be read.
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
 	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
+	s.failures = newFailures(s.opts.Log)
 	at, err := s.Revision(ctx)
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())

@@ -158,7 +158,10 @@ func (s *Store) commitGroup(group []*pending) {
 			s.commitGroup(group[i : i+1])
 		}
 	default:
-		if !s.failing && !refused(err) {
+		switch {
+		case refused(err):
+			s.failures.refused(err)
+		case !s.failing:
 			s.failing = true
 			s.opts.Log.Error("writing to the database fails; clients are told to try again", "error", err)
 		}

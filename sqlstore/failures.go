@@ -1,0 +1,52 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// failures logs what the database says where it fails. It is the only place that has all of it: clients must not see the
+// name of the database, nor those of its host and its user, nor statements. While much fails, a part of it is logged.
+type failures struct {
+	log         *slog.Logger
+	damaged     sync.Once
+	unavailable rate.Sometimes
+	refusals    rate.Sometimes
+}
+
+// The pauses between two log lines of one kind.
+const (
+	unavailableEvery = 10 * time.Second
+	refusalEvery     = time.Second
+)
+
+func newFailures(log *slog.Logger) *failures {
+	return &failures{log: log, unavailable: rate.Sometimes{Interval: unavailableEvery}, refusals: rate.Sometimes{Interval: refusalEvery}}
+}
+
+// read takes the error of a read, nil included, of which the caller is not to blame.
+func (f *failures) read(err error) {
+	var failure *dialect.Error
+	switch {
+	case errors.Is(err, dialect.ErrCorrupt):
+		f.damaged.Do(func() {
+			f.log.Error("the database is damaged, which gets worse: stop all servers, see what sqube check says, and restore a backup", "error", err)
+		})
+	case errors.Is(err, dialect.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		f.unavailable.Do(func() { f.log.Error("reading the database fails; clients are told to try again", "error", err) })
+	case errors.As(err, &failure):
+		f.refused(err)
+	}
+}
+
+// refused takes the error of a database that does not take what it was given.
+func (f *failures) refused(err error) {
+	f.refusals.Do(func() { f.log.Error("the database refused a request", "error", err) })
+}

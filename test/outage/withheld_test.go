@@ -1,0 +1,156 @@
+package outage
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestClientsLearnNothingOfTheDatabase lets the database fail in every way and sends requests of every form, as nobody, as a
+// user with few rights and as the administrator. No answer has a word of where the database is, who uses it and what it was
+// asked; the log has.
+func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	// The same schema on both engines, in which what the server asks for is suddenly missing.
+	const (
+		noColumn, column = "ALTER TABLE log RENAME COLUMN value TO content", "ALTER TABLE log RENAME COLUMN content TO value"
+		noTable, table   = "ALTER TABLE log RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO log"
+	)
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
+		c := serve(t, engine.Datastore)
+		w := newWithheld(t, c, regexp.QuoteMeta(strings.TrimPrefix(filepath.Dir(engine.Datastore), "sqlite:"))+`|sqube\.db|sqlite`)
+		alter := func(statement string) func() error {
+			return func() error {
+				_, err := harness.OpenDatabase(t, engine).ExecContext(t.Context(), statement)
+				return err
+			}
+		}
+		w.fails(t, "a column is missing", `no such column`, alter(noColumn), alter(column))
+		w.fails(t, "the table is missing", `no such table`, alter(noTable), alter(table))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		postgres := harness.NewPostgresServer(t)
+		admin := postgres.Database(t)
+		u := harness.ParseDSN(t, admin)
+		execute(t, admin, "CREATE ROLE keeper LOGIN SUPERUSER PASSWORD 'opensesame'")
+		database := strings.Trim(u.Path, "/")
+		u.User, u.Host = url.UserPassword("keeper", "opensesame"), net.JoinHostPort("localhost", u.Port())
+		c := serve(t, u.String(), "--datastore-timeout", "2s")
+		w := newWithheld(t, c, `keeper|opensesame|localhost|postgres|`+database+`|\b`+u.Port()+`\b|dial tcp|connection refused`)
+		alter := func(statement string) func() error {
+			return func() error { execute(t, admin, statement); return nil }
+		}
+		drop := func(statement string) func() error {
+			return func() error {
+				execute(t, admin, statement)
+				execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keeper'")
+				return nil
+			}
+		}
+		w.fails(t, "a column is missing", `column .* does not exist`, alter(noColumn), alter(column))
+		w.fails(t, "the table is missing", `relation .*log.* does not exist`, alter(noTable), alter(table))
+		w.fails(t, "the user may not log in", `role .*keeper.* is not permitted to log in`, drop("ALTER ROLE keeper NOLOGIN"), alter("ALTER ROLE keeper LOGIN"))
+		w.fails(t, "it is stopped", regexp.QuoteMeta(database)+`.*connection refused`, postgres.Stop, postgres.Start)
+	})
+}
+
+// statements matches what SQL, its drivers and their errors consist of.
+const statements = `sqlstate|\bpgx\b|select (count|id|revision|counter)|insert into|relation "|no such (column|table)|column "?\w+"? does not exist|replaced_by|\.go:\d`
+
+// withheld is a server, the token of a user who may look at most things, and a pattern of what clients shall not see.
+type withheld struct {
+	*cluster
+	anonymous *http.Client // without a client certificate
+	token     string
+	secret    *regexp.Regexp
+}
+
+func newWithheld(t *testing.T, c *cluster, secret string) *withheld {
+	t.Helper()
+	anonymous, err := rest.HTTPClientFor(rest.AnonymousClientConfig(c.Config(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepareForms(t, c)
+	return &withheld{c, anonymous, viewer(t, c), regexp.MustCompile(`(?i)` + secret + "|" + statements)}
+}
+
+// fails runs lose, sends every form of request and runs recover. logged is a pattern of what the server's log says then.
+func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func() error) {
+	t.Run(name, func(t *testing.T) {
+		if err := lose(); err != nil {
+			t.Fatal(err)
+		}
+		var asking sync.WaitGroup
+		for _, f := range forms {
+			for who, token := range map[string]string{"nobody": "", "a user": w.token, "a stranger": "nonsense", "the administrator": administrator} {
+				asking.Go(func() {
+					code, answer := w.send(t, f, token)
+					if found := w.secret.FindString(f.visible(answer)); found != "" {
+						t.Errorf("%s %s as %s: the answer has %q\n%.2000s", f.method, f.path, who, found, answer)
+					}
+					if f.stored && token == administrator && code < 500 {
+						t.Errorf("%s %s as %s: got %d, want a failure of the server's\n%.2000s", f.method, f.path, who, code, answer)
+					}
+				})
+			}
+		}
+		asking.Wait()
+		harness.Eventually(t, "the log says "+logged, func() bool {
+			w.send(t, forms[0], administrator) // what fails often is not logged each time
+			return regexp.MustCompile(logged).Match(w.Output(t))
+		})
+		if err := recover(); err != nil {
+			t.Fatal(err)
+		}
+		w.WaitReady(t)
+		// What happened meanwhile is no event that tells it either.
+		if _, answer := w.send(t, form{method: http.MethodGet, path: "/api/v1/events"}, administrator); w.secret.MatchString(answer) {
+			t.Errorf("events: %s", answer)
+		}
+	})
+}
+
+// administrator stands for the administrator's certificate in place of a token.
+const administrator = "administrator"
+
+// send returns the answer's code, and its headers and body as one text.
+func (w *withheld) send(t *testing.T, f form, token string) (code int, answer string) {
+	client := w.anonymous
+	if token == administrator {
+		client = w.http
+	}
+	asked, err := http.NewRequestWithContext(t.Context(), f.method, w.URL+f.path, strings.NewReader(f.body))
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	if token != "" && token != administrator {
+		asked.Header.Set("Authorization", "Bearer "+token)
+	}
+	asked.Header.Set("Content-Type", "application/json")
+	for name, value := range f.headers {
+		asked.Header.Set(name, value)
+	}
+	response, err := client.Do(asked)
+	if err != nil {
+		return 0, err.Error() // of the client's: see its callers
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, fmt.Sprint(response.StatusCode, response.Header, string(body), err)
+}
