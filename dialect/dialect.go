@@ -37,6 +37,10 @@ type Reader interface {
 	// is returned as it is.
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
 
+	// Streams says whether a Query that row ends costs no more than what row
+	// has seen. Otherwise all of the result is sent, and thrown away.
+	Streams() bool
+
 	// Close ends all work and releases the database.
 	Close() error
 }

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -19,7 +18,7 @@ var (
 	ErrFuture = errors.New("the revision is in the future")
 )
 
-// Query names the objects that List and Count work on.
+// Query names the objects that Page and Count work on.
 type Query struct {
 	Resource Resource
 	// Prefix limits the keys; "" or ending in "/".
@@ -31,9 +30,9 @@ type Query struct {
 	From, After string
 	// Revision is the snapshot wanted, 0 for the newest.
 	Revision int64
-	// Limit ends the list after so many records, 0 for no limit.
+	// Limit is how many records are wanted at the most, 0 for all.
 	Limit int
-	// Terms narrow the list; see Term.
+	// Terms narrow the query; see Term.
 	Terms []Term
 	// WithoutValues leaves the values of the records out.
 	WithoutValues bool
@@ -81,57 +80,6 @@ func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record
 		return nil
 	})
 	return found, at, err
-}
-
-// List calls yield with each record of q in the order of keys and returns
-// where the log stood at that snapshot. It returns ErrFuture or ErrCompacted,
-// with the position, when q.Revision can't be read. An error of yield ends
-// the walk and is returned.
-//
-// Every read is one statement and so sees one snapshot; the snapshot's
-// position comes with each of its rows. Only where there is no row another
-// statement asks for it, on the condition that there is still none.
-func (s *Store) List(ctx context.Context, q Query, yield func(*Record) error) (Position, error) {
-	for {
-		at, seen, err := s.list(ctx, q, yield)
-		if err != nil || seen {
-			return at, err
-		}
-		b := s.statement().add("SELECT revision, compacted, NOT EXISTS (")
-		one := q
-		one.Limit = 1
-		b.list(one, "1").add(") FROM counter")
-		var none bool
-		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Current, &at.Compacted, &none) }); err != nil {
-			return at, err
-		}
-		if at.Current == 0 {
-			return at, errNoCounter
-		}
-		if none {
-			return at, at.readable(q.Revision)
-		}
-	}
-}
-
-var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
-
-func (s *Store) list(ctx context.Context, q Query, yield func(*Record) error) (at Position, seen bool, err error) {
-	b := s.statement().list(q, "(SELECT revision FROM counter), (SELECT compacted FROM counter), id, key, labels, fields, value")
-	err = s.run(ctx, b, func(row dialect.Row) error {
-		r := &Record{}
-		if err := row.Scan(&at.Current, &at.Compacted, &r.Revision, &r.Key, &r.Labels, &r.Fields, &r.Value); err != nil {
-			return err
-		}
-		if !seen {
-			seen = true
-			if err := at.readable(q.Revision); err != nil {
-				return err
-			}
-		}
-		return yield(r)
-	})
-	return at, seen, err
 }
 
 // Count returns how many records q has, counting no further than its Limit.

@@ -25,28 +25,41 @@ func (b *statement) arg(value any) string {
 
 func (s *Store) statement() *statement { return &statement{engine: s.engine} }
 
-// list adds the statement that selects columns of the records of q.
+// page adds the statement that selects the records of q in the order of keys.
+// Where the engine sends results as a whole, it sends no more than a page has.
+func (b *statement) page(q Query) *statement {
+	const record = "id, key, labels, fields"
+	b.add("SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + record)
+	switch {
+	case q.WithoutValues:
+		b.add(", NULL FROM (").rows(q, record).add(") AS page")
+	case !b.engine.Streams():
+		const size = "coalesce(octet_length(value), 0)"
+		b.add(", value FROM (SELECT *, sum(" + size + ") OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) - " + size + " AS before FROM (")
+		b.rows(q, record+", value").add(") AS page) AS page WHERE before < " + b.arg(PageBytes))
+	case q.Revision == 0:
+		return b.add(", value FROM log").live(q).ordered(q)
+	default:
+		// Values stay where they are until all else is sorted.
+		b.add(", (SELECT value FROM log AS whole WHERE whole.id = page.id) FROM (").rows(q, record).add(") AS page")
+	}
+	return b.add(" ORDER BY key")
+}
+
+// rows adds the statement that selects columns of the rows of q.
 //
 // At the newest revision they are an interval of the index of live rows. At an
 // older one they are the live rows that were there already, and those that
 // were replaced since: few, and found by the index of replaced rows. Each half
 // is in the order of keys or quickly brought into it, so a page costs what it
 // holds plus what changed since its revision.
-func (b *statement) list(q Query, columns string) *statement {
-	row := "id, key, labels, fields, value"
-	if q.WithoutValues {
-		row = "id, key, labels, fields, NULL AS value"
-		columns = strings.Replace(columns, " value", " NULL", 1)
-	}
-	b.add("SELECT " + columns)
+func (b *statement) rows(q Query, columns string) *statement {
 	if q.Revision == 0 {
-		b.add(" FROM log").live(q)
-	} else {
-		b.add(" FROM (SELECT * FROM (SELECT " + row + " FROM log").live(q).page(q)
-		b.add(") AS live UNION ALL SELECT * FROM (SELECT " + row + " FROM log").replaced(q).page(q)
-		b.add(") AS replaced) AS snapshot")
+		return b.add("SELECT " + columns + " FROM log").live(q).ordered(q)
 	}
-	return b.page(q)
+	b.add("SELECT * FROM (SELECT " + columns + " FROM log").live(q).ordered(q)
+	b.add(") AS live UNION ALL SELECT * FROM (SELECT " + columns + " FROM log").replaced(q).ordered(q)
+	return b.add(") AS replaced").ordered(q)
 }
 
 // count adds the statement that counts the records of q.
@@ -75,10 +88,10 @@ func (b *statement) replaced(q Query) *statement {
 	return b.where(q).add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
 }
 
-// page adds the order of keys and where it ends. Each half of a union needs
+// ordered adds the order of keys and where it ends. Each half of a union needs
 // its own: through a union Postgres does not see that an index has the order,
 // and would sort the collection for every page.
-func (b *statement) page(q Query) *statement {
+func (b *statement) ordered(q Query) *statement {
 	b.add(" ORDER BY key")
 	if q.Limit > 0 {
 		b.add(" LIMIT " + b.arg(q.Limit))

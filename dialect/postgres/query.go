@@ -23,6 +23,10 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	}
 }
 
+// Streams implements dialect.Engine: the server sends the whole result, unless
+// the connection is given up.
+func (e *Engine) Streams() bool { return false }
+
 // query runs the statement once and says whether row has seen any of it.
 func (e *Engine) query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) (seen bool, err error) {
 	rows, err := e.pool.Query(ctx, statement, args...)

@@ -30,6 +30,9 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	return nil
 }
 
+// Streams implements dialect.Engine: a result is made row by row.
+func (e *Engine) Streams() bool { return true }
+
 func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.Rows, error) {
 	if stmt, ok := e.prepared.Load(statement); ok {
 		return stmt.(*sql.Stmt).QueryContext(ctx, args...)

@@ -49,7 +49,8 @@ type RawList struct {
 
 	ctx   context.Context
 	walk  *walk
-	items []*Raw
+	page  walk   // before the page at hand was read
+	items []*Raw // of the page at hand
 	meta  metav1.ListMeta
 }
 
@@ -98,84 +99,118 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 	return nil
 }
 
-// rawPage is how many records a RawList reads at a time, so that the memory it
-// takes does not grow with the list, nor the time for which it holds a
-// snapshot of the database with the slowness of the client.
-const rawPage = 500
-
 // listRaw is GetList into a RawList. It reads the first page; the others are
-// read, at the same revision, while the response is written.
+// read, at the same revision, while the response is written. A list's memory is
+// that of a page, whatever its length and however slow its client.
 func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
-	w.take = func(r *sqlstore.Record) (bool, error) { return out.take(ctx, r) }
-	// What was encoded before need not be read; see load.
-	w.query.WithoutValues = out.Format == Protobuf && w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
-	var err error
-	switch {
-	case !w.opts.Recursive:
-		err = w.single(ctx, row)
-	case w.opts.Predicate.Limit > 0:
-		err = w.collection(ctx, start)
-	default:
-		w.pageSize = rawPage
-		err = w.fill(ctx, start)
+	w.take = func(r *sqlstore.Record) (bool, error) {
+		item, err := out.item(r)
+		if item != nil {
+			out.items = append(out.items, item)
+		}
+		return item != nil, err
 	}
-	out.meta = metav1.ListMeta{ResourceVersion: strconv.FormatInt(w.query.Revision, 10), Continue: w.token, RemainingItemCount: w.remaining}
-	return err
+	// What was encoded before need not be read; see load.
+	whole := w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
+	w.query.WithoutValues = whole && out.Format == Protobuf
+	if !w.opts.Recursive {
+		if err := w.single(ctx, row); err != nil {
+			return err
+		}
+	} else {
+		if err := w.begin(ctx, start); err != nil {
+			return err
+		}
+		if _, err := out.nextPage(); err != nil {
+			return err
+		}
+	}
+	// The metadata come first in a response, so where the list ends at a limit
+	// has to be known before the rest of it is read to be sent.
+	end := *w
+	end.take = func(r *sqlstore.Record) (bool, error) {
+		item, err := out.item(r)
+		return item != nil, err
+	}
+	end.query.WithoutValues = whole
+	if w.opts.Predicate.Limit > 0 {
+		for end.goesOn() {
+			if err := end.page(ctx); err != nil {
+				return err
+			}
+		}
+		if err := end.finish(ctx); err != nil {
+			return err
+		}
+	}
+	out.meta = metav1.ListMeta{ResourceVersion: strconv.FormatInt(w.query.Revision, 10), Continue: end.token, RemainingItemCount: end.remaining}
+	return nil
 }
 
-// take adds a record to the page, unless it turns out not to match.
-func (l *RawList) take(ctx context.Context, r *sqlstore.Record) (bool, error) {
+// item returns a record as an item of the list, or nil if it turns out not to
+// match.
+func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	s := l.walk.Storage
 	item := &Raw{TypeMeta: l.Item, Format: l.Format, storage: s, key: s.prefix + r.Key, record: r}
 	if r.Value != nil {
-		if err := s.getRaw(ctx, r, item.key, item); err != nil {
-			return false, err
+		if err := s.getRaw(l.ctx, r, item.key, item); err != nil {
+			return nil, err
 		}
 	}
 	if l.walk.undecided(r) {
 		obj := s.NewObject()
 		if err := s.decode(item.data, obj, r.Revision); err != nil {
-			return false, undecodable(r, item.key, err)
+			return nil, undecodable(r, item.key, err)
 		}
 		if ok, err := l.walk.opts.Predicate.Matches(obj); err != nil || !ok {
-			return false, nil
+			return nil, nil // an object without attributes matches nothing
 		}
 	}
-	l.items = append(l.items, item)
-	return true, nil
-}
-
-// load reads the page again, with the values of its items this time.
-func (l *RawList) load() error {
-	q := l.walk.query
-	q.WithoutValues, q.Limit = false, len(l.items)
-	i := 0
-	_, err := l.walk.store.List(l.ctx, q, func(r *sqlstore.Record) error {
-		item := l.items[i]
-		i++
-		return item.storage.getRaw(l.ctx, r, item.key, item)
-	})
-	if errors.Is(err, sqlstore.ErrCompacted) {
-		return l.walk.expired()
-	}
-	return interpret(err)
+	return item, nil
 }
 
 // nextPage replaces the items by those of the next page, or returns false when
 // there is none.
 func (l *RawList) nextPage() (bool, error) {
-	if !l.walk.more || l.walk.pageSize == 0 {
+	if !l.walk.goesOn() {
 		return false, nil
 	}
-	l.items, l.walk.taken = l.items[:0], 0
-	return true, l.walk.fill(l.ctx, "")
+	l.page = *l.walk
+	clear(l.items) // the page before is garbage from here on
+	l.items = l.items[:0]
+	return true, l.walk.page(l.ctx)
+}
+
+// load reads the data of items which were read without, from the i-th on: as
+// many as a page of values has. The items are all that the query has there.
+func (l *RawList) load(i int) error {
+	q := l.walk.query
+	q.WithoutValues, q.Limit = false, len(l.items)-i
+	q.After, q.From = "", l.items[i].record.Key
+	page, err := l.walk.store.Page(l.ctx, q)
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		return l.walk.expired()
+	}
+	if err != nil {
+		return interpret(err)
+	}
+	for n, r := range page.Records {
+		item := l.items[i+n]
+		if item.record.Revision != r.Revision {
+			return l.walk.expired()
+		}
+		if err := item.storage.getRaw(l.ctx, r, item.key, item); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CacheEncode implements runtime.CacheableObject.
 func (o *Raw) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	if o.Format == Protobuf {
-		data, err := o.encoded(id, encode, func() error { return errNoObject })
+		data, err := o.encoded(id, encode)
 		if err == nil {
 			_, err = w.Write(data)
 		}

@@ -22,48 +22,78 @@ var envelopeMagic = []byte("k8s\x00")
 // errEnvelope says that an encoder has written something else.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
-// encoded returns the envelope of the object, encoded now or before. load is
-// called where that needs the object's data and they have not been read.
-func (o *Raw) encoded(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, load func() error) ([]byte, error) {
-	key := encodedKey{o.record.Revision, id}
-	if data := o.storage.encoded.get(key); data != nil {
+// kept returns the envelope of the object if it has been encoded before.
+func (o *Raw) kept(id runtime.Identifier) []byte {
+	return o.storage.encoded.get(encodedKey{o.record.Revision, id})
+}
+
+// encoded returns the envelope of the object, encoded now or before.
+func (o *Raw) encoded(id runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	if data := o.kept(id); data != nil {
 		return data, nil
-	}
-	if o.data == nil {
-		if err := load(); err != nil {
-			return nil, err
-		}
 	}
 	var buffer bytes.Buffer
 	if err := o.encode(encode, &buffer); err != nil {
 		return nil, err
 	}
 	data := bytes.Clone(buffer.Bytes())
-	o.storage.encoded.put(key, data)
+	o.storage.encoded.put(encodedKey{o.record.Revision, id}, data)
 	return data, nil
 }
 
-// writeProtobuf writes the list. The messages of all items are at hand before
-// the first byte is written: an envelope tells its length first.
+// message returns the message of the i-th item of the page, whose data are not
+// needed any more then.
+func (l *RawList) message(i int, id runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	item := l.items[i]
+	envelope := item.kept(id)
+	if envelope == nil {
+		if item.data == nil {
+			if err := l.load(i); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if envelope, err = item.encoded(id, encode); err != nil {
+			return nil, err
+		}
+	}
+	item.data = nil
+	return unwrap(envelope)
+}
+
+// errLength says that what was written is not as long as the envelope says.
+var errLength = errors.New("the list has changed its length while it was written")
+
+// writeProtobuf writes the list. An envelope tells its length first, so every
+// message is made before the first byte is written. They are held until then
+// as long as there is room for that; of a list that is longer, the rest is
+// read and made a second time.
 func (l *RawList) writeProtobuf(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	meta, err := l.meta.Marshal()
 	if err != nil {
 		return err
 	}
-	var messages [][]byte
+	var held [][]byte
+	room := &roomShare{room: l.walk.room}
+	defer room.giveBack()
+	var rest *walk // from the page on in which the first is that is not held
+	skip := 0      // in that page
 	size := fieldSize(1, len(meta))
 	for more := true; more; {
-		for _, item := range l.items {
-			envelope, err := item.encoded(id, encode, l.load)
+		for i := range l.items {
+			message, err := l.message(i, id, encode)
 			if err != nil {
 				return err
 			}
-			message, err := unwrap(envelope)
-			if err != nil {
-				return err
-			}
-			messages = append(messages, message)
 			size += fieldSize(2, len(message))
+			switch {
+			case rest != nil:
+			case room.take(len(message)), held == nil:
+				held = append(held, message)
+			default:
+				page := l.page
+				rest, skip = &page, i
+			}
 		}
 		if more, err = l.nextPage(); err != nil {
 			return err
@@ -82,14 +112,42 @@ func (l *RawList) writeProtobuf(id runtime.Identifier, encode func(runtime.Objec
 	if _, err := out.Write(head); err != nil {
 		return err
 	}
-	for _, message := range messages {
+	size -= fieldSize(1, len(meta))
+	write := func(message []byte) error {
+		size -= fieldSize(2, len(message))
 		head = protowire.AppendVarint(protowire.AppendTag(head[:0], 2, protowire.BytesType), uint64(len(message)))
 		if _, err := out.Write(head); err != nil {
 			return err
 		}
-		if _, err := out.Write(message); err != nil {
+		_, err := out.Write(message)
+		return err
+	}
+	for _, message := range held {
+		if err := write(message); err != nil {
 			return err
 		}
+	}
+	if rest != nil {
+		l.walk = rest
+		for ; ; skip = 0 {
+			if more, err := l.nextPage(); err != nil {
+				return err
+			} else if !more {
+				break
+			}
+			for i := skip; i < len(l.items); i++ {
+				message, err := l.message(i, id, encode)
+				if err != nil {
+					return err
+				}
+				if err := write(message); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if size != 0 {
+		return errLength
 	}
 	// contentEncoding and contentType are written though they are empty.
 	if _, err := out.Write(appendField(appendField(head[:0], 3, nil), 4, nil)); err != nil {

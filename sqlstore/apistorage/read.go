@@ -129,13 +129,10 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
 		return true, nil
 	}
-	switch {
-	case !opts.Recursive:
+	if opts.Recursive {
+		err = w.collection(ctx, start, func() error { return nil })
+	} else {
 		err = w.single(ctx, row)
-	case opts.Predicate.Limit > 0:
-		err = w.collection(ctx, start)
-	default:
-		err = w.pages(ctx, start, func() error { return nil })
 	}
 	if err == nil {
 		err = corrupt.err(s.GroupResource)
@@ -155,71 +152,51 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	return nil
 }
 
-// walk is one list: it reads records and gives those that the selectors match
-// to take, until there are no more or the page is full.
+// walk is one list: it reads records, page by page, and gives those that the
+// selectors match to take, until there are no more or as many as are wanted.
+//
+// Each page is read by one statement, at the revision of the first one, and
+// taken when that has ended: neither the time that it takes to decode it nor a
+// client that is slow to receive it keeps a snapshot of the database open.
 type walk struct {
 	*Storage
 	opts storage.ListOptions
 	full string // the key of the request, in full
-	// query.Revision is the revision asked for, and after the walk the one
-	// that was read.
+	// query.Revision is the revision asked for, and after the first page the
+	// one that is read. query.After is the key of the last record looked at.
 	query sqlstore.Query
 	// take keeps a record, or returns false if it has to be left out after all.
 	take func(*sqlstore.Record) (bool, error)
 
-	// pageSize ends each fill after so many records, where the options do not.
-	pageSize  int
 	taken     int
-	last      string // key of the last record taken from the log
-	more      bool   // there are records behind last
+	more      bool   // there may be records behind query.After
 	token     string // continue token
 	remaining *int64
 }
 
-var errPageFull = errors.New("the page is full")
-
-// collection reads one page of the records under query.Prefix from the key
-// start on, or all, and what the list's metadata tell of it.
-func (w *walk) collection(ctx context.Context, start string) error {
-	if err := w.fill(ctx, start); err != nil {
+// collection reads the records under query.Prefix from the key start on, as
+// many as are wanted, and what the list's metadata tell of them. It calls
+// filled behind each page.
+func (w *walk) collection(ctx context.Context, start string, filled func() error) error {
+	if err := w.begin(ctx, start); err != nil {
 		return err
 	}
-	return w.finish(ctx)
-}
-
-// pages reads all records under query.Prefix from the key start on, page by
-// page at the revision of the first, and calls filled behind each: neither the
-// time that it takes to decode them all nor a client that is slow to receive
-// them keeps a snapshot of the database open.
-func (w *walk) pages(ctx context.Context, start string, filled func() error) error {
-	w.pageSize = rawPage
-	for w.more = true; w.more; w.taken = 0 {
-		if err := w.fill(ctx, start); err != nil {
+	for w.goesOn() {
+		if err := w.page(ctx); err != nil {
 			return err
 		}
 		if err := filled(); err != nil {
 			return err
 		}
-		start = ""
 	}
-	return nil
+	return w.finish(ctx)
 }
 
-// limit is how many records a page has at the most, 0 for all.
-func (w *walk) limit() int {
-	if w.pageSize > 0 {
-		return w.pageSize
-	}
-	return int(w.opts.Predicate.Limit)
-}
-
-// fill reads records until the page is full. Called again, with taken set to
-// 0, it goes on behind the last one.
-func (w *walk) fill(ctx context.Context, start string) error {
-	pred := &w.opts.Predicate
+// begin sets the walk to where the key start says: in full, "" for the first.
+func (w *walk) begin(ctx context.Context, start string) error {
 	if !storable(w.query.Prefix) {
 		at, err := w.store.Revision(ctx)
-		w.query.Revision, w.more = at.Current, false
+		w.query.Revision = at.Current
 		return interpret(err)
 	}
 	if start != "" {
@@ -235,102 +212,82 @@ func (w *walk) fill(ctx context.Context, start string) error {
 			w.query.From = key
 		}
 	}
+	pred := &w.opts.Predicate
 	w.query.Terms = append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)
-	if w.last == "" {
-		w.last = w.query.After
-	}
-	w.query.Limit = 0
-	for w.more = true; w.more; {
-		w.query.After = w.last // behind those that were taken, or left out
-		if err := w.page(ctx); err != nil {
-			return err
-		}
-		if w.taken >= w.limit() {
-			break
-		}
-	}
+	w.more = true
 	return nil
 }
 
-// page reads the log once: one record more than is wanted, which tells whether
-// there is one, and each time twice as many as before while most are left out.
+// goesOn says whether there is another page to be read.
+func (w *walk) goesOn() bool {
+	limit := w.opts.Predicate.Limit
+	return w.more && (limit <= 0 || int64(w.taken) < limit)
+}
+
+// page reads the log once: as many records as are wanted, and each time twice
+// as many as before while most are left out.
 func (w *walk) page(ctx context.Context) error {
-	limit := w.limit()
+	limit := w.opts.Predicate.Limit
 	if limit > 0 {
-		// The limit may be any number, also one that overflows when it grows.
-		w.query.Limit = max(min(limit-w.taken, rawPage)+1, min(2*w.query.Limit, rawPage))
+		w.query.Limit = int(min(max(limit-int64(w.taken), 2*int64(w.query.Limit)), sqlstore.PageRecords))
 	}
-	w.more = false
-	read := 0
-	at, err := w.store.List(ctx, w.query, func(r *sqlstore.Record) error {
-		read++
-		if limit > 0 && w.taken >= limit {
-			w.more = true
-			return errPageFull
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		w.last = r.Key
-		if w.decided(r) {
-			ok, err := w.take(r)
-			if err != nil {
-				return err
-			}
-			if ok {
-				w.taken++
-			}
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errPageFull):
-	case errors.Is(err, sqlstore.ErrCompacted):
+	page, err := w.store.Page(ctx, w.query)
+	if errors.Is(err, sqlstore.ErrCompacted) {
 		return w.expired()
-	case err != nil:
+	}
+	if err != nil {
 		return interpret(err)
 	}
-	if limit > 0 && read == w.query.Limit && (w.taken < limit || w.pageSize > 0) {
-		w.more = true // or there may be; where the page is full, finish looks
-	}
 	if w.query.Revision == 0 {
-		w.query.Revision = at.Current
+		w.query.Revision = page.Current
+	}
+	w.more = page.More
+	for _, r := range page.Records {
+		if limit > 0 && int64(w.taken) == limit {
+			w.more = true
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return interpret(err)
+		}
+		w.query.After = r.Key
+		if !w.decided(r) {
+			continue
+		}
+		ok, err := w.take(r)
+		if err != nil {
+			return err
+		}
+		if ok {
+			w.taken++
+		}
 	}
 	return nil
 }
 
-// finish makes the continue token and counts what is left.
+// finish makes the continue token and counts what is left, where the walk has
+// ended because it has as many records as are wanted. With a selector it makes
+// one if there are more objects of any kind, as kube-apiserver does.
 func (w *walk) finish(ctx context.Context) error {
 	pred := &w.opts.Predicate
-	if !w.more && (!pred.Empty() || sharded(pred)) && pred.Limit > 0 && w.taken == int(pred.Limit) {
-		// A full page ends with a token if there are more objects of any kind,
-		// as kube-apiserver does it.
-		rest := sqlstore.Query{Resource: w.resource, Prefix: w.query.Prefix, Revision: w.query.Revision, After: w.last, Limit: 1}
-		n, err := w.store.Count(ctx, rest)
-		if err != nil {
-			return interpret(err)
-		}
-		w.more = n > 0
-	}
-	if !w.more {
+	if pred.Limit <= 0 || int64(w.taken) < pred.Limit {
 		return nil
 	}
-	var err error
-	if w.token, err = storage.EncodeContinue(w.prefix+w.last+"\x00", w.full, w.query.Revision); err != nil {
-		return err
+	rest := sqlstore.Query{Resource: w.resource, Prefix: w.query.Prefix, Revision: w.query.Revision, After: w.query.After}
+	if !pred.Empty() {
+		rest.Limit = 1
+	}
+	n, err := w.store.Count(ctx, rest)
+	if err != nil || n == 0 {
+		return interpret(err)
 	}
 	// Only a list without selectors tells how much is left (API concepts,
 	// "Retrieving large results sets in chunks").
 	if pred.Empty() {
-		rest := w.query
-		rest.After, rest.Limit = w.last, 0
-		n, err := w.store.Count(ctx, rest)
-		if err != nil {
-			return interpret(err)
-		}
 		w.remaining = &n
 	}
-	return nil
+	w.token, err = storage.EncodeContinue(w.prefix+w.query.After+"\x00", w.full, w.query.Revision)
+	return err
 }
 
 // single lists the one object at key.
@@ -360,18 +317,14 @@ func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sq
 	if !storable(key) {
 		return nil, at, nil
 	}
-	q := sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: &key}
-	at, err = w.store.List(ctx, q, func(r *sqlstore.Record) error {
-		found = r
-		return nil
-	})
-	switch {
-	case errors.Is(err, sqlstore.ErrCompacted):
-		err = apierrors.NewResourceExpired(listExpired)
-	default:
-		err = interpret(err)
+	page, err := w.store.Page(ctx, sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: &key})
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		return nil, at, apierrors.NewResourceExpired(listExpired)
 	}
-	return found, at, err
+	if len(page.Records) > 0 {
+		found = page.Records[0]
+	}
+	return found, page.Position, interpret(err)
 }
 
 // decided says whether the stored sets let r pass. Where they can't tell, see

@@ -56,6 +56,8 @@ type Storage struct {
 	// kept in it to be decoded again; nil for kinds that it can't encode.
 	encoded *encodedCache
 	wire    runtime.Encoder
+	// room is shared in the same way.
+	room *room
 	// sized is set once EnableResourceSizeEstimation was called.
 	sized bool
 }
@@ -77,6 +79,7 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		versioner: storage.APIObjectVersioner{},
 		prefix:    c.Prefix + "/",
 		encoded:   newEncodedCache(0),
+		room:      newRoom(),
 	}, nil
 }
 
@@ -96,7 +99,7 @@ type Cache struct {
 
 // Decorator returns what generic.RESTOptions needs to build storages on store.
 func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
-	encoded := newEncodedCache(keep.Bytes)
+	encoded, room := newEncodedCache(keep.Bytes), newRoom()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
@@ -112,7 +115,7 @@ func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
 		if err != nil {
 			return nil, nil, err
 		}
-		s.encoded = encoded
+		s.encoded, s.room = encoded, room
 		if keep.Wire != nil && config.EncodeVersioner != nil && keep.Wired(newObject()) {
 			s.wire = keep.Wire(config.EncodeVersioner)
 		}

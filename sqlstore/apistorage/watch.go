@@ -176,7 +176,7 @@ func (w *watcher) initialState() error {
 	}
 	var err error
 	if w.opts.Recursive {
-		err = l.pages(w.ctx, "", send)
+		err = l.collection(w.ctx, "", send)
 	} else if err = l.single(w.ctx, w.row); err == nil {
 		err = send()
 	}

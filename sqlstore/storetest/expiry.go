@@ -40,12 +40,12 @@ func testExpiry(t *testing.T, open Opener) {
 	live := func(want ...string) func() bool {
 		return func() bool {
 			var keys []string
-			_, err := s.List(t.Context(), sqlstore.Query{Resource: things}, func(r *sqlstore.Record) error {
-				keys = append(keys, r.Key)
-				return nil
-			})
+			all, _, err := records(t.Context(), s, sqlstore.Query{Resource: things})
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, r := range all {
+				keys = append(keys, r.Key)
 			}
 			return fmt.Sprint(keys) == fmt.Sprint(want)
 		}

@@ -109,11 +109,37 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 // list returns the records of q as texts, and the position.
 func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []string, at sqlstore.Position, err error) {
 	q.Resource = things
-	at, err = s.List(ctx, q, func(r *sqlstore.Record) error {
+	all, at, err := records(ctx, s, q)
+	for _, r := range all {
 		state = append(state, show(r.Key, r.Revision, r.Value))
-		return nil
-	})
+	}
 	return state, at, err
+}
+
+// records returns the records of q, of however many pages, and the position
+// at the first.
+func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*sqlstore.Record, at sqlstore.Position, err error) {
+	wanted := q.Limit
+	for more := true; more && (wanted == 0 || len(all) < wanted); {
+		if wanted > 0 {
+			q.Limit = wanted - len(all)
+		}
+		page, err := s.Page(ctx, q)
+		if at == (sqlstore.Position{}) {
+			at = page.Position
+		}
+		if err != nil {
+			return all, at, err
+		}
+		all, more = append(all, page.Records...), page.More
+		if more {
+			q.After = all[len(all)-1].Key
+		}
+		if q.Revision == 0 {
+			q.Revision = at.Current
+		}
+	}
+	return all, at, nil
 }
 
 // mustList is list of all that is live at a revision, 0 for the newest.

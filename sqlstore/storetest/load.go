@@ -36,10 +36,10 @@ func testLoad(t *testing.T, open Opener) {
 	}
 	s := Start(t, engine, sqlstore.Options{})
 	var got []string
-	at, err := s.List(t.Context(), sqlstore.Query{Resource: things}, func(r *sqlstore.Record) error {
+	all, at, err := records(t.Context(), s, sqlstore.Query{Resource: things})
+	for _, r := range all {
 		got = append(got, string(r.Value))
-		return nil
-	})
+	}
 	if err != nil || len(got) != 2 || got[0] != `{"n":"a"}` || got[1] != `{"n":"b"}` {
 		t.Errorf("listed are %q, %v", got, err)
 	}

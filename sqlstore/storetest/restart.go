@@ -109,11 +109,12 @@ func testClose(t *testing.T, open Opener) {
 
 	var stored []string
 	s = Start(t, OpenEngine(t, again), sqlstore.Options{})
-	if _, err := s.List(t.Context(), sqlstore.Query{Resource: things}, func(r *sqlstore.Record) error {
-		stored = append(stored, r.Key)
-		return nil
-	}); err != nil {
+	all, _, err := records(t.Context(), s, sqlstore.Query{Resource: things})
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, r := range all {
+		stored = append(stored, r.Key)
 	}
 	slices.Sort(stored)
 	Equal(t, "what is stored", stored, want)

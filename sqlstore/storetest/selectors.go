@@ -56,12 +56,12 @@ func testSelectors(t *testing.T, open Opener) {
 		byLabel, byField := randomLabelSelector(t, random), randomFieldSelector(random)
 		passed := map[string]bool{}
 		q := sqlstore.Query{Resource: things, Terms: append(sqlstore.LabelTerms(byLabel), sqlstore.FieldTerms(byField)...)}
-		_, err := s.List(t.Context(), q, func(r *sqlstore.Record) error {
-			passed[r.Key] = true
-			return nil
-		})
+		all, _, err := records(t.Context(), s, q)
 		if err != nil {
 			t.Fatalf("labels %q, fields %q: %v", byLabel, byField, err)
+		}
+		for _, r := range all {
+			passed[r.Key] = true
 		}
 		for key, sets := range stored {
 			if byLabel.Matches(labels.Set(sets.Labels)) && byField.Matches(fields.Set(sets.Fields)) && !passed[key] {

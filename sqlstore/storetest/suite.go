@@ -15,6 +15,7 @@ func Run(t *testing.T, open Opener) {
 		{"GroupWithAPoisonedWrite", testGroupWithAPoisonedWrite},
 		{"Snapshots", testSnapshots},
 		{"OldRevisions", testOldRevisions},
+		{"Pages", testPages},
 		{"EmptyLog", testEmptyLog},
 		{"ReplayBoundary", testReplayBoundary},
 		{"Await", testAwait},

@@ -1,0 +1,91 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// One page has at most so many records, and at most about so many bytes of
+// values: it ends with the record that reaches PageBytes. Who walks through a
+// collection so needs memory, a snapshot of the database and time for a page,
+// however large the collection and its objects are.
+const (
+	PageRecords = 500
+	PageBytes   = 2 << 20
+)
+
+// Page is the first records of a Query.
+type Page struct {
+	// Position is where the log stood at the snapshot that was read.
+	Position
+	// Records are in the order of keys.
+	Records []*Record
+	// More says that there may be records behind these: those of a query After
+	// the last one, at the Revision of this page.
+	More bool
+}
+
+var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
+
+// Page returns the first records of q, at most q.Limit of them. It returns
+// ErrFuture or ErrCompacted, with the position, when q.Revision can't be read.
+//
+// Every read is one statement and so sees one snapshot; the snapshot's
+// position comes with each of its rows. Only where there is no row another
+// statement asks for it, on the condition that there is still none.
+func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
+	if q.Limit <= 0 || q.Limit > PageRecords {
+		q.Limit = PageRecords
+	}
+	for {
+		page, err := s.page(ctx, q)
+		if err != nil || len(page.Records) > 0 {
+			return page, err
+		}
+		one := q
+		one.Limit = 1
+		b := s.statement().add("SELECT revision, compacted, NOT EXISTS (").rows(one, "id, key").add(") FROM counter")
+		var none bool
+		at := &page.Position
+		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Current, &at.Compacted, &none) }); err != nil {
+			return page, err
+		}
+		if at.Current == 0 {
+			return page, errNoCounter
+		}
+		if none {
+			return page, at.readable(q.Revision)
+		}
+	}
+}
+
+func (s *Store) page(ctx context.Context, q Query) (page Page, err error) {
+	at, size := &page.Position, 0
+	err = s.run(ctx, s.statement().page(q), func(row dialect.Row) error {
+		r := &Record{}
+		if err := row.Scan(&at.Current, &at.Compacted, &r.Revision, &r.Key, &r.Labels, &r.Fields, &r.Value); err != nil {
+			return err
+		}
+		if page.Records == nil {
+			if err := at.readable(q.Revision); err != nil {
+				return err
+			}
+		}
+		page.Records = append(page.Records, r)
+		if size += len(r.Value); size >= PageBytes {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		page.More, err = true, nil
+	}
+	if err != nil {
+		return Page{Position: page.Position}, err
+	}
+	page.More = page.More || len(page.Records) == q.Limit
+	return page, nil
+}
