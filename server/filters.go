@@ -61,7 +61,14 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		func(h http.Handler) http.Handler { return apifilters.WithRequestInfo(h, requestInfo) },
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
+		func(h http.Handler) http.Handler { return serverfilters.WithHSTS(h, o.HSTS) },
 		apifilters.WithCacheControl,
+		func(h http.Handler) http.Handler {
+			if o.GoawayChance == 0 {
+				return h
+			}
+			return serverfilters.WithProbabilisticGoaway(h, o.GoawayChance)
+		},
 		func(h http.Handler) http.Handler { return whileServing(h, c.serving) },
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)

@@ -1,10 +1,10 @@
 package server
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/pflag"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/util/cert"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	netutils "k8s.io/utils/net"
 
 	"github.com/sqube/sqube/server/access"
@@ -33,25 +34,22 @@ import (
 // Options are the settings of a Server. Those that kube-apiserver has too bear
 // its names as flags, and mean the same.
 type Options struct {
-	DataDir     string
-	BindAddress net.IP
-	SecurePort  int
+	DataDir string
+	// Serving is the port and its TLS.
+	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is where the cluster reaches this server; nil to find
 	// it out.
 	AdvertiseAddress net.IP
 	// EndpointReconciler says whether that address is put into the endpoints
 	// of the Service kubernetes.
 	EndpointReconciler string
-	TLSCertFile        string
-	TLSKeyFile         string
 	TLSNames           []string // more names for the certificate that is made without these files
 
 	ServiceClusterIPRange string // one range, or one of each family
 	ServiceNodePortRange  utilnet.PortRange
 	RuntimeConfig         cliflag.ConfigurationMap
 	EventTTL              time.Duration
-	KubeletCA             string // file with the authorities of kubelets' serving certificates
-	AllowPrivileged       bool   // on the whole process: Pod validation reads a global
+	AllowPrivileged       bool // on the whole process: Pod validation reads a global
 
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
@@ -73,20 +71,28 @@ type Options struct {
 	Metrics              *metrics.Options
 	serviceRange, second net.IPNet
 	sharedKeys           *vault.Keys
+
+	KubernetesServiceNodePort int // 0 for none
+	Kubelet                   kubeletclient.KubeletClientConfig
+	MaxConnectionBytesPerSec  int64    // into a pod or a node, through exec and the like; 0 for no limit
+	HSTS                      []string // directives of Strict-Transport-Security
+	ExternalHost              string   // by which clients know the server, also with a port; "" for the advertised address
+	GoawayChance              float64  // that a request ends its HTTP/2 connection
+	DeleteCollectionWorkers   int      // how many objects of a collection are deleted at once
+	tls                       *tls.Config
 }
 
 // NewOptions returns kube-apiserver's defaults, and those of a kubeadm cluster where that sets others.
 func NewOptions() *Options {
 	return &Options{
 		DataDir:               "./data",
-		BindAddress:           net.IPv4zero,
-		SecurePort:            6443,
+		Serving:               newServing(),
 		EndpointReconciler:    leaseEndpoint,
 		ServiceClusterIPRange: "10.0.0.0/24",
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		RuntimeConfig:         cliflag.ConfigurationMap{},
-		EventTTL:              time.Hour,
 		AllowPrivileged:       true,
+		EventTTL:              time.Hour,
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		PriorityAndFairness:   true,
@@ -99,6 +105,9 @@ func NewOptions() *Options {
 		Admission:             admission.NewOptions(),
 		Audit:                 audit.NewOptions(),
 		Metrics:               metrics.NewOptions(),
+
+		Kubelet:                 newKubelet(),
+		DeleteCollectionWorkers: 1,
 	}
 }
 
@@ -113,6 +122,7 @@ const (
 	StateFlags       = "State"
 	ServingFlags     = "Serving"
 	ClusterFlags     = "Cluster"
+	KubeletFlags     = "Kubelets"
 	LimitFlags       = "Limits"
 	AccessFlags      = "Authentication and authorization"
 	AggregationFlags = "Aggregation"
@@ -130,27 +140,28 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	o.Vault.AddFlags(fs)
 
 	fs = sections.FlagSet(ServingFlags)
-	fs.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.")
-	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on.")
+	addServingFlags(fs, o.Serving)
 	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address or an address of this machine.")
 	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "Whether the endpoints of the Service kubernetes are the addresses of the servers that are alive (lease), or whatever somebody else puts there (none).")
-	fs.StringVar(&o.TLSCertFile, "tls-cert-file", "", "File with the serving certificate, and its chain, in PEM. If unset, one is made under --data-dir.")
-	fs.StringVar(&o.TLSKeyFile, "tls-private-key-file", "", "File with the key of --tls-cert-file in PEM.")
 	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses under which clients reach this server, such as those of a load balancer; they are put into the certificate that is made without --tls-cert-file.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
+	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, there is no such header.")
+	fs.StringVar(&o.ExternalHost, "external-hostname", "", "Host under which clients elsewhere know this server, for the URLs in discovery; with a port if that is not --secure-port. If unset, --advertise-address.")
+	fs.Float64Var(&o.GoawayChance, "goaway-chance", 0, "Which part of the requests ends its HTTP/2 connection (GOAWAY), so that clients behind a load balancer spread over all servers; 0.02 at most, 0.001 is a good start. Leave it at 0 without a load balancer.")
 
 	fs = sections.FlagSet(ClusterFlags)
 	fs.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR of the cluster IPs of Services; for dual-stack two, one of each family, with a comma between.")
 	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort. Both ends belong to the range.")
+	fs.IntVar(&o.KubernetesServiceNodePort, "kubernetes-service-node-port", 0, "Port of all nodes on which the Service kubernetes is reached, from --service-node-port-range. If 0, it has none.")
 	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
-	fs.StringVar(&o.KubeletCA, "kubelet-certificate-authority", "", "File with the authorities that kubelets' serving certificates must be of, in PEM. If unset, these are not verified: whoever gets between the server and a node can read logs and use exec.")
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
 	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", o.PriorityAndFairness, "Share what the server can do at once, which is the sum of both limits, among users and kinds of requests as FlowSchemas say. If false, both limits hold by themselves.")
+	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
@@ -158,6 +169,9 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server goes on serving, with /readyz failing, once it was told to stop. Load balancers see in that time that it will be gone.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones.")
 
+	fs = sections.FlagSet(KubeletFlags)
+	addKubeletFlags(fs, &o.Kubelet)
+	fs.Int64Var(&o.MaxConnectionBytesPerSec, "max-connection-bytes-per-sec", 0, "How many bytes a second may go through a connection into a pod or a node, such as exec or port-forward. 0 for no limit.")
 	o.Access.AddFlags(sections.FlagSet(AccessFlags))
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
 	o.Aggregation.AddFlags(sections.FlagSet(AggregationFlags))
@@ -182,15 +196,9 @@ func (v secondsValue) Set(text string) error {
 // Complete checks the options, and fills in what follows from others. An error
 // names the flag and says what it takes.
 func (o *Options) Complete() error {
-	var errs []error
-	if o.SecurePort < 1 || o.SecurePort > 65535 {
-		errs = append(errs, fmt.Errorf("--secure-port %d must be between 1 and 65535", o.SecurePort))
-	}
+	errs := []error{o.completeServing(), o.completeKubelet()}
 	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
 		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler))
-	}
-	if (o.TLSCertFile == "") != (o.TLSKeyFile == "") {
-		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
 	}
 	for _, name := range o.TLSNames {
 		if err := pki.CheckName(name); err != nil {
@@ -220,6 +228,20 @@ func (o *Options) Complete() error {
 	} else if o.PriorityAndFairness && !versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
 		errs = append(errs, errors.New("--runtime-config must leave flowcontrol.apiserver.k8s.io/v1 on, or --enable-priority-and-fairness must be false"))
 	}
+	if !(o.GoawayChance >= 0 && o.GoawayChance <= maxGoawayChance) {
+		errs = append(errs, fmt.Errorf("--goaway-chance %v must be between 0 and %v", o.GoawayChance, maxGoawayChance))
+	}
+	for _, directive := range o.HSTS {
+		if name, age, _ := strings.Cut(directive, "="); directive != "includeSubDomains" && directive != "preload" && (name != "max-age" || age == "") {
+			errs = append(errs, fmt.Errorf("--strict-transport-security-directives %q must be max-age=SECONDS, includeSubDomains or preload", directive))
+		}
+	}
+	if port := o.KubernetesServiceNodePort; port != 0 && !o.ServiceNodePortRange.Contains(port) {
+		errs = append(errs, fmt.Errorf("--kubernetes-service-node-port %d must be 0 or in --service-node-port-range %s", port, &o.ServiceNodePortRange))
+	}
+	if o.DeleteCollectionWorkers < 1 {
+		errs = append(errs, fmt.Errorf("--delete-collection-workers %d must be 1 or more", o.DeleteCollectionWorkers))
+	}
 	for flag, d := range map[string]time.Duration{"request-timeout": o.RequestTimeout, "min-request-timeout": o.MinRequestTimeout} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
@@ -227,7 +249,8 @@ func (o *Options) Complete() error {
 	}
 	for flag, number := range map[string]int64{
 		"event-ttl": int64(o.EventTTL), "livez-grace-period": int64(o.LivezGracePeriod), "shutdown-delay-duration": int64(o.ShutdownDelay),
-		"max-requests-inflight": int64(o.MaxInFlight), "max-mutating-requests-inflight": int64(o.MaxMutatingInFlight),
+		"max-connection-bytes-per-sec": o.MaxConnectionBytesPerSec,
+		"max-requests-inflight":        int64(o.MaxInFlight), "max-mutating-requests-inflight": int64(o.MaxMutatingInFlight),
 	} {
 		if number < 0 {
 			errs = append(errs, fmt.Errorf("--%s must be 0 or more", flag))
@@ -236,27 +259,17 @@ func (o *Options) Complete() error {
 	for _, err := range o.Metrics.Validate() {
 		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version and --allow-metric-labels: %w", err))
 	}
-	if len(errs) == 0 {
+	if errors.Join(errs...) == nil {
 		errs = append(errs, o.checkServiceRange())
 	}
 	var err error
 	o.sharedKeys, err = o.Vault.Load()
 	errs = append(errs, err)
-	if o.KubeletCA != "" {
-		if _, err := cert.NewPool(o.KubeletCA); err != nil {
-			errs = append(errs, fmt.Errorf("--kubelet-certificate-authority must name a readable file with certificates in PEM: %w", err))
-		}
-	}
-	for flag, path := range map[string]string{"tls-cert-file": o.TLSCertFile, "tls-private-key-file": o.TLSKeyFile} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.ReadFile(path); err != nil {
-			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", flag, err))
-		}
-	}
 	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Aggregation.Validate(), o.Audit.Validate())...)
 }
+
+// maxGoawayChance is upstream's limit.
+const maxGoawayChance = 0.02
 
 // minServiceAddresses is how many cluster IPs there have to be at least, as
 // with kube-apiserver.
@@ -270,7 +283,7 @@ func (o *Options) checkServiceRange() error {
 	}
 	address := o.AdvertiseAddress
 	if address == nil {
-		address = bootstrap.AdvertiseAddress(o.BindAddress)
+		address = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
 	}
 	if address != nil && netutils.IsIPv6(address) != netutils.IsIPv6CIDR(&o.serviceRange) {
 		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the IP family of the server's own address, %s; --advertise-address sets another", address)
@@ -280,9 +293,9 @@ func (o *Options) checkServiceRange() error {
 
 // URL is how clients on this machine reach the server.
 func (o *Options) URL() string {
-	host := o.BindAddress
+	host := o.Serving.BindAddress
 	if host == nil || host.IsUnspecified() {
 		host = net.IPv4(127, 0, 0, 1)
 	}
-	return "https://" + net.JoinHostPort(host.String(), strconv.Itoa(o.SecurePort))
+	return "https://" + net.JoinHostPort(host.String(), strconv.Itoa(o.Serving.BindPort))
 }

@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace/noop"
@@ -25,12 +23,11 @@ type managedFieldsEntry = metav1.ManagedFieldsEntry
 var noTracing = noop.NewTracerProvider()
 
 const (
-	kubeletTimeout    = 5 * time.Second
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
-	// maxStreams is how many requests one HTTP/2 connection carries at once;
-	// the informers of one client easily have hundreds.
-	maxStreams = 1000
+	// maxStreams is how many requests one HTTP/2 connection carries at once
+	// unless a flag says otherwise, as upstream.
+	maxStreams = 100
 )
 
 // phase tells how far a server has come on its way out.
@@ -48,21 +45,6 @@ func newPhase() phase {
 	p := phase{stopping: make(chan struct{}), drained: make(chan struct{})}
 	p.serving, p.drain = context.WithCancel(context.Background())
 	return p
-}
-
-// Listen takes the port. It is done before anything else is started, so that a
-// port in use is known at once.
-func Listen(o *Options) (net.Listener, error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindAddress.String(), strconv.Itoa(o.SecurePort)))
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d of %s is in use: stop what listens there, or choose another with --secure-port", o.SecurePort, o.BindAddress)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("--bind-address %s is no address of this machine", o.BindAddress)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("port %d may not be used by this user: choose one over 1023 with --secure-port", o.SecurePort)
-	}
-	return listener, err
 }
 
 // Run serves on listener until ctx ends. Then it is no longer ready, and after
@@ -137,7 +119,7 @@ func (s *Server) httpServer() *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    1 << 20,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.options.Serving.HTTP2MaxStreamsPerConnection},
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 }

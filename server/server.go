@@ -41,10 +41,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
-	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	netutils "k8s.io/utils/net"
 
@@ -99,7 +97,7 @@ type Server struct {
 // flag that has to change.
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	o.Metrics.Apply() // it does not change what is registered
-	capabilities.Setup(o.AllowPrivileged, 0)
+	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
 	s := &Server{options: o, store: store, sizes: newSizes(), loopback: loopback.New(), phase: newPhase()}
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {
@@ -116,7 +114,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.TLSCertFile, ExtraNames: extraNames(o), Vault: shared})
+	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: extraNames(o), Vault: shared})
 	if err != nil {
 		return nil, err
 	}
@@ -200,10 +198,10 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 		return err
 	}
 	pair := keys.Serving
-	if o.TLSCertFile != "" {
-		pair = pki.Pair{CertFile: o.TLSCertFile, KeyFile: o.TLSKeyFile}
+	if given := o.Serving.ServerCert.CertKey; given.CertFile != "" {
+		pair = pki.Pair{CertFile: given.CertFile, KeyFile: given.KeyFile}
 	}
-	b.serving, err = pki.NewServing(pair, b.access.ClientCA)
+	b.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: b.access.ClientCA, TLS: o.tls})
 	return err
 }
 
@@ -244,6 +242,7 @@ func (b *builder) buildResources(context.Context) error {
 	if err != nil {
 		return err
 	}
+	options.DeleteCollectionWorkers = o.DeleteCollectionWorkers
 	b.resources, err = resources.New(resources.Config{
 		RESTOptions: options, Versions: b.versions, Loopback: b.loopback.Config(), Informers: b.informers,
 		Services: resources.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePorts: o.ServiceNodePortRange},
@@ -258,19 +257,6 @@ func (b *builder) buildResources(context.Context) error {
 	return err
 }
 
-// kubelet is how to reach kubelets, with upstream's preferences.
-func (b *builder) kubelet() kubeletclient.KubeletClientConfig {
-	return kubeletclient.KubeletClientConfig{
-		Port:         10250,
-		ReadOnlyPort: 10255,
-		PreferredAddressTypes: []string{
-			string(api.NodeHostName), string(api.NodeInternalDNS), string(api.NodeInternalIP), string(api.NodeExternalDNS), string(api.NodeExternalIP),
-		},
-		HTTPTimeout:     kubeletTimeout,
-		TLSClientConfig: kubeletclient.KubeletTLSConfig{CAFile: b.options.KubeletCA, CertFile: b.pki.KubeletClient.CertFile, KeyFile: b.pki.KubeletClient.KeyFile},
-	}
-}
-
 func (b *builder) buildCustomResources(context.Context) (err error) {
 	o := b.options
 	b.apis = aggregated.NewResourceManager("apis")
@@ -281,7 +267,7 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 			Services:       b.services,
 			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.self, noTracing),
 		},
-		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes},
+		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers},
 		SoleServer: !o.SharedDatastore,
 		Complete:   func() bool { return b.aggregation.HasSynced() },
 	})
@@ -314,11 +300,11 @@ func (b *builder) builtIn() []schema.GroupVersion {
 
 func (b *builder) buildBackground(context.Context) (err error) {
 	o := b.options
-	endpoint := bootstrap.Endpoint{Address: o.AdvertiseAddress, Port: o.SecurePort}
+	endpoint := bootstrap.Endpoint{Address: o.AdvertiseAddress, Port: o.Serving.BindPort}
 	if o.EndpointReconciler == noEndpoint {
 		endpoint.Address = nil
 	} else if endpoint.Address == nil {
-		endpoint.Address = bootstrap.AdvertiseAddress(o.BindAddress)
+		endpoint.Address = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
 	}
 	if o.SharedDatastore {
 		endpoint.Lease = bootstrap.EndpointLease
@@ -329,7 +315,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	headers := b.access.RequestHeader
 	b.bootstrap, err = bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName,
-		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, Repair: b.resources.Repair},
+		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePort: o.KubernetesServiceNodePort, Repair: b.resources.Repair},
 		Endpoint: endpoint,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         b.access.UserCA,
@@ -347,9 +333,9 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	// Pods verify the server with this bundle: its own authority, or what the
 	// operator's certificate was signed with as far as its chain tells.
 	rootCA, err := os.ReadFile(b.pki.CA.CertFile)
-	if err == nil && o.TLSCertFile != "" {
+	if given := o.Serving.ServerCert.CertKey.CertFile; err == nil && given != "" {
 		var chain []byte
-		if chain, err = os.ReadFile(o.TLSCertFile); err == nil {
+		if chain, err = os.ReadFile(given); err == nil {
 			rootCA = append(rootCA, chain...)
 		}
 	}
@@ -406,14 +392,21 @@ func (b *builder) buildHandler(context.Context) error {
 
 // address is the host and port by which clients elsewhere know the server.
 func (b *builder) address() string {
+	port := fmt.Sprint(b.options.Serving.BindPort)
+	if name := b.options.ExternalHost; name != "" {
+		if _, _, err := net.SplitHostPort(name); err == nil {
+			return name
+		}
+		return net.JoinHostPort(name, port)
+	}
 	host := b.options.AdvertiseAddress
 	if host == nil {
-		host = bootstrap.AdvertiseAddress(b.options.BindAddress)
+		host = bootstrap.AdvertiseAddress(b.options.Serving.BindAddress)
 	}
 	if host == nil {
 		host = net.IPv4(127, 0, 0, 1)
 	}
-	return net.JoinHostPort(host.String(), fmt.Sprint(b.options.SecurePort))
+	return net.JoinHostPort(host.String(), port)
 }
 
 // withoutManagedFields keeps informers small: no in-process client reads them.

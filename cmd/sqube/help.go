@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,13 +15,16 @@ import (
 const helpWidth = 100
 
 // useSections gives cmd the flags of all sections, and a help that shows them
-// by section: serve has too many for one list.
+// by section: serve has too many for one list. Names may have _ for -, as those
+// of kube-apiserver's flags.
 func useSections(cmd *cobra.Command, sections *cliflag.NamedFlagSets) {
 	for _, name := range sections.Order {
 		section := sections.FlagSets[name]
 		section.SortFlags = false
 		cmd.Flags().AddFlagSet(section)
 	}
+	cmd.Flags().SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	cmd.Flags().SetOutput(io.Discard) // where pflag says that a flag is deprecated, in no log's form: see warnDeprecated
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
 		out := cmd.OutOrStderr()
 		fmt.Fprintf(out, "Usage:\n  %s\n", cmd.UseLine())
@@ -33,6 +37,15 @@ func useSections(cmd *cobra.Command, sections *cliflag.NamedFlagSets) {
 			})
 		}
 		return nil
+	})
+}
+
+// warnDeprecated logs which flags were given that will be gone one day.
+func warnDeprecated(fs *pflag.FlagSet) {
+	fs.Visit(func(f *pflag.Flag) {
+		if f.Deprecated != "" {
+			slog.Warn("a flag is deprecated", "flag", "--"+f.Name, "hint", f.Deprecated)
+		}
 	})
 }
 

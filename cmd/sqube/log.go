@@ -21,14 +21,18 @@ import (
 type logOptions struct {
 	format    string
 	verbosity int
+	modules   string // klog's -vmodule
 	// stopping is set once the server is told to stop. In-process clients
 	// complain when they are cut off then, which is no cause for alarm.
 	stopping atomic.Bool
 }
 
 func (o *logOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.format, "log-format", "text", "Form of the log on standard error: text or json.")
-	fs.IntVarP(&o.verbosity, "v", "v", 0, "Log level: 0 for what an operator has to know, 1 for what the Kubernetes libraries tell besides, up to 10 for every detail.")
+	fs.StringVar(&o.format, "logging-format", "text", "Form of the log on standard error: text or json.")
+	fs.StringVar(&o.format, "log-format", "text", "")
+	fs.Lookup("log-format").Deprecated = "use --logging-format"
+	fs.IntVarP(&o.verbosity, "v", "v", 0, "Log level: 0 for what an operator has to know, 1 to add what the Kubernetes libraries report, up to 10 for every detail.")
+	fs.StringVar(&o.modules, "vmodule", "", "Log levels of single source files of the Kubernetes libraries, as pattern=level with commas between; the pattern is a file's name without .go, and may hold * and ?.")
 }
 
 // start sends the server's own log and that of the Kubernetes libraries to
@@ -36,7 +40,7 @@ func (o *logOptions) addFlags(fs *pflag.FlagSet) {
 // are warnings or errors.
 func (o *logOptions) start() error {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if o.verbosity > 0 {
+	if o.verbosity > 0 || o.modules != "" {
 		options.Level = slog.LevelDebug
 	}
 	var handler slog.Handler
@@ -46,7 +50,7 @@ func (o *logOptions) start() error {
 	case "json":
 		handler = slog.NewJSONHandler(os.Stderr, options)
 	default:
-		return fmt.Errorf("--log-format %q must be text or json", o.format)
+		return fmt.Errorf("--logging-format %q must be text or json", o.format)
 	}
 	slog.SetDefault(slog.New(handler))
 	return o.redirectKlog(handler)
@@ -79,6 +83,9 @@ func (o *logOptions) redirectKlog(handler slog.Handler) error {
 		if err := flags.Set(name, value); err != nil {
 			return fmt.Errorf("setting up the log: %w", err)
 		}
+	}
+	if err := flags.Set("vmodule", o.modules); err != nil {
+		return fmt.Errorf("--vmodule %q must be pattern=level, with commas between several: %w", o.modules, err)
 	}
 	for severity, level := range map[string]slog.Level{"INFO": slog.LevelDebug, "WARNING": slog.LevelWarn, "ERROR": slog.LevelError, "FATAL": slog.LevelError} {
 		var out io.Writer = io.Discard

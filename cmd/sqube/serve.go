@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
@@ -28,6 +29,7 @@ type serveOptions struct {
 	store     sqlstore.Options
 	log       logOptions
 	features  featureGates
+	idle      compatibility
 }
 
 func serveCommand() *cobra.Command {
@@ -45,10 +47,12 @@ SIGTERM or SIGINT ends the server when running requests are done; a second one
 ends it at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
 			if err := o.log.start(); err != nil {
 				return flagErrors(cmd, err)
 			}
 			defer klog.Flush()
+			warnDeprecated(cmd.Flags())
 			if err := o.complete(); err != nil {
 				return o.log.inForm(flagErrors(cmd, err))
 			}
@@ -56,6 +60,9 @@ ends it at once.`,
 		},
 	}
 	useSections(cmd, o.flags())
+	o.idle.addFlags(cmd.Flags())
+	verflag.AddFlags(cmd.Flags())
+	cmd.Flags().Lookup("version").Hidden = true // sqube version says more
 	return cmd
 }
 
@@ -77,7 +84,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
-	err := errors.Join(o.features.apply(), o.server.Complete(), unclear)
+	err := errors.Join(o.features.apply(), o.server.Complete(), unclear, o.idle.check())
 	if o.store.Timeout < time.Second {
 		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
 	}

@@ -40,6 +40,8 @@ type Services struct {
 	IPRange net.IPNet
 	// SecondaryIPRange is the second range of a dual-stack cluster, zero without one.
 	SecondaryIPRange net.IPNet
+	// NodePort is that of Service default/kubernetes, 0 for none.
+	NodePort int
 	// Repair keeps allocated addresses and ports in step with the Services.
 	Repair ServiceRepair
 }

@@ -65,10 +65,15 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error)
 		ServiceIP:          serviceIP,
 		ServicePort:        kubernetesServicePort,
 		PublicServicePort:  c.Endpoint.Port,
+
+		KubernetesServiceNodePort: c.Services.NodePort,
 	}, client, informer)
-	ports := []corev1.ServicePort{{
-		Name: "https", Protocol: corev1.ProtocolTCP, Port: kubernetesServicePort, TargetPort: intstr.FromInt(c.Endpoint.Port),
+	kind, ports := corev1.ServiceTypeClusterIP, []corev1.ServicePort{{
+		Name: "https", Protocol: corev1.ProtocolTCP, Port: kubernetesServicePort, TargetPort: intstr.FromInt(c.Endpoint.Port), NodePort: int32(c.Services.NodePort),
 	}}
+	if c.Services.NodePort > 0 {
+		kind = corev1.ServiceTypeNodePort
+	}
 	synced := informer.Informer().HasSyncedChecker()
 	return &hook{
 		name:      "bootstrap-controller",
@@ -81,7 +86,8 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error)
 				return fmt.Errorf("wait for the informer of Services: %w", ctx.Err())
 			}
 			// Refused until the allocator has seen the ServiceCIDR, which it does in its own time.
-			err := controller.CreateOrUpdateMasterServiceIfNeeded(kubernetesServiceName, serviceIP, ports, corev1.ServiceTypeClusterIP, false)
+			// A Service that is there already gets a node port too, unlike upstream.
+			err := controller.CreateOrUpdateMasterServiceIfNeeded(kubernetesServiceName, serviceIP, ports, kind, c.Services.NodePort > 0)
 			if err != nil {
 				return fmt.Errorf("create Service default/kubernetes: %w", err)
 			}

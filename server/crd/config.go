@@ -49,6 +49,8 @@ type Limits struct {
 	MinRequestTimeout time.Duration
 	// MaxRequestBodyBytes is the limit for a write request; 0 means none.
 	MaxRequestBodyBytes int64
+	// DeleteCollectionWorkers is how many objects of a collection are deleted at once; 0 means 1.
+	DeleteCollectionWorkers int
 }
 
 func (c Config) validate() error {

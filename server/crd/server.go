@@ -75,11 +75,13 @@ func New(c Config) (*Server, error) {
 	if c.SoleServer {
 		seen = settled{seen}
 	}
+	options := customResourceOptions(endingWatches(c.Storage))
+	options.DeleteCollectionWorkers = c.Limits.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, // discovery is answered before requests get there
 		seen,
 		s.notFound,
-		customResourceOptions(endingWatches(c.Storage)),
+		options,
 		c.Admission,
 		s.establishing,
 		c.Webhooks.Services,

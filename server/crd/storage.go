@@ -40,7 +40,7 @@ func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo,
 
 // customResourceOptions stores custom resources as the JSON they are. The handler puts conversion to the definition's
 // storage version, pruning and defaulting around this codec, for each definition its own.
-func customResourceOptions(storage generic.StorageDecorator) generic.RESTOptionsGetter {
+func customResourceOptions(storage generic.StorageDecorator) resources.CodecRESTOptions {
 	return resources.CodecRESTOptions{
 		Codec:     runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme),
 		Decorator: storage,

@@ -53,7 +53,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewServing(p.Serving, clientCA)
+	s, err := NewServing(ServingConfig{Pair: p.Serving, ClientCA: clientCA, TLS: &tls.Config{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestServingRefusesAMismatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = NewServing(Pair{CertFile: p.Serving.CertFile, KeyFile: p.Admin.KeyFile}, clientCA)
+	_, err = NewServing(ServingConfig{Pair: Pair{CertFile: p.Serving.CertFile, KeyFile: p.Admin.KeyFile}, ClientCA: clientCA, TLS: &tls.Config{}})
 	wantFileError(t, err, p.Serving.CertFile)
 }
 

@@ -25,6 +25,8 @@ type RESTOptions struct {
 	factory   serverstorage.StorageFactory
 	own       map[string]CodecRESTOptions // groups that legacyscheme does not have
 	decorator generic.StorageDecorator
+	// DeleteCollectionWorkers is how many objects of a collection are deleted at once; 0 means 1.
+	DeleteCollectionWorkers int
 }
 
 var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
@@ -55,6 +57,7 @@ func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.St
 // kind that is newer than the group's. It fails for a group that is not built in.
 func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	if own, ok := o.own[resource.Group]; ok {
+		own.DeleteCollectionWorkers = o.DeleteCollectionWorkers
 		return own.GetRESTOptions(resource, example)
 	}
 	config, err := o.factory.NewConfig(resource, example)
@@ -66,7 +69,7 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 		stored = coreEvents
 	}
 	config.GroupResource = stored
-	return restOptions(config, o.decorator), nil
+	return restOptions(config, o.decorator, o.DeleteCollectionWorkers), nil
 }
 
 // EtcdPath returns where kube-apiserver keeps the objects of a resource that is not custom: what its keys have between
@@ -83,6 +86,8 @@ type CodecRESTOptions struct {
 	Codec     runtime.Codec            // to and from the stored form
 	Versioner runtime.GroupVersioner   // the version Codec encodes to
 	Decorator generic.StorageDecorator // makes the storage.Interface of a resource
+	// DeleteCollectionWorkers is how many objects of a collection are deleted at once; 0 means 1.
+	DeleteCollectionWorkers int
 }
 
 var _ generic.RESTOptionsGetter = CodecRESTOptions{}
@@ -90,16 +95,16 @@ var _ generic.RESTOptionsGetter = CodecRESTOptions{}
 // GetRESTOptions returns how the resource is stored. It never fails.
 func (o CodecRESTOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := storagebackend.Config{Codec: o.Codec, EncodeVersioner: o.Versioner}
-	return restOptions(config.ForResource(resource), o.Decorator), nil
+	return restOptions(config.ForResource(resource), o.Decorator, o.DeleteCollectionWorkers), nil
 }
 
 // restOptions completes a storage configuration with what is the same for every resource.
-func restOptions(config *storagebackend.ConfigForResource, decorator generic.StorageDecorator) generic.RESTOptions {
+func restOptions(config *storagebackend.ConfigForResource, decorator generic.StorageDecorator, workers int) generic.RESTOptions {
 	return generic.RESTOptions{
 		StorageConfig:           config,
 		Decorator:               decorator,
 		EnableGarbageCollection: true,
-		DeleteCollectionWorkers: 1,
+		DeleteCollectionWorkers: max(workers, 1),
 		ResourcePrefix:          KeyPrefix(config.GroupResource),
 	}
 }

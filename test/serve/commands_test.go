@@ -179,7 +179,7 @@ func TestHelp(t *testing.T) {
 		"--tls-cert-file string", "--tls-private-key-file string", "--client-ca-file string", "--token-auth-file string",
 		"--authorization-mode strings (default [Node,RBAC])", "--service-cluster-ip-range string (default 10.0.0.0/24)",
 		"--enable-admission-plugins strings", "--disable-admission-plugins strings", "--runtime-config ", "--feature-gates ",
-		"--event-ttl duration (default 1h0m0s)", "--log-format string (default text)", "-v, --v int",
+		"--event-ttl duration (default 1h0m0s)", "--logging-format string (default text)", "-v, --v int",
 	} {
 		if !strings.Contains(help, "\n  "+flag) {
 			t.Errorf("no %q in the help", flag)

@@ -14,7 +14,7 @@ import (
 // with, to one JSON object a line.
 func TestLogJSON(t *testing.T) {
 	t.Parallel()
-	s := serve(t, []string{"--log-format", "json", "-v", "4"})
+	s := serve(t, []string{"--logging-format", "json", "-v", "4"})
 	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestLogJSON(t *testing.T) {
 	if _, err := http.Get(strings.Replace(s.url, "https", "http", 1)); err != nil {
 		t.Fatal(err)
 	}
-	refused := start(t, serveArgs(t, s.dataDir, "--log-format", "json"))
+	refused := start(t, serveArgs(t, s.dataDir, "--logging-format", "json"))
 	if code := refused.wait(t); code != 1 {
 		t.Errorf("a second server ended with code %d", code)
 	}
@@ -45,7 +45,7 @@ func TestLogJSON(t *testing.T) {
 // TestLogQuiet expects few words, and none in alarm, of a server that does what it should.
 func TestLogQuiet(t *testing.T) {
 	t.Parallel()
-	s := serve(t, []string{"--log-format", "json"})
+	s := serve(t, []string{"--logging-format", "json"})
 	s.settle(t)
 	s.terminate(t)
 	var said []string
@@ -62,6 +62,8 @@ func TestLogQuiet(t *testing.T) {
 type record struct {
 	Time       time.Time
 	Level, Msg string
+
+	Flag, Because, Hint, Folder string // what warnings about flags say besides
 }
 
 func records(t *testing.T, text string) (records []record) {

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/util/cert"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/cluster/ports"
+	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+)
+
+// addressTypes are the kinds of a node's addresses, in the order in which they
+// are tried unless a flag says otherwise (as upstream).
+var addressTypes = []string{
+	string(api.NodeHostName), string(api.NodeInternalDNS), string(api.NodeInternalIP), string(api.NodeExternalDNS), string(api.NodeExternalIP),
+}
+
+// newKubelet returns kube-apiserver's defaults on how kubelets are reached.
+func newKubelet() kubeletclient.KubeletClientConfig {
+	return kubeletclient.KubeletClientConfig{
+		Port:                  ports.KubeletPort,
+		ReadOnlyPort:          ports.KubeletReadOnlyPort,
+		PreferredAddressTypes: slices.Clone(addressTypes),
+	}
+}
+
+// addKubeletFlags adds kube-apiserver's flags on how kubelets are reached.
+func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
+	fs.StringVar(&c.TLSClientConfig.CertFile, "kubelet-client-certificate", "", "File with the client certificate to show to kubelets, in PEM. If unset, the one under --data-dir.")
+	fs.StringVar(&c.TLSClientConfig.KeyFile, "kubelet-client-key", "", "File with the key of --kubelet-client-certificate in PEM.")
+	fs.StringVar(&c.TLSClientConfig.CAFile, "kubelet-certificate-authority", "", "File with the authorities that kubelets' serving certificates must be of, in PEM. If unset, these are not verified: whoever gets between the server and a node can read logs and use exec.")
+	fs.StringSliceVar(&c.PreferredAddressTypes, "kubelet-preferred-address-types", c.PreferredAddressTypes, "Which of a node's addresses to reach its kubelet at: the first kind that the node has.")
+	fs.UintVar(&c.Port, "kubelet-port", c.Port, "Port of kubelets whose nodes do not say theirs.")
+	fs.UintVar(&c.ReadOnlyPort, "kubelet-read-only-port", c.ReadOnlyPort, "Port of kubelets without TLS.")
+	for _, name := range []string{"kubelet-port", "kubelet-read-only-port"} {
+		fs.Lookup(name).Deprecated = "nodes say the port of their kubelet"
+	}
+}
+
+// completeKubelet checks the flags on how kubelets are reached.
+func (o *Options) completeKubelet() error {
+	tls := o.Kubelet.TLSClientConfig
+	errs := []error{readable("kubelet-client-certificate", tls.CertFile), readable("kubelet-client-key", tls.KeyFile)}
+	if (tls.CertFile == "") != (tls.KeyFile == "") {
+		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key must be given together"))
+	}
+	if tls.CAFile != "" {
+		if _, err := cert.NewPool(tls.CAFile); err != nil {
+			errs = append(errs, fmt.Errorf("--kubelet-certificate-authority must name a readable file with certificates in PEM: %w", err))
+		}
+	}
+	for _, kind := range o.Kubelet.PreferredAddressTypes {
+		if !slices.Contains(addressTypes, kind) {
+			errs = append(errs, fmt.Errorf("--kubelet-preferred-address-types %q must be one of %s", kind, strings.Join(addressTypes, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kubelet is how to reach kubelets.
+func (b *builder) kubelet() kubeletclient.KubeletClientConfig {
+	c := b.options.Kubelet
+	if c.TLSClientConfig.CertFile == "" {
+		c.TLSClientConfig.CertFile, c.TLSClientConfig.KeyFile = b.pki.KubeletClient.CertFile, b.pki.KubeletClient.KeyFile
+	}
+	return c
+}

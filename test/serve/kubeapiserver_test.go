@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFlagsOfKubeAPIServer gives every flag of kube-apiserver v1.36.3, hidden ones too, with its default or, where that is
+// empty, something it takes: none is unknown, and none takes less. The last one is wrong, which ends the start.
+func TestFlagsOfKubeAPIServer(t *testing.T) {
+	t.Parallel()
+	flags := strings.Fields(string(readFile(t, "testdata/kube-apiserver-flags.txt")))
+	if len(flags) < 160 {
+		t.Errorf("the list has %d flags", len(flags))
+	}
+	for i, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		flags[i] = "--" + strings.ReplaceAll(name[2:], "-", "_") + "=" + value // kube-apiserver takes _ for - too
+	}
+	_, stderr, code := run(t, append(append([]string{"serve"}, flags...), "--secure-port=0"))
+	if want := "--secure-port 0 must be between 1 and 65535"; code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("ended with code %d and wrote\n%swithout %q", code, stderr, want)
+	}
+}
+
+// TestFlagsThatDoNothing starts a server as manifests of kubeadm start kube-apiserver. The log says of each flag that does
+// nothing here what to use instead.
+func TestFlagsThatDoNothing(t *testing.T) {
+	t.Parallel()
+	certs := t.TempDir()
+	s := serve(t, []string{
+		"--log-format=json", "--cert-dir", certs, "--etcd-servers=https://127.0.0.1:2379", "--etcd_prefix=/registry",
+		"--etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt", "--etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt",
+		"--etcd-keyfile=/etc/kubernetes/pki/apiserver-etcd-client.key", "--etcd-compaction-interval=5m", "--storage-backend=etcd3",
+		"--storage-media-type=application/json", "--watch-cache=false", "--watch-cache-sizes=nodes#100", "--enable-garbage-collector",
+		"--enable-logs-handler=false", "--kubelet-timeout=10s", "--kubelet-port=10250", "--log-flush-frequency=1s",
+	})
+	log := records(t, s.read(t, "stderr"))
+	for _, want := range [][2]string{
+		{"--log-format", "use --logging-format"},
+		{"--kubelet-port", "nodes say the port of their kubelet"},
+		{"--cert-dir", certs},
+		{"--etcd-servers,--etcd-prefix", "--datastore"},
+		{"--etcd-cafile,--etcd-certfile,--etcd-keyfile", "sslrootcert"},
+		{"--etcd-compaction-interval", "--compact-interval"},
+		{"--storage-backend", "--datastore"},
+		{"--storage-media-type", "JSON"},
+		{"--watch-cache", "no cache"},
+		{"--watch-cache-sizes", "--retention"},
+		{"--enable-garbage-collector", "--controllers"},
+		{"--enable-logs-handler", "standard error"},
+		{"--kubelet-timeout", "--request-timeout"},
+		{"--log-flush-frequency", "at once"},
+	} {
+		if !warned(log, want[0], want[1]) {
+			t.Errorf("no warning of %s that says %q", want[0], want[1])
+		}
+	}
+	help := succeeds(t, []string{"serve", "--help"})
+	for _, hidden := range []string{"--etcd", "--watch-cache", "--log-format", "--storage-", "--peer-", "--version"} {
+		if strings.Contains(help, "\n  "+hidden) {
+			t.Errorf("the help shows %s", hidden)
+		}
+	}
+	if got := succeeds(t, []string{"serve", "--version"}); got != "Kubernetes v1.36.3\n" {
+		t.Errorf("--version writes %q", got)
+	}
+}
+
+// warned says whether the log has a warning about a flag, with a part of what it says.
+func warned(log []record, flag, part string) bool {
+	for _, r := range log {
+		if r.Level == "WARN" && r.Flag == flag && strings.Contains(r.Because+r.Hint+r.Folder, part) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,72 @@
+package serve
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// kubelet answers in the place of one, and keeps what it is asked.
+type kubelet struct {
+	port  int
+	asked chan *http.Request
+}
+
+func newKubelet(t *testing.T) *kubelet {
+	t.Helper()
+	k := &kubelet{asked: make(chan *http.Request, 1)}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		k.asked <- r
+		io.WriteString(w, "hello")
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	must(t, err)
+	k.port, err = strconv.Atoi(port)
+	must(t, err)
+	return k
+}
+
+// logs reads the log of a pod on a node with that kubelet, which is reached at the node's external address alone, by a
+// server that shows it the certificate.
+func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
+	t.Helper()
+	c := client(t, s.kubeconfig()).CoreV1()
+	node, err := c.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
+	must(t, err)
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "nowhere.invalid"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"},
+	}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(k.port)
+	_, err = c.Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	must(t, err)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
+		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	eventually(t, "a pod can be created, which waits for its service account", func() error {
+		_, err := c.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+	text, err := c.Pods("default").GetLogs("pod", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	if err != nil || string(text) != "hello" {
+		t.Fatalf("the log is %q, error %v", text, err)
+	}
+	asked := <-k.asked
+	if certs := asked.TLS.PeerCertificates; len(certs) == 0 || !certs[0].Equal(want) {
+		t.Error("another client certificate is shown")
+	}
+	if asked.URL.Path != "/containerLogs/default/pod/c" {
+		t.Errorf("asks for %s", asked.URL)
+	}
+}
