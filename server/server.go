@@ -191,7 +191,7 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 	if b.accounts, err = access.NewServiceAccounts(o.Access); err != nil {
 		return err
 	}
-	if b.access, err = access.NewAuthentication(ctx, o.Access, cluster); err != nil {
+	if b.access, err = access.NewAuthentication(ctx, o.Access, b.accounts, cluster); err != nil {
 		return err
 	}
 	if b.authorization, err = access.NewAuthorization(ctx, o.Access, cluster); err != nil {

@@ -2,9 +2,14 @@ package access
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -74,7 +80,11 @@ func files(p *pki.PKI) Files {
 
 func (f *fixture) authentication(t *testing.T) *Authentication {
 	t.Helper()
-	a, err := NewAuthentication(t.Context(), f.options, f.cluster)
+	accounts, err := NewServiceAccounts(f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAuthentication(t.Context(), f.options, accounts, f.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,6 +249,53 @@ func TestServiceAccountToken(t *testing.T) {
 	}
 	if !slices.Equal(a.Audiences, []string{DefaultIssuer}) {
 		t.Errorf("audiences %v", a.Audiences)
+	}
+}
+
+// TestSigningKeys signs with keys in every form of a private key.
+func TestSigningKeys(t *testing.T) {
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]any{"RSA": rsaKey}
+	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
+		if keys[curve.Params().Name], err = ecdsa.GenerateKey(curve, rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, key := range keys {
+		traditional, err := keyutil.MarshalPrivateKeyToPEM(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for form, text := range map[string][]byte{"traditional": traditional, "PKCS #8": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})} {
+			path := filepath.Join(t.TempDir(), "sa.key")
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f := setUp(t, []string{"--service-account-signing-key-file=" + path}, &account)
+			accounts, err := NewServiceAccounts(f.options)
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, form, err)
+				continue
+			}
+			claims, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, 600, 0, []string{DefaultIssuer})
+			if err != nil {
+				t.Fatal(err)
+			}
+			token, err := accounts.Generator.GenerateToken(t.Context(), claims, private)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bearer, _ := who(t, f.authentication(t), request(token)); bearer != "system:serviceaccount:ns:robot" {
+				t.Errorf("%s, %s: the token is that of %q", name, form, bearer)
+			}
+		}
 	}
 }
 

@@ -48,9 +48,9 @@ type Authentication struct {
 	SecurityV3 spec3.SecuritySchemes
 }
 
-// NewAuthentication builds it from completed options. Authenticators that keep something up to date do so until ctx ends.
+// NewAuthentication builds it from completed options, and knows the tokens of the given service accounts. Authenticators that keep something up to date do so until ctx ends.
 // An error means that a file given by a flag does not hold what it should.
-func NewAuthentication(ctx context.Context, o *Options, c Cluster) (*Authentication, error) {
+func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccounts, c Cluster) (*Authentication, error) {
 	// kube-apiserver fills in parts of its server configuration; as plain structs they serve to receive the results.
 	var (
 		info    genericapiserver.AuthenticationInfo
@@ -58,7 +58,11 @@ func NewAuthentication(ctx context.Context, o *Options, c Cluster) (*Authenticat
 		v2      common.Config
 		v3      common.OpenAPIV3Config
 	)
-	err := o.Authentication.ApplyTo(ctx, &info, &serving, nil, &v2, &v3, c.Client, c.Informers, c.ServerID)
+	// Its own reader of key files knows fewer forms.
+	options, keys := *o.Authentication, *o.Authentication.ServiceAccounts
+	keys.KeyFiles, keys.ExternalPublicKeysGetter = nil, accounts.PublicKeys
+	options.ServiceAccounts = &keys
+	err := options.ApplyTo(ctx, &info, &serving, nil, &v2, &v3, c.Client, c.Informers, c.ServerID)
 	if err != nil {
 		return nil, fmt.Errorf("setting up authentication: %w", err)
 	}

@@ -87,10 +87,6 @@ func (o *Options) Complete(f Files) error {
 	if o.SigningKeyFile == "" {
 		o.SigningKeyFile = f.ServiceAccountKey
 	}
-	accounts := o.Authentication.ServiceAccounts
-	if !slices.Contains(accounts.KeyFiles, o.SigningKeyFile) {
-		accounts.KeyFiles = append(accounts.KeyFiles, o.SigningKeyFile)
-	}
 	if o.Authentication.RequestHeader.ClientCAFile == "" {
 		o.Authentication.RequestHeader.ClientCAFile = f.FrontProxyCA
 	}
@@ -152,7 +148,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateAuthentication asks upstream, which wants a file with keys of service accounts that Complete fills in.
+// validateAuthentication asks upstream, which wants a file with keys of service accounts. Here the one that signs is enough.
 func (o *Options) validateAuthentication() []error {
 	authentication, accounts := *o.Authentication, *o.Authentication.ServiceAccounts
 	if len(accounts.KeyFiles) == 0 {
@@ -178,9 +174,7 @@ func (o *Options) files() []fileFlag {
 		{"token-auth-file", o.Authentication.TokenFile.TokenFile},
 	}
 	for _, path := range o.Authentication.ServiceAccounts.KeyFiles {
-		if path != o.SigningKeyFile { // which Complete adds
-			files = append(files, fileFlag{"service-account-key-file", path})
-		}
+		files = append(files, fileFlag{"service-account-key-file", path})
 	}
 	return files
 }

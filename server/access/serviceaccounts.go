@@ -2,9 +2,9 @@ package access
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
-	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
@@ -35,7 +35,7 @@ func NewServiceAccounts(o *Options) (*ServiceAccounts, error) {
 	if len(flags.Issuers) == 0 {
 		return nil, fmt.Errorf("--service-account-issuer must not be empty")
 	}
-	key, err := keyutil.PrivateKeyFromFile(o.SigningKeyFile)
+	key, public, err := signingKey(o.SigningKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("--service-account-signing-key-file must hold a private key in PEM: %w", err)
 	}
@@ -43,17 +43,21 @@ func NewServiceAccounts(o *Options) (*ServiceAccounts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing service account tokens with the key in %s: %w", o.SigningKeyFile, err)
 	}
-	var public []any
+	verifying := []any{public}
 	for _, path := range flags.KeyFiles {
-		keys, err := keyutil.PublicKeysFromFile(path)
+		keys, err := verifyingKeys(path)
 		if err != nil {
 			return nil, fmt.Errorf("--service-account-key-file must hold keys in PEM: %w", err)
 		}
-		public = append(public, keys...)
+		for _, key := range keys {
+			if !slices.ContainsFunc(verifying, func(known any) bool { return equal(known, key) }) {
+				verifying = append(verifying, key)
+			}
+		}
 	}
-	getter, err := serviceaccount.StaticPublicKeysGetter(public)
+	getter, err := serviceaccount.StaticPublicKeysGetter(verifying)
 	if err != nil {
-		return nil, fmt.Errorf("verifying service account tokens with the keys in %v: %w", flags.KeyFiles, err)
+		return nil, fmt.Errorf("verifying service account tokens: %w", err)
 	}
 	return &ServiceAccounts{
 		Issuer:                flags.Issuers[0],

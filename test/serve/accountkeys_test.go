@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+)
+
+// TestServiceAccountKeys gives the keys of service accounts in every form that kube-apiserver reads, and the one that signs as
+// openssl genpkey and envtest write it.
+func TestServiceAccountKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name string, blocks ...*pem.Block) string {
+		t.Helper()
+		var text []byte
+		for _, block := range blocks {
+			text = append(text, pem.EncodeToMemory(block)...)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	block := func(kind string, der []byte, err error) *pem.Block {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &pem.Block{Type: kind, Bytes: der}
+	}
+	newRSA := func() *rsa.PrivateKey {
+		t.Helper()
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	newEC := func() *ecdsa.PrivateKey {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	pkcs8 := func(key crypto.Signer) *pem.Block {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		return block("PRIVATE KEY", der, err)
+	}
+	public := func(key crypto.Signer) *pem.Block {
+		der, err := x509.MarshalPKIXPublicKey(key.Public())
+		return block("PUBLIC KEY", der, err)
+	}
+	certificate := func(key crypto.Signer) *pem.Block {
+		made, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "accounts"}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block("CERTIFICATE", made.Raw, nil)
+	}
+	sec1, err := x509.MarshalECPrivateKey(newEC())
+	parameters := &pem.Block{Type: "EC PARAMETERS", Bytes: []byte{6, 5, 0x2b, 0x81, 4, 0, 0x22}}
+	private := write("private.pem", parameters, block("EC PRIVATE KEY", sec1, err), pkcs8(newEC()),
+		block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(newRSA()), nil), pkcs8(newRSA()))
+	others := write("public.pem", public(newEC()), certificate(newEC()), public(newRSA()), certificate(newRSA()))
+	signer := newEC()
+	signing := write("sa.key", pkcs8(signer))
+
+	s := serve(t, []string{"--service-account-signing-key-file=" + signing, "--service-account-key-file=" + private,
+		"--service-account-key-file=" + others, "--service-account-key-file=" + write("sa.pub", public(signer))})
+	c := client(t, s.kubeconfig())
+	text, err := c.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var published struct{ Keys []any }
+	if err := json.Unmarshal(text, &published); err != nil {
+		t.Fatal(err)
+	}
+	if len(published.Keys) != 9 { // that of the signer once
+		t.Errorf("%d keys are published: %s", len(published.Keys), text)
+	}
+
+	accounts := c.CoreV1().ServiceAccounts("default")
+	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	issued, err := accounts.CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: issued.Status.Token}}
+	review, err = c.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	if err != nil || review.Status.User.Username != "system:serviceaccount:default:robot" {
+		t.Errorf("the token is that of %+v, %v", review.Status, err)
+	}
+}
