@@ -7,11 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/dialect"
 )
 
 // unarchive restores what pg_dump wrote.
@@ -23,33 +22,18 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 	case r.revision != 0 || r.moment != "":
 		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
 	}
-	if err := r.putAside(ctx); err != nil {
-		return err
-	}
-	status, err := r.target.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if status.Current != 0 {
+	revision, aside, err := r.target.Undump(ctx, file, r.force, jump, jumpPerSecond)
+	if errors.Is(err, dialect.ErrNotEmpty) {
 		return r.notEmpty()
 	}
-	if err := r.target.Undump(ctx, file); err != nil {
-		return err
-	}
-	engine, err := r.target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, engine.Close)
-	at, newest, err := inspect.Position(ctx, engine)
-	if err != nil {
+	r.aside = aside
+	if _, err := r.target.Migrate(ctx); err != nil { // an archive may have an older schema
 		return err
 	}
-	counter := beyond(at.Revision, newest, time.Now())
-	if err := engine.Mend(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted); err != nil {
-		return err
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, at.Revision)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, revision)
 	return nil
 }
 

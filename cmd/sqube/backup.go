@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/wholefile"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -26,22 +27,15 @@ they are, encrypted: keep that file. sqube restore takes the backup back.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			file := args[0]
-			if _, err := os.Lstat(file); err == nil {
-				return fmt.Errorf("%s is there already: give another name, or remove it", file)
-			}
 			state, err := backedUp(cmd.Context(), d)
 			if err != nil {
 				return err
 			}
-			partial := file + ".partial"
-			done := watchSize(cmd, partial)
-			err = d.Backup(cmd.Context(), partial)
-			done()
+			err = wholefile.Create(file, func(f *os.File) error {
+				defer watchSize(cmd, f.Name())()
+				return d.Backup(cmd.Context(), f)
+			})
 			if err != nil {
-				_ = os.Remove(partial) // which may not have been made
-				return err
-			}
-			if err := os.Rename(partial, file); err != nil {
 				return err
 			}
 			info, err := os.Stat(file)

@@ -60,7 +60,7 @@ var errFindings = errors.New("something is wrong")
 func (c *check) run(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
 	if err := c.datastore.Verify(ctx); err != nil {
-		return fmt.Errorf("%s: %w: restore a backup, or have sqlite3 recover what it can (.recover)", c.datastore, err)
+		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
 	reader, mend, err := c.open(ctx)
 	if err != nil {

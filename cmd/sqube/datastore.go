@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -19,8 +24,17 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	fs := cmd.PersistentFlags()
 	addDatastoreFlag(fs, &flag)
 	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
-	cmd.PersistentPreRunE = func(*cobra.Command, []string) (err error) {
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		cmd.SetContext(untilInterrupt(cmd.Context()))
 		*d, err = datastore.Parse(flag, dataDir)
 		return err
 	}
+}
+
+// untilInterrupt returns a context that ends with a signal that ends the process otherwise, so that a command removes what
+// it has not finished. The second signal ends the process.
+func untilInterrupt(ctx context.Context) context.Context {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	return ctx
 }

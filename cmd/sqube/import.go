@@ -170,12 +170,8 @@ func (i *importation) load(ctx context.Context, counter dialect.Counter, rows fu
 		}
 		return rows(func(*dialect.LogRow) error { return nil })
 	}
-	engine, err := i.target.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, engine.Close)
-	return engine.Load(ctx, counter, rows)
+	_, err = i.target.Fill(ctx, false, func(engine datastore.Engine) error { return engine.Load(ctx, counter, rows) })
+	return err
 }
 
 // checkEmpty returns dialect.ErrNotEmpty where the database holds something. It makes nothing.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/wholefile"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
@@ -23,7 +24,7 @@ type restoration struct {
 	moment   string
 	force    bool
 
-	aside string // where putAside put what the target held
+	aside string // where what the target held is now
 }
 
 func restoreCommand() *cobra.Command {
@@ -44,12 +45,8 @@ watched the cluster reads it anew.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.run(cmd, args[0])
-			switch {
-			case r.aside == "":
-			case err == nil:
+			if err == nil && r.aside != "" {
 				fmt.Fprintf(cmd.OutOrStdout(), "what it held before is in %s\n", r.aside)
-			default:
-				err = fmt.Errorf("%w; what %s held before is in %s", err, r.target, r.aside)
 			}
 			return err
 		},
@@ -90,28 +87,19 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.putAside(ctx); err != nil {
-		return err
-	}
-	if status, err := current.Status(ctx); r.aside != "" && (err != nil || status.Current == 0) {
-		current = r.target.Aside(r.aside) // the source was the target
-	}
-	reader, err := current.OpenReader(ctx)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, reader.Close)
-	engine, err := r.target.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, engine.Close)
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
-	err = engine.Load(ctx, beyond(at, newest, time.Now()), func(add func(*dialect.LogRow) error) error {
-		return inspect.Snapshot(ctx, reader, at, func(row *dialect.LogRow) error {
-			objects.Add(1)
-			return add(row)
+	r.aside, err = r.target.Fill(ctx, r.force, func(engine datastore.Engine) (err error) {
+		reader, err := current.OpenReader(ctx)
+		if err != nil {
+			return err
+		}
+		defer closing(&err, reader.Close)
+		return engine.Load(ctx, beyond(at, newest, time.Now()), func(add func(*dialect.LogRow) error) error {
+			return inspect.Snapshot(ctx, reader, at, func(row *dialect.LogRow) error {
+				objects.Add(1)
+				return add(row)
+			})
 		})
 	})
 	done()
@@ -138,7 +126,8 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	current := datastore.Datastore{Path: filepath.Join(dir, "sqube.db")}
-	if err = from.Backup(ctx, current.Path); err == nil {
+	err = wholefile.Create(current.Path, func(f *os.File) error { return from.Backup(ctx, f) })
+	if err == nil {
 		_, err = current.Migrate(ctx)
 	}
 	if err != nil {
@@ -179,14 +168,6 @@ func (r *restoration) find(ctx context.Context, from datastore.Datastore) (revis
 
 func (r *restoration) notEmpty() error {
 	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
-}
-
-// putAside makes room, if it is to.
-func (r *restoration) putAside(ctx context.Context) (err error) {
-	if r.force {
-		r.aside, err = r.target.PutAside(ctx)
-	}
-	return err
 }
 
 // How far a restored log is ahead of its source, which may have gone on after the backup: more than a busy cluster

@@ -4,154 +4,150 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/sqube/sqube/dialect"
 )
 
-// Dump has pg_dump write the database that dsn names, as of one moment, to the file to, and pg_restore check it. Where
-// these programs are not there the error says what to run elsewhere. Servers may go on meanwhile.
-func Dump(ctx context.Context, dsn, to string) error {
-	if err := run(ctx, dsn, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", "--file="+to); err != nil {
+// Dump has pg_dump write the log in the database that dsn names, as of one moment, to an empty file, and pg_restore read
+// all of it. Where these programs are not there the error says what to run elsewhere. Servers may go on meanwhile.
+func Dump(ctx context.Context, dsn string, to *os.File) error {
+	args := []string{"--format=custom", "--no-owner", "--no-privileges"}
+	for _, b := range belongings {
+		args = append(args, "--table="+b.name)
+	}
+	// Postgres' programs write to the open file: what they make by a name anybody may read.
+	if err := run(ctx, dsn, program{"pg_dump", args, nil, to}); err != nil {
 		return err
 	}
-	return run(ctx, "", "pg_restore", "--list", to)
+	if _, err := to.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return run(ctx, "", program{"pg_restore", []string{"--file=" + os.DevNull}, to, nil})
 }
 
-// Undump has pg_restore put what Dump wrote into the database that dsn names, which must hold none of it, in one
-// transaction.
-func Undump(ctx context.Context, dsn, from string) error {
-	return run(ctx, dsn, "pg_restore", "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error", from)
+// Undump puts what Dump wrote to the file from into the database that dsn names, as Replace does, and returns the revision
+// of it. The counter goes ahead of that by jump, and by perSecond for each second since the last write.
+func Undump(ctx context.Context, dsn, from string, force bool, now time.Time, jump, perSecond int64) (revision int64, aside string, err error) {
+	conn, err := connect(ctx, dsn)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if err := lockRestore(ctx, conn); err != nil {
+		return 0, "", err
+	}
+	place, there, err := find(ctx, conn)
+	if err != nil {
+		return 0, "", err
+	}
+	var before []string
+	if there {
+		if !force {
+			return 0, "", dialect.ErrNotEmpty
+		}
+		if err := awaitUnserved(ctx, conn); err != nil {
+			return 0, "", err
+		}
+		aside, before = putAside(place, now)
+	}
+	after := []string{
+		"RESET search_path", // which pg_restore empties
+		"SELECT revision FROM counter",
+		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision FROM (SELECT c.revision + %d
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, jump, perSecond),
+	}
+	said, err := play(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
+	if err != nil {
+		return 0, "", err
+	}
+	lines := strings.Fields(said)
+	if len(lines) > 0 {
+		revision, err = strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	}
+	return revision, aside, err
 }
 
-// run runs one of Postgres' programs on a database, with its password in the environment, where other users of the
-// machine can't see it.
-func run(ctx context.Context, dsn, program string, args ...string) error {
-	env := os.Environ()
+// play has psql run, in one transaction, statements, what a program writes, and statements again. It returns what psql
+// wrote. Whatever ends on the way, the transaction ends without its COMMIT.
+func play(ctx context.Context, dsn string, before []string, script program, after []string) (said string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	in, out := io.Pipe()
+	failed := make(chan error, 1)
+	go func() {
+		script.stdout = out
+		_, err := io.WriteString(out, "BEGIN;\n"+lines(before))
+		if err == nil {
+			err = run(ctx, "", script)
+		}
+		if err == nil {
+			_, err = io.WriteString(out, lines(after)+"COMMIT;\n")
+		}
+		failed <- err
+		out.CloseWithError(err)
+	}()
+	var answer strings.Builder
+	err = run(ctx, dsn, program{"psql", []string{"--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--file=-"}, in, &answer})
+	cancel()
+	in.CloseWithError(errors.New("psql has ended"))
+	unread := <-failed
+	var exit *exec.ExitError
+	if unread != nil && !errors.As(err, &exit) { // without a script psql ends well, and its transaction does not
+		err = unread
+	}
+	return answer.String(), err
+}
+
+// lines are statements as psql reads them.
+func lines(statements []string) (text string) {
+	for _, statement := range statements {
+		text += statement + ";\n"
+	}
+	return text
+}
+
+// program is one of Postgres' programs.
+type program struct {
+	name   string
+	args   []string
+	stdin  io.Reader
+	stdout io.Writer
+}
+
+// run runs a program, on a database if dsn is not empty. Nothing of the DSN that may be a secret is among its arguments,
+// which other users of the machine can see, nor in the error.
+func run(ctx context.Context, dsn string, p program) error {
+	cmd := exec.CommandContext(ctx, p.name, p.args...)
+	cmd.Env = os.Environ()
 	if dsn != "" {
-		plain, password, err := libpq(dsn)
+		t, err := newTarget(dsn)
 		if err != nil {
 			return err
 		}
-		if password != "" {
-			env = append(env, "PGPASSWORD="+password)
-		}
-		args = append(args, "--dbname="+plain)
-	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = env
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = nil, &said
-	switch err := cmd.Run(); {
-	case errors.Is(err, exec.ErrNotFound):
-		return fmt.Errorf("%s is not installed here (Debian: postgresql-client); where it is, run: %s %s", program, program, strings.Join(args, " "))
-	case err != nil:
-		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(said.String()))
-	}
-	return nil
-}
-
-// libpq returns dsn without what only pgx knows, and without the password, which it returns beside it.
-func libpq(dsn string) (plain, password string, err error) {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return "", "", errors.New("the DSN is not a URL")
-	}
-	if u.User != nil {
-		password, _ = u.User.Password()
-		u.User = url.User(u.User.Username())
-	}
-	query := u.Query()
-	for name := range query {
-		if strings.HasPrefix(name, "pool_") {
-			query.Del(name)
-		}
-	}
-	u.RawQuery = query.Encode()
-	return u.String(), password, nil
-}
-
-// belongings are the tables and views of a log. Indexes go with their tables.
-var belongings = []string{"VIEW objects", "VIEW history", "TABLE log", "TABLE counter", "TABLE schema_migrations"}
-
-// PutAside moves the log in the database that dsn names to a schema of its own, whose name it returns, or "" where there
-// is none. It returns dialect.ErrLocked when other sessions of sqube are connected.
-func PutAside(ctx context.Context, dsn string, now time.Time) (aside string, err error) {
-	config, err := parse(dsn)
-	if err != nil {
-		return "", err
-	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return "", withHint(err)
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	var there bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass('log') IS NOT NULL").Scan(&there); err != nil || !there {
-		return "", err
-	}
-	if err := unserved(ctx, conn); err != nil {
-		return "", err
-	}
-	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
-	return aside, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+aside); err != nil {
+		file, err := t.serviceFile()
+		if err != nil {
 			return err
 		}
-		for _, name := range belongings {
-			if _, err := tx.Exec(ctx, "ALTER "+name+" SET SCHEMA "+aside); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// InSchema returns dsn for what PutAside moved to a schema.
-func InSchema(dsn, schema string) string {
-	separator := "?"
-	if strings.Contains(dsn, "?") {
-		separator = "&"
+		defer file.Close()
+		cmd.Args = append(cmd.Args, "--dbname="+t.address)
+		cmd.ExtraFiles = []*os.File{file} // which becomes descriptor 3
+		cmd.Env = append(append(cmd.Env, t.env...), "PGSERVICEFILE=/dev/fd/3")
 	}
-	return dsn + separator + "search_path=" + schema
-}
-
-// Unserved returns dialect.ErrLocked when sessions of sqube are connected to the database that dsn names.
-func Unserved(ctx context.Context, dsn string) error {
-	config, err := parse(dsn)
-	if err != nil {
-		return err
-	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return withHint(err)
-	}
-	return errors.Join(unserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
-}
-
-// unserved looks for sessions beside that of conn.
-func unserved(ctx context.Context, conn *pgx.Conn) error {
-	var others int
-	const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"
-	if err := conn.QueryRow(ctx, sessions, conn.Config().RuntimeParams["application_name"]).Scan(&others); err != nil {
-		return err
-	}
-	if others > 0 {
-		return fmt.Errorf("%w (%d connections): stop that one first", dialect.ErrLocked, others)
-	}
-	return nil
-}
-
-// Mend runs a statement that changes the log by hand.
-func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error {
-	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
-		return failure(ctx, "mend", err)
+	var said strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, &said
+	switch err := cmd.Run(); {
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("%s is not installed here (Debian: postgresql-client)", p.name)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("%s: %w: %s", p.name, err, strings.TrimSpace(said.String()))
 	}
 	return nil
 }

@@ -7,83 +7,50 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
+
+	"github.com/sqube/sqube/migrations"
 )
 
-// Backup writes the state of the file at path, as of one moment, to the file to, which must not exist, and checks it.
-// The file at path may be served meanwhile. On failure nothing is left.
-func Backup(ctx context.Context, path, to string) (err error) {
-	path, err = filepath.Abs(path)
+// Backup writes the state of the file at path, as of one moment, to the file to, which must be empty, and checks it. The
+// file at path may be served meanwhile.
+func Backup(ctx context.Context, path string, to *os.File) error {
+	name, err := filepath.Abs(to.Name())
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(path); err != nil {
-		return err
-	}
-	if err := notAlone(path); err != nil {
-		return err
-	}
-	// VACUUM INTO takes an empty file, which is for its owner only from the beginning.
-	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(to))
-		}
-	}()
-	if err := errors.Join(vacuumInto(ctx, path, to), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("copying %s: %w", path, err)
-	}
-	if err := Verify(ctx, to); err != nil {
-		return fmt.Errorf("checking the copy of %s: %w", path, err)
-	}
-	return syncFolder(filepath.Dir(to))
-}
-
-func vacuumInto(ctx context.Context, path, to string) error {
-	db, err := sql.Open("sqlite", dsn(path))
-	if err != nil {
-		return err
-	}
-	_, err = db.ExecContext(ctx, "VACUUM INTO ?", to)
-	return errors.Join(err, db.Close())
-}
-
-// Verify has SQLite check that the file at path is whole. An error tells what is not.
-func Verify(ctx context.Context, path string) error {
-	path, err := filepath.Abs(path)
-	if err == nil {
-		err = notAlone(path)
-	}
-	if err != nil {
-		return err
-	}
-	db, err := sql.Open("sqlite", dsn(path, "query_only(1)"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if err := checkHeader(ctx, db); err != nil {
-		return err
-	}
-	rows, err := db.QueryContext(ctx, "PRAGMA integrity_check")
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	var errs []error
-	for rows.Next() {
-		var found string
-		if err := rows.Scan(&found); err != nil {
+	var before migrations.Status
+	err = reading(ctx, path, func(db *sql.DB) error {
+		if before, err = migrations.Read(ctx, db, migrations.SQLite); err != nil {
 			return err
 		}
-		if found != "ok" {
-			errs = append(errs, errors.New(found))
-		}
+		_, err = db.ExecContext(ctx, "VACUUM INTO ?", name)
+		return err
+	})
+	if err = errors.Join(err, to.Sync()); err != nil {
+		return fmt.Errorf("copying %s: %w", path, err)
 	}
-	return errors.Join(append(errs, rows.Err())...)
+	if err := verifyCopy(ctx, name, to, before); err != nil {
+		return fmt.Errorf("checking the copy of %s: %w", path, err)
+	}
+	return nil
+}
+
+// verifyCopy fails where the file at path is not to, or not a whole database with the wanted schema. To open an empty file
+// is no check of it: to SQLite that is an empty database.
+func verifyCopy(ctx context.Context, path string, to *os.File, want migrations.Status) error {
+	switch same, err := names(path, to); {
+	case err != nil:
+		return err
+	case !same:
+		return errors.New("another process removed or replaced it meanwhile")
+	}
+	if err := Verify(ctx, path); err != nil {
+		return err
+	}
+	if got, err := Status(ctx, path); err != nil || got != want {
+		return errors.Join(fmt.Errorf("it has schema %d instead of %d", got.Current, want.Current), err)
+	}
+	return nil
 }
 
 // Mend runs a statement that changes the log by hand.
@@ -92,27 +59,6 @@ func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error 
 		_, err := tx.ExecContext(ctx, statement, args...)
 		return err
 	})
-}
-
-// PutAside renames the file at path, with what belongs to it, and returns its new name, or "" where there is none. It
-// returns dialect.ErrLocked when the file is served.
-func PutAside(path string, now time.Time) (aside string, err error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	}
-	lock, err := acquire(path + ".lock")
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	aside = path + ".before-restore-" + now.UTC().Format("20060102T150405.000Z")
-	// The write-ahead log first: without it the file would be an older state, and with it alone there is none.
-	for _, suffix := range []string{"-wal", "-shm", ""} {
-		if err := os.Rename(path+suffix, aside+suffix); err != nil && (suffix == "" || !errors.Is(err, os.ErrNotExist)) {
-			return "", err
-		}
-	}
-	return aside, syncFolder(filepath.Dir(path))
 }
 
 // syncFolder makes names in a folder durable.

@@ -61,3 +61,18 @@ func hintFor(err error) string {
 	}
 	return ""
 }
+
+// withReadHint adds to an error of reading a file what to do about it.
+func withReadHint(err error) error {
+	var cause *sqlite.Error
+	if errors.As(err, &cause) {
+		switch cause.Code() & 0xff {
+		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
+			return fmt.Errorf("%w: its write-ahead log can be read only where files can be made beside it: copy the file, and its -wal, to such a folder", err)
+		}
+	}
+	if err != nil {
+		return withHint(err)
+	}
+	return nil
+}

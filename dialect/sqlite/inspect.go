@@ -11,18 +11,6 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// notAlone fails when there is a write-ahead log without its database. SQLite
-// would make an empty database and remove the log, which holds commits.
-func notAlone(path string) error {
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-		return nil
-	}
-	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
-		return fmt.Errorf("this file is missing or empty, but its write-ahead log %s is there, with the last commits: put the file back, or move the log away too", path+"-wal")
-	}
-	return nil
-}
-
 // inspectTime is for how long a file is looked at before it is opened. That is
 // enough for some hundred megabytes; damage behind that is found when it is read.
 const inspectTime = 500 * time.Millisecond

@@ -3,27 +3,60 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
 	"github.com/sqube/sqube/dialect"
 )
 
-// acquire takes the lock file at path for as long as the returned file is
-// open. The kernel lets go of it when the process ends, however it ends.
-// A lock beside the database, not on it: SQLite's own locks on the file would
-// be dropped when any other descriptor of it in this process is closed.
-func acquire(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w (it holds %s): stop that one first, or give this one another --datastore", dialect.ErrLocked, path)
+// hold opens the database file at path, which is resolved, and creates it where there is none. Until the returned file is
+// closed no other process can hold it, by whatever name; the kernel lets go when this process ends, however it ends. It
+// returns dialect.ErrLocked when another process holds it.
+//
+// To close any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one
+// after SQLite's, and open no other while SQLite uses the file.
+func hold(path string) (*os.File, error) {
+	for {
+		if err := sound(path); err != nil { // before a file is made
+			return nil, err
 		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, fileMode)
+		if err != nil {
+			return nil, err
+		}
+		holder, err := tryLock(f)
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			err = fmt.Errorf("%w: stop that one first, or give this one another --datastore", dialect.ErrLocked)
+		case err != nil:
+			err = fmt.Errorf("locking %s: %w", path, err)
+		default:
+			err = errors.Join(sound(path), single(path))
+		}
+		current := false
+		if err == nil {
+			current, err = names(path, f)
+		}
+		if err == nil && current {
+			return holder, nil
+		}
+		if closing := f.Close(); err != nil || closing != nil {
+			return nil, errors.Join(err, closing)
+		}
+		// Another process replaced the file before it was locked.
 	}
-	return f, nil
+}
+
+// names says whether path is the name of f.
+func names(path string, f *os.File) (bool, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, named), err
 }

@@ -1,9 +1,9 @@
 // Package sqlite holds the log in one SQLite file, in WAL mode with every
 // commit synced to disk.
 //
-// The process that opens the file is its only writer: a lock file beside it
-// keeps a second one out, while any SQL tool may read. Writes go through one
-// connection, reads through a few others, each seeing its own snapshot.
+// The process that opens the file is its only writer: a lock on the file keeps
+// others out, by whatever path they come, while any SQL tool may read. Writes go
+// through one connection, reads through a few others, each seeing its own snapshot.
 package sqlite
 
 import (
@@ -26,8 +26,9 @@ import (
 
 // Engine is a dialect.Engine on one SQLite file.
 type Engine struct {
-	path    string
-	lock    *os.File
+	path    string   // without symbolic links
+	lock    *os.File // see hold; nil where the file is only read
+	look    *look    // how it is only read
 	writer  *sql.DB
 	readers *sql.DB
 
@@ -75,25 +76,20 @@ func open(ctx context.Context, path string) (*Engine, migrations.Status, error) 
 }
 
 func (e *Engine) open(ctx context.Context, path string) (before migrations.Status, err error) {
-	if path, err = filepath.Abs(path); err != nil {
+	if path, err = resolve(path); err != nil {
 		return before, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+		return before, err
+	}
+	if path, err = resolve(path); err != nil { // now that the folder is there
 		return before, err
 	}
 	e.path = path
-	if e.lock, err = acquire(path + ".lock"); err != nil {
+	if e.lock, err = hold(path); err != nil {
 		return before, err
 	}
-	if err := notAlone(path); err != nil {
-		return before, err
-	}
-	// The file holds secrets; SQLite gives the WAL the mode of the database.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return before, err
-	}
-	if err := f.Close(); err != nil {
+	if err := protect(path); err != nil { // SQLite gives new files the mode of the database
 		return before, err
 	}
 	if err := inspect(ctx, path); err != nil {
@@ -101,7 +97,7 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 	}
 
 	// auto_vacuum only takes before the first table exists, and before WAL.
-	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "cache_size(-8000)", "journal_size_limit(16777216)")); err != nil {
+	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "cache_size(-8000)", "journal_size_limit(16777216)")+existing); err != nil {
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
@@ -114,62 +110,21 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 	if err := e.write.prepare(ctx, e.writer); err != nil {
 		return before, err
 	}
-	return before, e.openReaders(path)
+	return before, e.openReaders(existing)
 }
 
-func (e *Engine) openReaders(path string) (err error) {
-	if e.readers, err = sql.Open("sqlite", dsn(path, "query_only(1)", "cache_size(-4000)")); err != nil {
+// existing has the driver open a file that is there, and never make one.
+const existing = "&mode=rw"
+
+// openReaders opens the connections that read, with more parameters for the driver.
+func (e *Engine) openReaders(parameters string) (err error) {
+	if e.readers, err = sql.Open("sqlite", dsn(e.path, "query_only(1)", "cache_size(-4000)")+parameters); err != nil {
 		return err
 	}
 	n := max(4, 2*runtime.GOMAXPROCS(0))
 	e.readers.SetMaxOpenConns(n)
 	e.readers.SetMaxIdleConns(n)
 	return nil
-}
-
-// OpenReader opens the file at path, which must be there, to read it only. It
-// fails when the schema is not that of this binary.
-func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	status, err := Status(ctx, path)
-	if err == nil {
-		err = status.Usable()
-	}
-	e := &Engine{path: path}
-	if err == nil {
-		err = e.openReaders(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the database %s: %w", path, err)
-	}
-	return e, nil
-}
-
-// Status returns where the schema of the file at path stands, without
-// changing it. It fails when there is no such file.
-func Status(ctx context.Context, path string) (migrations.Status, error) {
-	path, err := filepath.Abs(path)
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err == nil {
-		err = notAlone(path)
-	}
-	if err != nil {
-		return migrations.Status{}, err
-	}
-	db, err := sql.Open("sqlite", dsn(path))
-	if err != nil {
-		return migrations.Status{}, err
-	}
-	defer db.Close()
-	if err := checkHeader(ctx, db); err != nil {
-		return migrations.Status{}, err
-	}
-	return migrations.Read(ctx, db, migrations.SQLite)
 }
 
 // checkHeader makes a file that is no database, or not readable, known before
@@ -218,7 +173,7 @@ func (e *Engine) Close() error {
 	if e.writer != nil {
 		errs = append(errs, e.writer.Close())
 	}
-	if e.lock != nil {
+	if e.lock != nil { // last: see hold
 		errs = append(errs, e.lock.Close())
 	}
 	return errors.Join(errs...)

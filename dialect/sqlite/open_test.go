@@ -130,7 +130,7 @@ func TestSettingsOfTheFile(t *testing.T) {
 			t.Errorf("%s is %s, want %s", pragma, got, want)
 		}
 	}
-	for _, suffix := range []string{"", "-wal", "-shm", ".lock"} {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
 		info, err := os.Stat(path + suffix)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s%s: %v, %v; want that only its owner may read it", path, suffix, info, err)

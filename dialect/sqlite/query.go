@@ -27,6 +27,9 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	if err := rows.Err(); err != nil {
 		return failure("query", err)
 	}
+	if e.look != nil {
+		return e.look.unchanged()
+	}
 	return nil
 }
 

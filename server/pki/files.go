@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -123,6 +125,44 @@ func makeDir(dir string) error {
 		return &FileError{dir, err, hintAccess}
 	}
 	return restrict(dir, dirMode)
+}
+
+// restrictFiles takes the files in dir away from group and others. Symbolic links lead to what somebody else looks after, and
+// certificates are no secret, should they be somebody else's too.
+func restrictFiles(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return &FileError{dir, err, hintAccess}
+	}
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() {
+			continue
+		}
+		if err := restrict(filepath.Join(dir, entry.Name()), fileMode); err != nil && filepath.Ext(entry.Name()) == ".key" {
+			return err
+		}
+	}
+	return nil
+}
+
+// restrictDataDir takes the data directory away from group and others, if it holds nothing but what a server keeps, whose
+// names begin with one of own. A folder that holds something else, such as /tmp, is not the server's alone.
+func restrictDataDir(dir string, own ...string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return &FileError{dir, err, hintAccess}
+	}
+	for _, entry := range entries {
+		begins := func(prefix string) bool { return strings.HasPrefix(strings.TrimPrefix(entry.Name(), "."), prefix) }
+		if !slices.ContainsFunc(own, begins) {
+			return nil
+		}
+	}
+	err = restrict(dir, dirMode)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // it belongs to another user, as a volume of a Pod does; what is in it is private
+	}
+	return err
 }
 
 // removeUnfinished deletes what writeFile left behind in dir when power failed. Call it under lock.

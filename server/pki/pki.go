@@ -112,6 +112,12 @@ func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) 
 			return nil, err
 		}
 	}
+	if err := restrictFiles(dir); err != nil {
+		return nil, err
+	}
+	if err := restrictDataDir(dataDir, "pki", "admin.kubeconfig", "sqube.db", "lost+found"); err != nil {
+		return nil, err
+	}
 	if err := p.ensureShared(ctx); err != nil {
 		return nil, err
 	}

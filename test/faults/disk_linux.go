@@ -25,6 +25,7 @@ type Disk struct {
 	failSync bool
 	slowSync time.Duration
 	changed  chan struct{} // closed when slowSync changes
+	slow     int           // syncs that take their time
 }
 
 // NewDisk returns a disk that is there until the test ends. Make it before what runs on it.
@@ -62,6 +63,13 @@ func (d *Disk) SlowSync(by time.Duration) {
 	d.changed = make(chan struct{})
 }
 
+// Syncing returns how many syncs take longer now, as SlowSync says.
+func (d *Disk) Syncing() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.slow
+}
+
 func (d *Disk) decide(c *call) unix.Errno {
 	switch c.number {
 	case unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE:
@@ -79,6 +87,7 @@ func (d *Disk) decide(c *call) unix.Errno {
 func (d *Disk) sync() unix.Errno {
 	d.mu.Lock()
 	by, changed := d.slowSync, d.changed
+	d.slow++
 	d.mu.Unlock()
 	if by > 0 {
 		select {
@@ -88,6 +97,7 @@ func (d *Disk) sync() unix.Errno {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.slow--
 	if d.failSync {
 		return unix.EIO
 	}

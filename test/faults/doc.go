@@ -3,7 +3,7 @@
 //
 //   - a Network that is cut, or drops every packet, between it and what it connects to;
 //   - a Disk that is full, fails to sync or syncs slowly;
-//   - a file system without locks (WithoutLocks) or to be read only (ReadOnly);
+//   - a file system without locks (WithoutLocks) or to be read only (ReadOnly), a mount (Bind);
 //   - a wall clock that is wrong from the start (ClockOff) or jumps (StepClock).
 //
 // All but the network is Linux only, the clock linux/amd64 only; elsewhere they fail

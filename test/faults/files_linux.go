@@ -29,11 +29,23 @@ func WithoutLocks(t testing.TB, cmd *exec.Cmd) {
 // of a user namespace that knows only its own user.
 func ReadOnly(t testing.TB, cmd *exec.Cmd, dir string) {
 	t.Helper()
+	mounting(cmd, "sqube-faults-readonly", dir)
+}
+
+// Bind makes a command, not started yet, find the file or folder from at the path to too, which must be there and of the same
+// kind. It runs as with ReadOnly.
+func Bind(t testing.TB, cmd *exec.Cmd, from, to string) {
+	t.Helper()
+	mounting(cmd, "sqube-faults-bind", from, to)
+}
+
+// mounting makes cmd run a helper that mounts something for it alone.
+func mounting(cmd *exec.Cmd, helper string, parameters ...string) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	through(cmd, "sqube-faults-readonly", dir)
+	through(cmd, helper, parameters...)
 }

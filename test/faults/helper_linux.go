@@ -19,6 +19,7 @@ var helpers = map[string]struct {
 }{
 	"sqube-faults-seccomp":  {2, interceptSelf},
 	"sqube-faults-readonly": {1, mountReadOnly},
+	"sqube-faults-bind":     {2, bind},
 }
 
 // through makes cmd run a helper first.
@@ -71,11 +72,8 @@ func interceptSelf(parameters []string) error {
 // mountReadOnly makes the folder in the parameter read-only for this process, which has a mount namespace of its own.
 func mountReadOnly(parameters []string) error {
 	dir := parameters[0]
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts to this process: %w", err)
-	}
-	if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("mount %s: %w", dir, err)
+	if err := bind([]string{dir, dir}); err != nil {
+		return err
 	}
 	// A user namespace must keep the flags that the mount has.
 	var stat unix.Statfs_t
@@ -86,6 +84,17 @@ func mountReadOnly(parameters []string) error {
 	flags := uintptr(stat.Flags)&kept | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
 	if err := unix.Mount("", dir, "", flags, ""); err != nil {
 		return fmt.Errorf("mount %s read-only: %w", dir, err)
+	}
+	return nil
+}
+
+// bind mounts the first parameter at the second for this process, which has a mount namespace of its own.
+func bind(parameters []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts to this process: %w", err)
+	}
+	if err := unix.Mount(parameters[0], parameters[1], "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", parameters[0], err)
 	}
 	return nil
 }

@@ -29,11 +29,17 @@ func (*Disk) FailSync(bool) {}
 // SlowSync is for Linux.
 func (*Disk) SlowSync(time.Duration) {}
 
+// Syncing is for Linux.
+func (*Disk) Syncing() int { return 0 }
+
 // WithoutLocks fails the test.
 func WithoutLocks(t testing.TB, _ *exec.Cmd) { unsupported(t) }
 
 // ReadOnly fails the test.
 func ReadOnly(t testing.TB, _ *exec.Cmd, _ string) { unsupported(t) }
+
+// Bind fails the test.
+func Bind(t testing.TB, _ *exec.Cmd, _, _ string) { unsupported(t) }
 
 func unsupported(t testing.TB) {
 	t.Helper()

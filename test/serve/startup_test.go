@@ -82,12 +82,4 @@ func TestSQLiteFile(t *testing.T) {
 		dir := t.TempDir()
 		refuses(t, dir+": is a directory", serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+dir))
 	})
-	t.Run("is in use", func(t *testing.T) {
-		first := serve(t, nil)
-		want := "the database is in use by another sqube (it holds " + first.dataDir + "/sqube.db.lock): stop that one first, or give this one another --datastore"
-		refuses(t, want, serveArgs(t, first.dataDir))
-		refuses(t, want, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+first.dataDir+"/sqube.db"))
-		refuses(t, want, []string{"migrate", "up", "--data-dir", first.dataDir})
-		first.waitReady(t) // the first one goes on
-	})
 }

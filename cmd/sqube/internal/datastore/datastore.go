@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -128,36 +129,38 @@ func (d Datastore) Verify(ctx context.Context) error {
 	return onOneLine(sqlite.Verify(ctx, d.Path))
 }
 
-// Backup writes the database, as of one moment, to a new file, also while it is served: an SQLite file, or an archive of
-// Postgres' pg_dump.
-func (d Datastore) Backup(ctx context.Context, file string) error {
+// Backup writes the database, as of one moment, to an empty file, also while it is served, and checks it: an SQLite file,
+// or an archive of Postgres' pg_dump.
+func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 	if d.DSN != "" {
-		return postgres.Dump(ctx, d.DSN, file)
+		return onOneLine(postgres.Dump(ctx, d.DSN, to))
 	}
-	return sqlite.Backup(ctx, d.Path, file)
+	return onOneLine(sqlite.Backup(ctx, d.Path, to))
 }
 
-// Undump fills an empty Postgres database from an archive of pg_dump.
-func (d Datastore) Undump(ctx context.Context, file string) error {
-	return postgres.Undump(ctx, d.DSN, file)
-}
-
-// PutAside gives what the database holds another name, which it returns ("" where it holds nothing). Nobody may serve it.
-func (d Datastore) PutAside(ctx context.Context) (aside string, err error) {
+// Fill has fill fill the database, which must be empty, or with replace may hold something and must not be served. What
+// Fill returns as aside is where that is then, "" where there was nothing. When fill or anything else fails, or the process
+// dies, the database is as it was before. The error is dialect.ErrNotEmpty where the database is not empty.
+func (d Datastore) Fill(ctx context.Context, replace bool, fill func(Engine) error) (aside string, err error) {
 	if d.DSN != "" {
-		aside, err = postgres.PutAside(ctx, d.DSN, time.Now())
+		aside, err = postgres.Replace(ctx, d.DSN, replace, time.Now(), func(e *postgres.Engine) error { return fill(e) })
 	} else {
-		aside, err = sqlite.PutAside(d.Path, time.Now())
+		aside, err = sqlite.Replace(ctx, d.Path, replace, time.Now(), func(e *sqlite.Engine) error { return fill(e) })
+	}
+	if errors.Is(err, dialect.ErrNotEmpty) {
+		return "", dialect.ErrNotEmpty
 	}
 	return aside, onOneLine(err)
 }
 
-// Aside names what PutAside put there.
-func (d Datastore) Aside(aside string) Datastore {
-	if d.DSN != "" {
-		return Datastore{DSN: postgres.InSchema(d.DSN, aside)}
+// Undump is Fill for a Postgres database and an archive of pg_dump. It returns the revision of what is in the archive too. The
+// counter goes ahead of that by jump, and by perSecond for each second since the last write.
+func (d Datastore) Undump(ctx context.Context, file string, replace bool, jump, perSecond int64) (revision int64, aside string, err error) {
+	revision, aside, err = postgres.Undump(ctx, d.DSN, file, replace, time.Now(), jump, perSecond)
+	if errors.Is(err, dialect.ErrNotEmpty) {
+		return 0, "", dialect.ErrNotEmpty
 	}
-	return Datastore{Path: aside}
+	return revision, aside, onOneLine(err)
 }
 
 // onOneLine makes one line of an error of a driver, which may have several for one cause.

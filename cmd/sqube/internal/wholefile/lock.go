@@ -1,0 +1,36 @@
+package wholefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// lock keeps other processes from creating the file target until unlock is called, by a file at path. It fails at once
+// where another process has the lock. The kernel lets go of it when this process ends, however it ends.
+func lock(path, target string) (unlock func() error, err error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, mode)
+		if err != nil {
+			return nil, err
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = fmt.Errorf("another sqube is writing %s: wait for it, or give another name", target)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		opened, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if named, err := os.Lstat(path); err == nil && os.SameFile(opened, named) {
+			return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
+		}
+		if err := f.Close(); err != nil { // the process that had the lock has removed the file
+			return nil, err
+		}
+	}
+}

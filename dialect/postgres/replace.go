@@ -1,0 +1,194 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// belongings are the tables and views of a log. Indexes go with their tables.
+var belongings = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "history"}, {"TABLE", "log"}, {"TABLE", "counter"}, {"TABLE", "schema_migrations"}}
+
+// unfinished is the schema in which a log is filled before it takes the place of another.
+const unfinished = "sqube_unfinished"
+
+// Replace has fill fill a log in the database that dsn names. With force, what the database holds meanwhile stays in its
+// place until the new log is whole, and then goes to a schema of its own, whose name Replace returns; "" where there was
+// nothing. Until then nothing is changed, whatever happens. Without force the log must be empty, and fill must leave it so
+// when it fails. It returns dialect.ErrLocked when other sessions of sqube are connected and force is set.
+func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
+	if !force {
+		return "", with(ctx, dsn, fill)
+	}
+	conn, err := connect(ctx, dsn)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if err := lockRestore(ctx, conn); err != nil {
+		return "", err
+	}
+	if err := awaitUnserved(ctx, conn); err != nil {
+		return "", err
+	}
+	if _, err := conn.Exec(ctx, "DROP SCHEMA IF EXISTS "+unfinished+" CASCADE; CREATE SCHEMA "+unfinished); err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			_, failed := conn.Exec(context.WithoutCancel(ctx), "DROP SCHEMA IF EXISTS "+unfinished+" CASCADE")
+			err = errors.Join(err, failed)
+		}
+	}()
+	within, err := inSchema(dsn, unfinished)
+	if err != nil {
+		return "", err
+	}
+	if err := with(ctx, within, fill); err != nil {
+		return "", err
+	}
+	if err := awaitUnserved(ctx, conn); err != nil {
+		return "", err
+	}
+	return exchange(ctx, conn, now)
+}
+
+// with calls use with an engine on the database that dsn names.
+func with(ctx context.Context, dsn string, use func(*Engine) error) error {
+	engine, err := Open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(engine), engine.Close())
+}
+
+func connect(ctx context.Context, dsn string) (*pgx.Conn, error) {
+	config, err := parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	return conn, withHint(err)
+}
+
+// exchange puts the log that was filled in the place of the one that is there, which it puts aside.
+func exchange(ctx context.Context, conn *pgx.Conn, now time.Time) (aside string, err error) {
+	place, there, err := find(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	var statements []string
+	if there {
+		aside, statements = putAside(place, now)
+	}
+	statements = append(append(statements, move(unfinished, place)...), "DROP SCHEMA "+unfinished)
+	return aside, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for _, statement := range statements {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	})
+}
+
+// find returns the schema that has a log, or else the one to make it in.
+func find(ctx context.Context, conn *pgx.Conn) (schema string, there bool, err error) {
+	const where = "SELECT coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('log')), quote_ident(current_schema())), to_regclass('log') IS NOT NULL"
+	err = conn.QueryRow(ctx, where).Scan(&schema, &there)
+	return schema, there, err
+}
+
+// putAside returns a name for what is in a schema, and the statements that make a schema of that name for it.
+func putAside(schema string, now time.Time) (aside string, statements []string) {
+	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
+	return aside, append([]string{"CREATE SCHEMA " + aside}, move(schema, aside)...)
+}
+
+// move returns the statements that move a log from a schema to another.
+func move(from, to string) (statements []string) {
+	for _, b := range belongings {
+		statements = append(statements, "ALTER "+b.kind+" "+from+"."+b.name+" SET SCHEMA "+to)
+	}
+	return statements
+}
+
+// inSchema returns dsn with another schema to look in, for sessions that are not a server's.
+func inSchema(dsn, schema string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", errNoURL
+	}
+	query := u.Query()
+	query.Set("search_path", schema)
+	query.Set("application_name", "sqube restore")
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// restoreKey names the lock of a restore among the advisory locks of a database.
+const restoreKey int64 = 0x72657374 // "rest"
+
+// lockRestore keeps other restores out for as long as conn is open, on engines with advisory locks.
+func lockRestore(ctx context.Context, conn *pgx.Conn) error {
+	locked := false
+	err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", restoreKey).Scan(&locked)
+	switch {
+	case lacks(err):
+		return nil
+	case err == nil && !locked:
+		return fmt.Errorf("%w, which restores it: wait for that one", dialect.ErrLocked)
+	}
+	return err
+}
+
+// Unserved returns dialect.ErrLocked when sessions of sqube are connected to the database that dsn names.
+func Unserved(ctx context.Context, dsn string) error {
+	conn, err := connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	return errors.Join(awaitUnserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
+}
+
+// farewell is how long sessions are waited for that may be about to end, such as those this process has just left.
+const farewell = 2 * time.Second
+
+// awaitUnserved looks for sessions of sqube beside that of conn.
+func awaitUnserved(ctx context.Context, conn *pgx.Conn) error {
+	const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"
+	ticker := time.NewTicker(farewell / 20)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(farewell); ; {
+		var others int
+		if err := conn.QueryRow(ctx, sessions, conn.Config().RuntimeParams["application_name"]).Scan(&others); err != nil {
+			return err
+		}
+		switch {
+		case others == 0:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%w (%d connections): stop that one first", dialect.ErrLocked, others)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// Mend runs a statement that changes the log by hand.
+func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error {
+	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
+		return failure(ctx, "mend", err)
+	}
+	return nil
+}

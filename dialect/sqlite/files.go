@@ -1,0 +1,119 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// The modes of what is made: a database holds secrets.
+const (
+	fileMode   fs.FileMode = 0o600
+	folderMode fs.FileMode = 0o700
+)
+
+// maxLinks is how many symbolic links in a row are followed, as Linux does.
+const maxLinks = 40
+
+// resolve returns the absolute path of the file that path names, without symbolic links, whether that file exists or not.
+// SQLite keeps the write-ahead log beside it.
+func resolve(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		path = wd + "/" + path // unlike filepath.Join, this leaves link/../file to the links
+	}
+	for range maxLinks {
+		folder, name := filepath.Split(path)
+		real, err := filepath.EvalSymlinks(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return filepath.Clean(path), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(real, name)
+		target, err := os.Readlink(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EINVAL): // no file, or no link
+			return path, nil
+		case err != nil:
+			return "", err
+		case !filepath.IsAbs(target):
+			target = real + "/" + target
+		}
+		path = target
+	}
+	return "", &os.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
+}
+
+// sound fails where path is no file, or there is a write-ahead log without its database. Where there is nothing all is well.
+func sound(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return notAlone(path, 0)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return &os.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+	case !info.Mode().IsRegular():
+		return errors.New("this is not a regular file: give another path")
+	}
+	return notAlone(path, info.Size())
+}
+
+// single fails where the file at path can be found by another path too: its write-ahead log, with the last commits, is
+// beside one of the two, and who opens the file by the other goes on from before them.
+func single(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
+		return errors.New("this file has a second name (a hard link), and its last commits are in the write-ahead log beside one of the two: remove the name that sqube has not served")
+	}
+	mounted, err := isMount(path)
+	if err == nil && mounted {
+		err = errors.New("this file is mounted by itself, without the write-ahead log that has its last commits: mount its folder")
+	}
+	return err
+}
+
+// notAlone fails when there is a write-ahead log without its database, which has size bytes. SQLite would make an empty
+// database and remove the log, which holds commits.
+func notAlone(path string, size int64) error {
+	if size > 0 {
+		return nil
+	}
+	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
+		return fmt.Errorf("this file is missing or empty, but its write-ahead log %s is there, with the last commits: put the file back, or move the log away too", path+"-wal")
+	}
+	return nil
+}
+
+// belongings are the endings of the files of a database.
+var belongings = []string{"", "-wal", "-shm", "-journal"}
+
+// protect takes the files of the database at path away from group and others, who may have been let in by an older sqube or
+// another program.
+func protect(path string) error {
+	for _, suffix := range belongings {
+		info, err := os.Lstat(path + suffix)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&^fileMode != 0 {
+			err = os.Chmod(path+suffix, fileMode)
+		}
+		if err != nil {
+			return fmt.Errorf("it holds secrets, and is to be for its owner only: %w", err)
+		}
+	}
+	return nil
+}

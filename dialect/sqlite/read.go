@@ -1,0 +1,164 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/migrations"
+)
+
+// OpenReader opens the file at path, which must be there, to read it only. It
+// fails when the schema is not that of this binary.
+func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
+	status, err := Status(ctx, path)
+	if err == nil {
+		err = status.Usable()
+	}
+	var l *look
+	if err == nil {
+		l, err = lookAt(path)
+	}
+	e := &Engine{}
+	if err == nil {
+		e.path, e.look = l.path, l
+		err = e.openReaders(l.parameters)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the database %s: %w", path, err)
+	}
+	return e, nil
+}
+
+// Status returns where the schema of the file at path stands, without
+// changing it. It fails when there is no such file.
+func Status(ctx context.Context, path string) (status migrations.Status, err error) {
+	err = reading(ctx, path, func(db *sql.DB) error {
+		status, err = migrations.Read(ctx, db, migrations.SQLite)
+		return err
+	})
+	return status, err
+}
+
+// Verify has SQLite check that the file at path is whole. An error tells what is not.
+func Verify(ctx context.Context, path string) error {
+	return reading(ctx, path, func(db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, "PRAGMA integrity_check")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		damage := ""
+		for rows.Next() {
+			var found string
+			if err := rows.Scan(&found); err != nil {
+				return err
+			}
+			if found != "ok" {
+				damage += ": " + found
+			}
+		}
+		if damage != "" {
+			return fmt.Errorf("%w%s", dialect.ErrCorrupt, damage)
+		}
+		return rows.Err()
+	})
+}
+
+// reading calls use with the file at path, which must be there, opened so that it can't be changed.
+func reading(ctx context.Context, path string, use func(*sql.DB) error) (err error) {
+	l, err := lookAt(path)
+	if err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", dsn(l.path)+l.parameters)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := db.Close(); err == nil {
+			err = closing
+		}
+	}()
+	err = checkHeader(ctx, db)
+	if err == nil {
+		err = use(db)
+	}
+	if changed := l.unchanged(); changed != nil { // which explains what else was found
+		return changed
+	}
+	return withReadHint(err)
+}
+
+// look is how a file is opened to be read only, so that neither it nor its write-ahead log is changed or made.
+type look struct {
+	path       string // resolved
+	parameters string // for the driver
+	// alone is the file as it was where it is read without locks and without a write-ahead log, nil otherwise.
+	alone fs.FileInfo
+}
+
+// lookAt returns how to read the file at path. Where somebody may have it open, or has died with it, reads go through the
+// write-ahead log, and SQLite makes the index of that, -shm, if it is missing. Otherwise there is only the file. To read it
+// in the same way SQLite would make a log and an index, or fail where the folder may not be written.
+func lookAt(path string) (*look, error) {
+	path, err := resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = errors.Join(sound(path), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, suffix := range belongings[1:] {
+		beside, err := os.Stat(path + suffix)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), suffix == "-wal" && err == nil && beside.Size() == 0: // to be told by its index
+		case err != nil:
+			return nil, err
+		default:
+			return &look{path, "&mode=ro", nil}, nil
+		}
+	}
+	if elsewhere := single(path); elsewhere != nil {
+		if logs, err := keepsLog(path); err != nil || logs {
+			return nil, errors.Join(err, elsewhere)
+		}
+	}
+	return &look{path, "&mode=ro&immutable=1", info}, nil
+}
+
+// keepsLog says whether the file at path is a database in WAL mode, which a backup is not: the byte at 18 of its header is 2
+// (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process: see hold.
+func keepsLog(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	header := make([]byte, 19)
+	if _, err := io.ReadFull(f, header); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	return header[18] == 2, nil
+}
+
+// unchanged fails when a file that was read without locks has been written to since.
+func (l *look) unchanged() error {
+	if l.alone == nil {
+		return nil
+	}
+	now, err := os.Stat(l.path)
+	if err == nil && (!os.SameFile(now, l.alone) || now.Size() != l.alone.Size() || !now.ModTime().Equal(l.alone.ModTime())) {
+		err = errors.New("the database was written to while it was read: try again")
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package serve
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// forever is longer than any test.
+const forever = time.Hour
+
+// TestBackupsToOneName has two backups to one name overlap, and one be killed.
+func TestBackupsToOneName(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		database := []string{"--datastore", engine.Datastore}
+		succeeds(t, append([]string{"restore", filled(t)}, database...))
+		dir := t.TempDir()
+		file := filepath.Join(dir, "backup")
+		backup := append([]string{"backup", file}, database...)
+		disk := faults.NewDisk(t)
+
+		// held returns a backup whose last bytes are on their way to the disk.
+		held := func() *process {
+			t.Helper()
+			disk.SlowSync(forever)
+			p := start(t, backup, disk.Run)
+			awaitSync(t, disk)
+			return p
+		}
+		first := held()
+		refuses(t, "another sqube is writing "+file+": wait for it, or give another name", backup)
+		disk.SlowSync(0)
+		if code := first.wait(t); code != 0 {
+			t.Fatalf("the first backup ended with code %d", code)
+		}
+		restored := []string{"--datastore", "sqlite://" + filepath.Join(t.TempDir(), "restored.db")}
+		if engine.Name == "postgres" {
+			restored = []string{"--datastore", harness.Postgres(t)}
+		}
+		succeeds(t, append([]string{"restore", file}, restored...))
+		must(t, os.Remove(file))
+
+		killed := held()
+		killed.signal(t, syscall.SIGKILL)
+		killed.wait(t)
+		disk.SlowSync(0)
+		if _, err := os.Lstat(file); err == nil {
+			t.Error("a backup that was killed has its name")
+		}
+		succeeds(t, backup)
+		if left := names(t, dir); left != "backup" {
+			t.Errorf("after one that was killed, the folder has %s", left)
+		}
+
+		must(t, os.Remove(file))
+		ended := held()
+		ended.signal(t, syscall.SIGTERM)
+		disk.SlowSync(0)
+		if code := ended.wait(t); code != 0 { // it may have been done
+			if left := names(t, dir); left != "" {
+				t.Errorf("after one that was ended, the folder has %s", left)
+			}
+		}
+	})
+}
+
+// TestBackupOnAFullDisk has backups fail, and leave nothing.
+func TestBackupOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir, source := t.TempDir(), filled(t)
+	disk := faults.NewDisk(t)
+	disk.Full(true)
+	refuses(t, "disk is full", []string{"backup", filepath.Join(dir, "backup"), "--datastore", "sqlite://" + source}, disk.Run)
+	refuses(t, "make room on its disk", []string{"restore", source, "--data-dir", dir}, disk.Run)
+	if left := names(t, dir); left != "" {
+		t.Errorf("the folder has %s", left)
+	}
+	failing := faults.NewDisk(t)
+	failing.FailSync(true)
+	refuses(t, "input/output error", []string{"backup", filepath.Join(dir, "backup"), "--datastore", "sqlite://" + source}, failing.Run)
+	refuses(t, "see whether its disk is full (df) or fails (dmesg)", []string{"restore", source, "--data-dir", dir}, failing.Run)
+	if left := names(t, dir); left != "" {
+		t.Errorf("the folder has %s", left)
+	}
+	readOnly := func(cmd *exec.Cmd) { faults.ReadOnly(t, cmd, dir) }
+	refuses(t, "read-only file system", []string{"backup", filepath.Join(dir, "backup"), "--datastore", "sqlite://" + source}, readOnly)
+	refuses(t, "read-only file system", []string{"restore", source, "--data-dir", dir}, readOnly)
+}
+
+// TestRestoreThatIsKilled kills restores in the middle: the database is as it was before, and can be restored again.
+func TestRestoreThatIsKilled(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		source := filled(t)
+		database := []string{"--datastore", engine.Datastore}
+		sources := []string{source}
+		succeeds(t, append([]string{"restore", source}, database...))
+		if engine.Name == "postgres" {
+			archive := filepath.Join(t.TempDir(), "archive")
+			succeeds(t, append([]string{"backup", archive}, database...))
+			sources = append(sources, archive)
+		}
+		for _, source := range sources {
+			before := rowsOf(t, engine)
+			restore := append([]string{"restore", source, "--force"}, database...)
+			p, release := heldRestore(t, engine, restore)
+			p.signal(t, syscall.SIGKILL)
+			p.wait(t)
+			release()
+			eventually(t, "the database is as it was", func() error {
+				if now := rowsOf(t, engine); now != before {
+					return fmt.Errorf("there were %s and are %s", before, now)
+				}
+				return nil
+			})
+			if text := succeeds(t, restore); !strings.Contains(text, "what it held before is in ") {
+				t.Errorf("the second restore says %q", text)
+			}
+			succeeds(t, append([]string{"check"}, database...))
+		}
+		if engine.Name == "sqlite" {
+			left := names(t, filepath.Dir(strings.TrimPrefix(engine.Datastore, "sqlite://")))
+			if !regexp.MustCompile(`^sqube\.db sqube\.db\.before-restore-\w+\.\w+$`).MatchString(left) {
+				t.Errorf("in the folder are %s", left)
+			}
+		}
+	})
+}
+
+// heldRestore starts a restore, and returns when it is in the middle of it.
+func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process, release func()) {
+	t.Helper()
+	if engine.Name == "sqlite" {
+		disk := faults.NewDisk(t)
+		disk.SlowSync(forever)
+		p = start(t, args, disk.Run)
+		awaitSync(t, disk)
+		return p, func() { disk.SlowSync(0) }
+	}
+	db := harness.OpenDatabase(t, engine)
+	reader, err := db.Begin()
+	must(t, err)
+	_, err = reader.Exec("LOCK TABLE log IN ACCESS SHARE MODE")
+	must(t, err)
+	p = start(t, args)
+	eventually(t, "the restore waits for the table", func() error {
+		var waiting int
+		err := db.QueryRow("SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
+		if err == nil && waiting == 0 {
+			err = errNotYet
+		}
+		return err
+	})
+	return p, func() { must(t, reader.Rollback()) }
+}
+
+// rowsOf sums up what is in the log of a database.
+func rowsOf(t *testing.T, engine harness.Engine) (sum string) {
+	t.Helper()
+	db := openToRead(t, engine)
+	defer db.Close()
+	row := db.QueryRow("SELECT count(*) || ' rows of revision ' || max(id) || ' of ' || (SELECT max(revision) FROM counter) FROM log")
+	must(t, row.Scan(&sum))
+	return sum
+}
+
+// awaitSync waits until something waits for the disk.
+func awaitSync(t *testing.T, disk *faults.Disk) {
+	t.Helper()
+	eventually(t, "it waits for the disk", func() error {
+		if disk.Syncing() == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// filled returns a backup of a server's database.
+func filled(t *testing.T) string {
+	t.Helper()
+	s := serve(t, nil)
+	setData(t, client(t, s.kubeconfig()), "kept", "backup")
+	file := filepath.Join(t.TempDir(), "backup.db")
+	succeeds(t, []string{"backup", file, "--data-dir", s.dataDir})
+	s.terminate(t)
+	return file
+}
+
+// names returns the names in a folder, with spaces between.
+func names(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	var all []string
+	for _, entry := range entries {
+		all = append(all, entry.Name())
+	}
+	return strings.Join(all, " ")
+}

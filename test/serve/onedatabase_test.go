@@ -1,0 +1,66 @@
+package serve
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/faults"
+)
+
+// TestOneServerOfAFile has a second server come to a database that is served, by each path that leads to the file.
+func TestOneServerOfAFile(t *testing.T) {
+	t.Parallel()
+	first := serve(t, nil)
+	file := filepath.Join(first.dataDir, "sqube.db")
+	other := t.TempDir()
+	link, linked, hard, mounted := filepath.Join(other, "link.db"), filepath.Join(other, "folder"), filepath.Join(other, "hard.db"), filepath.Join(other, "mounted.db")
+	must(t, os.Symlink(file, link))
+	must(t, os.Symlink(first.dataDir, linked))
+	must(t, os.Link(file, hard))
+	must(t, os.WriteFile(mounted, nil, 0o600))
+	bind := func(cmd *exec.Cmd) { faults.Bind(t, cmd, file, mounted) }
+
+	const served = "the database is in use by another sqube: stop that one first, or give this one another --datastore"
+	const second, alone = "this file has a second name (a hard link)", "this file is mounted by itself"
+	refuses(t, served, serveArgs(t, first.dataDir))
+	for path, options := range map[string][]option{file: nil, link: nil, filepath.Join(linked, "sqube.db"): nil, hard: nil, mounted: {bind}} {
+		database := []string{"--datastore", "sqlite://" + path}
+		refuses(t, served, serveArgs(t, t.TempDir(), database...), options...)
+		refuses(t, served, append([]string{"migrate", "up"}, database...), options...)
+	}
+	// Who looks at it by a name beside which the last commits are not is told so.
+	refuses(t, second, []string{"check", "--datastore", "sqlite://" + hard})
+	must(t, os.Remove(hard))
+	refuses(t, alone, []string{"check", "--datastore", "sqlite://" + mounted}, bind)
+	for _, path := range []string{file, link, filepath.Join(linked, "sqube.db")} {
+		succeeds(t, []string{"check", "--datastore", "sqlite://" + path})
+	}
+
+	// Nor does a server find them when the first one was killed.
+	c := client(t, first.kubeconfig())
+	setData(t, c, "kept", "value")
+	first.signal(t, syscall.SIGKILL)
+	first.wait(t)
+	must(t, os.Link(file, hard))
+	before := contents(t, first.dataDir)
+	for _, path := range []string{file, hard} {
+		refuses(t, second, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+path))
+	}
+	must(t, os.Remove(hard))
+	refuses(t, alone, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+mounted), bind)
+	for name, text := range contents(t, first.dataDir) {
+		if string(text) != string(before[name]) {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	again := serveAt(t, filepath.Join(other, "data"), freePort(t), []string{"--datastore", "sqlite://" + link})
+	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
+		t.Errorf("through a symbolic link, what was acknowledged is %q", value)
+	}
+	if _, err := os.Stat(link + "-wal"); err == nil {
+		t.Error("the write-ahead log is beside the symbolic link")
+	}
+}

@@ -1,0 +1,146 @@
+package serve
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// openUmask runs sqube so that all it makes is for everybody, unless it says otherwise.
+func openUmask(cmd *exec.Cmd) {
+	cmd.Args = append([]string{"sh", "-c", `umask 000; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+}
+
+// TestFilesArePrivate has all that sqube writes, and all that it finds in its data directory, be for its owner only.
+func TestFilesArePrivate(t *testing.T) {
+	t.Parallel()
+	dataDir := filepath.Join(t.TempDir(), "data")
+	s := serveAt(t, dataDir, freePort(t), nil, openUmask)
+	s.settle(t)
+	files(t, dataDir)
+	s.signal(t, syscall.SIGKILL) // so that there is a write-ahead log
+	s.wait(t)
+	must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			err = os.Chmod(path, 0o777)
+		}
+		return err
+	}))
+	s = serveAt(t, dataDir, freePort(t), nil, openUmask)
+	s.settle(t)
+	files(t, dataDir)
+
+	out := t.TempDir()
+	must(t, os.Chmod(out, 0o700))
+	database := []string{"--data-dir", dataDir}
+	succeeds(t, append([]string{"backup", filepath.Join(out, "backup.db")}, database...), openUmask)
+	succeeds(t, []string{"restore", filepath.Join(out, "backup.db"), "--data-dir", filepath.Join(out, "restored")}, openUmask)
+	succeeds(t, []string{"migrate", "up", "--data-dir", filepath.Join(out, "migrated")}, openUmask)
+	succeeds(t, []string{"restore", filepath.Join(out, "backup.db"), "--data-dir", filepath.Join(out, "restored"), "--force"}, openUmask)
+	postgres := []string{"--datastore", harness.Postgres(t)}
+	succeeds(t, append([]string{"restore", filepath.Join(out, "backup.db")}, postgres...), openUmask)
+	succeeds(t, append([]string{"backup", filepath.Join(out, "archive")}, postgres...), openUmask)
+	files(t, out)
+}
+
+// TestFolderOfOthers has a data directory that holds something else stay as open as it is.
+func TestFolderOfOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o644))
+	s := serveAt(t, dir, freePort(t), nil)
+	s.settle(t)
+	for name, want := range map[string]fs.FileMode{".": 0o755, "other": 0o644, "sqube.db": 0o600, "sqube.db-wal": 0o600, "pki": 0o700} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s is %v, %v", name, info, err)
+		}
+	}
+}
+
+// looks are the commands that only look, as they are given a database.
+func looks(t *testing.T, database ...string) [][]string {
+	t.Helper()
+	to := "sqlite://" + filepath.Join(t.TempDir(), "to.db")
+	source := strings.TrimPrefix(database[1], "sqlite://")
+	return [][]string{
+		append([]string{"check"}, database...),
+		append([]string{"migrate", "status"}, database...),
+		append([]string{"history", "services", "kubernetes"}, database...),
+		append([]string{"show", "services", "kubernetes"}, database...),
+		append([]string{"backup", filepath.Join(t.TempDir(), "backup")}, database...),
+		{"restore", source, "--datastore", to},
+	}
+}
+
+// TestLooksMakeNothing looks for databases that are not there.
+func TestLooksMakeNothing(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+		database := filepath.Join(dir, "sqube.db")
+		for _, args := range append(looks(t, "--datastore", "sqlite://"+database),
+			[]string{"import", "--from", "kine-sqlite", database, "--dry-run", "--data-dir", dir},
+			[]string{"import", "--from", "etcd", database, "--dry-run", "--data-dir", dir},
+			[]string{"kubeconfig", "--user", "jane", "--data-dir", dir}) {
+			if args[0] == "kubeconfig" {
+				refuses(t, "there is no certificate authority yet", args, openUmask)
+				continue
+			}
+			refuses(t, database+": no such file or directory", args, openUmask)
+		}
+		if entries, err := os.ReadDir(dir); len(entries) > 0 {
+			t.Errorf("made %v, %v", entries, err)
+		}
+	}
+}
+
+// TestLooksChangeNothing looks at databases that are served by nobody, and that may not be written.
+func TestLooksChangeNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	s.settle(t)
+	s.signal(t, syscall.SIGKILL)
+	s.wait(t)
+	crashed := s.dataDir
+	clean := copied(t, crashed)
+	succeeds(t, []string{"migrate", "up", "--data-dir", clean})
+	backup := t.TempDir()
+	succeeds(t, []string{"backup", filepath.Join(backup, "sqube.db"), "--data-dir", clean})
+	readOnly := func(dir string) option { return func(cmd *exec.Cmd) { faults.ReadOnly(t, cmd, dir) } }
+	for name, dir := range map[string]string{"crashed": crashed, "clean": clean, "backup": backup} {
+		before := contents(t, dir)
+		delete(before, "sqube.db-shm") // the index of the log, which readers have to make where it is missing
+		unchanged := func() {
+			t.Helper()
+			after := contents(t, dir)
+			delete(after, "sqube.db-shm")
+			for file, text := range after {
+				if string(text) != string(before[file]) {
+					t.Errorf("%s: %s was changed", name, file)
+				}
+			}
+			if len(after) != len(before) {
+				t.Errorf("%s: there were %d files and are %d", name, len(before), len(after))
+			}
+		}
+		database := []string{"--datastore", "sqlite://" + filepath.Join(dir, "sqube.db")}
+		for _, args := range looks(t, database...) {
+			succeeds(t, args, openUmask)
+			unchanged()
+		}
+		for _, args := range looks(t, database...) {
+			succeeds(t, args, readOnly(dir))
+		}
+		unchanged()
+	}
+	must(t, os.Remove(filepath.Join(crashed, "sqube.db-shm")))
+	refuses(t, "copy the file, and its -wal, to such a folder", []string{"check", "--data-dir", crashed}, readOnly(crashed))
+}
