@@ -54,7 +54,6 @@ type Options struct {
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
 	MaxMutatingInFlight  int
-	PriorityAndFairness  bool
 	RequestTimeout       time.Duration
 	MinRequestTimeout    time.Duration
 	LivezGracePeriod     time.Duration // for which /livez takes the start to succeed
@@ -73,13 +72,19 @@ type Options struct {
 	sharedKeys           *vault.Keys
 
 	KubernetesServiceNodePort int // 0 for none
-	Kubelet                   kubeletclient.KubeletClientConfig
-	MaxConnectionBytesPerSec  int64    // into a pod or a node, through exec and the like; 0 for no limit
-	HSTS                      []string // directives of Strict-Transport-Security
-	ExternalHost              string   // by which clients know the server, also with a port; "" for the advertised address
-	GoawayChance              float64  // that a request ends its HTTP/2 connection
-	DeleteCollectionWorkers   int      // how many objects of a collection are deleted at once
-	tls                       *tls.Config
+	Features                  *genericoptions.FeatureOptions
+	// SetLogLevel changes -v while the server runs; nil if that can't be done.
+	SetLogLevel func(level string) (answer string, err error)
+	// ShutdownSendRetryAfter has new requests answered with 429 until running ones have finished.
+	ShutdownSendRetryAfter   bool
+	ShutdownWatchTermination time.Duration // over which watches end; 0 for at once
+	Kubelet                  kubeletclient.KubeletClientConfig
+	MaxConnectionBytesPerSec int64    // into a pod or a node, through exec and the like; 0 for no limit
+	HSTS                     []string // directives of Strict-Transport-Security
+	ExternalHost             string   // by which clients know the server, also with a port; "" for the advertised address
+	GoawayChance             float64  // that a request ends its HTTP/2 connection
+	DeleteCollectionWorkers  int      // how many objects of a collection are deleted at once
+	tls                      *tls.Config
 }
 
 // NewOptions returns kube-apiserver's defaults, and those of a kubeadm cluster where that sets others.
@@ -95,7 +100,6 @@ func NewOptions() *Options {
 		EventTTL:              time.Hour,
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
-		PriorityAndFairness:   true,
 		RequestTimeout:        time.Minute,
 		MinRequestTimeout:     30 * time.Minute,
 		ShutdownGracePeriod:   30 * time.Second,
@@ -106,6 +110,7 @@ func NewOptions() *Options {
 		Audit:                 audit.NewOptions(),
 		Metrics:               metrics.NewOptions(),
 
+		Features:                newFeatures(),
 		Kubelet:                 newKubelet(),
 		DeleteCollectionWorkers: 1,
 	}
@@ -129,6 +134,7 @@ const (
 	AdmissionFlags   = "Admission"
 	AuditFlags       = "Audit"
 	MetricsFlags     = "Metrics"
+	DebugFlags       = "Debugging"
 )
 
 // AddFlags adds all flags but those on the database and on logging, in
@@ -160,13 +166,15 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
-	fs.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", o.PriorityAndFairness, "Share what the server can do at once, which is the sum of both limits, among users and kinds of requests as FlowSchemas say. If false, both limits hold by themselves.")
+	addFeatureFlags(fs, sections.FlagSet(DebugFlags), o.Features)
 	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
 	fs.DurationVar(&o.LivezGracePeriod, "livez-grace-period", 0, "How long /livez takes for granted that what a start does will succeed.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server goes on serving, with /readyz failing, once it was told to stop. Load balancers see in that time that it will be gone.")
+	fs.BoolVar(&o.ShutdownSendRetryAfter, "shutdown-send-retry-after", false, "Answer new requests with 429 and Retry-After, once the server takes none, until running ones have finished. If false, the port is closed at once.")
+	fs.DurationVar(&o.ShutdownWatchTermination, "shutdown-watch-termination-grace-period", 0, "Over what time watches are ended at the most, at least 200 a second, so that their clients do not all come to other servers at once. If 0, all are ended at once.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones.")
 
 	fs = sections.FlagSet(KubeletFlags)
@@ -225,7 +233,7 @@ func (o *Options) Complete() error {
 	}
 	if versions, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
 		errs = append(errs, err)
-	} else if o.PriorityAndFairness && !versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
+	} else if o.Features.EnablePriorityAndFairness && !versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
 		errs = append(errs, errors.New("--runtime-config must leave flowcontrol.apiserver.k8s.io/v1 on, or --enable-priority-and-fairness must be false"))
 	}
 	if !(o.GoawayChance >= 0 && o.GoawayChance <= maxGoawayChance) {
@@ -249,8 +257,8 @@ func (o *Options) Complete() error {
 	}
 	for flag, number := range map[string]int64{
 		"event-ttl": int64(o.EventTTL), "livez-grace-period": int64(o.LivezGracePeriod), "shutdown-delay-duration": int64(o.ShutdownDelay),
-		"max-connection-bytes-per-sec": o.MaxConnectionBytesPerSec,
-		"max-requests-inflight":        int64(o.MaxInFlight), "max-mutating-requests-inflight": int64(o.MaxMutatingInFlight),
+		"shutdown-watch-termination-grace-period": int64(o.ShutdownWatchTermination), "max-connection-bytes-per-sec": o.MaxConnectionBytesPerSec,
+		"max-requests-inflight": int64(o.MaxInFlight), "max-mutating-requests-inflight": int64(o.MaxMutatingInFlight),
 	} {
 		if number < 0 {
 			errs = append(errs, fmt.Errorf("--%s must be 0 or more", flag))

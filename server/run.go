@@ -74,6 +74,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 			fail("serving", err)
 		}
 	})
+	if s.debugSocket != nil {
+		running.Go(func() { fail("serving --debug-socket-path", s.serveDebug(background)) })
+	}
 	s.start(background, &running, fail)
 
 	var err error
@@ -93,8 +96,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	s.bootstrap.Withdrawn(withdrawing)
 	cancel()
 	s.phase.drain()
-	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
+	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod+s.options.ShutdownWatchTermination)
 	defer cancel()
+	s.inFlight.wait(grace)
 	if late := server.Shutdown(grace); late != nil {
 		slog.Warn("requests were still running at the end of --shutdown-grace-period and were cut off")
 		late = server.Close()

@@ -88,8 +88,10 @@ type Server struct {
 	sizes       *sizes
 	controllers controllers.Config
 
-	handler http.Handler
-	phase   phase
+	handler     http.Handler
+	inFlight    *inFlight    // requests to handler
+	debugSocket net.Listener // nil without --debug-socket-path
+	phase       phase
 }
 
 // New builds a server on store, with its keys under o.DataDir, which are made
@@ -102,6 +104,9 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
+	}
+	if s.debugSocket, err = listenDebug(o.Features.DebugSocketPath); err != nil {
+		return nil, err
 	}
 	// The address tells servers on one host apart.
 	if s.id, err = bootstrap.ServerID(o.URL()); err != nil {
@@ -309,7 +314,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	if o.SharedDatastore {
 		endpoint.Lease = bootstrap.EndpointLease
 	}
-	if o.PriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
+	if o.Features.EnablePriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
 		b.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
 	headers := b.access.RequestHeader
@@ -385,8 +390,10 @@ func (b *builder) buildHandler(context.Context) error {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
 	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, serving: b.phase.serving}
-	b.handler = c.wrap(b.aggregation.Handler(b.routes(built, documents, openID)))
-	b.loopback.SetHandler(b.handler)
+	handler := c.wrap(b.aggregation.Handler(b.routes(built, documents, openID)))
+	b.inFlight = newInFlight(b.options, b.phase.serving.Done())
+	b.handler = b.inFlight.count(handler)
+	b.loopback.SetHandler(handler)
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spf13/pflag"
+	"k8s.io/component-base/logs"
 	"k8s.io/klog/v2"
 )
 
@@ -22,6 +22,7 @@ type logOptions struct {
 	format    string
 	verbosity int
 	modules   string // klog's -vmodule
+	level     slog.LevelVar
 	// stopping is set once the server is told to stop. In-process clients
 	// complain when they are cut off then, which is no cause for alarm.
 	stopping atomic.Bool
@@ -39,10 +40,8 @@ func (o *logOptions) addFlags(fs *pflag.FlagSet) {
 // standard error, in one form. The latter count as debug output unless they
 // are warnings or errors.
 func (o *logOptions) start() error {
-	options := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if o.verbosity > 0 || o.modules != "" {
-		options.Level = slog.LevelDebug
-	}
+	o.setLevel(o.verbosity)
+	options := &slog.HandlerOptions{Level: &o.level}
 	var handler slog.Handler
 	switch o.format {
 	case "text":
@@ -54,6 +53,26 @@ func (o *logOptions) start() error {
 	}
 	slog.SetDefault(slog.New(handler))
 	return o.redirectKlog(handler)
+}
+
+// setLevel sets from which level on the server's own log is written.
+func (o *logOptions) setLevel(verbosity int) {
+	if verbosity > 0 || o.modules != "" {
+		o.level.Set(slog.LevelDebug)
+	} else {
+		o.level.Set(slog.LevelInfo)
+	}
+}
+
+// setVerbosity changes -v while the server runs, and says so.
+func (o *logOptions) setVerbosity(text string) (string, error) {
+	answer, err := logs.GlogSetter(text)
+	if err != nil {
+		return "", err
+	}
+	verbosity, err := strconv.Atoi(text)
+	o.setLevel(verbosity)
+	return answer, err
 }
 
 // errLogged stands for an error that has been told.
@@ -88,11 +107,7 @@ func (o *logOptions) redirectKlog(handler slog.Handler) error {
 		return fmt.Errorf("--vmodule %q must be pattern=level, with commas between several: %w", o.modules, err)
 	}
 	for severity, level := range map[string]slog.Level{"INFO": slog.LevelDebug, "WARNING": slog.LevelWarn, "ERROR": slog.LevelError, "FATAL": slog.LevelError} {
-		var out io.Writer = io.Discard
-		if handler.Enabled(context.Background(), level) {
-			out = &levelWriter{slog.New(handler), level, &o.stopping}
-		}
-		klog.SetOutputBySeverity(severity, out)
+		klog.SetOutputBySeverity(severity, &levelWriter{slog.New(handler), level, &o.stopping})
 	}
 	return nil
 }
@@ -120,6 +135,9 @@ var ordinary = []string{
 
 // Write implements io.Writer.
 func (w *levelWriter) Write(line []byte) (int, error) {
+	if !w.logger.Enabled(context.Background(), w.level) {
+		return len(line), nil
+	}
 	text, level := strings.TrimSpace(string(line)), w.level
 	said := func(part string) bool { return strings.Contains(text, part) }
 	if w.stopping.Load() || slices.ContainsFunc(ordinary, said) {

@@ -69,6 +69,7 @@ ends it at once.`,
 func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	sections := &cliflag.NamedFlagSets{}
 	o.server.AddFlags(sections)
+	o.server.SetLogLevel = o.log.setVerbosity
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database; at least 1s. Then it is answered with 503 or 504 and Retry-After. The server goes on by itself when the database is back.")

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/waitgroup"
+	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	serverfilters "k8s.io/apiserver/pkg/server/filters"
+)
+
+// minWatchesPerSecond is how many watches end in a second at least while the
+// server drains, as upstream.
+const minWatchesPerSecond = 200
+
+// inFlight counts requests from the network, as far as --shutdown-send-retry-after
+// and --shutdown-watch-termination-grace-period need it.
+type inFlight struct {
+	draining   <-chan struct{} // closed when the server takes no new requests
+	retryAfter bool
+	watchGrace time.Duration
+	short      *waitgroup.SafeWaitGroup
+	watches    *waitgroup.RateLimitedSafeWaitGroup
+}
+
+func newInFlight(o *Options, draining <-chan struct{}) *inFlight {
+	return &inFlight{
+		draining: draining, retryAfter: o.ShutdownSendRetryAfter, watchGrace: o.ShutdownWatchTermination,
+		short: &waitgroup.SafeWaitGroup{}, watches: &waitgroup.RateLimitedSafeWaitGroup{},
+	}
+}
+
+// ShuttingDown implements request.ServerShutdownSignal.
+func (f *inFlight) ShuttingDown() <-chan struct{} { return f.draining }
+
+// count counts the requests that handler serves. Once the server drains, new
+// ones get 429 with --shutdown-send-retry-after.
+func (f *inFlight) count(handler http.Handler) http.Handler {
+	if !f.retryAfter && f.watchGrace == 0 {
+		return handler
+	}
+	if f.retryAfter {
+		handler = serverfilters.WithWaitGroup(handler, longRunning, f.short)
+	}
+	if f.watchGrace > 0 {
+		handler = serverfilters.WithWatchTerminationDuringShutdown(handler, f, f.watches)
+	}
+	if f.retryAfter {
+		handler = serverfilters.WithRetryAfter(handler, f.draining)
+	}
+	return apifilters.WithRequestInfo(handler, requestInfo)
+}
+
+// wait returns when what is to end before the server stops listening has
+// ended, or with ctx.
+func (f *inFlight) wait(ctx context.Context) {
+	watches, short := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watches)
+		if f.watchGrace > 0 {
+			f.endWatches()
+		}
+	}()
+	go func() {
+		defer close(short)
+		if f.retryAfter {
+			f.short.Wait()
+		}
+	}()
+	for _, ended := range []chan struct{}{watches, short} {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// endWatches lets watches end over some time, so that their clients do not all
+// come to the other servers at once.
+func (f *inFlight) endWatches() {
+	before, after, err := f.watches.Wait(func(count int) (waitgroup.RateLimiter, context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithTimeout(context.Background(), f.watchGrace)
+		perSecond := max(float64(count)/f.watchGrace.Seconds(), minWatchesPerSecond)
+		return rate.NewLimiter(rate.Limit(perSecond), 1), ctx, cancel
+	})
+	slog.Debug("watches have ended", "before", before, "after", after, "error", err)
+}
