@@ -17,6 +17,7 @@ require (
 	go.etcd.io/etcd/api/v3 v3.6.8
 	go.opentelemetry.io/otel/trace v1.41.0
 	golang.org/x/net v0.59.0
+	golang.org/x/time v0.14.0
 	golang.org/x/sync v0.23.0
 	golang.org/x/sys v0.48.0
 	golang.org/x/time v0.14.0

@@ -15,6 +15,8 @@ import (
 	servermux "k8s.io/apiserver/pkg/server/mux"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/server/routes"
+
+	"github.com/sqube/sqube/server/connections"
 )
 
 // newFeatures returns kube-apiserver's defaults.
@@ -93,7 +95,7 @@ func listenDebug(path string) (net.Listener, error) {
 
 // serveDebug serves on the socket until ctx ends.
 func (s *Server) serveDebug(ctx context.Context) error {
-	server := &http.Server{Handler: s.debug(), ReadHeaderTimeout: readHeaderTimeout}
+	server := &http.Server{Handler: s.debug(), ReadHeaderTimeout: connections.ReadHeaderTimeout}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // a profile that is being taken is of no use then
 	if err := server.Serve(s.debugSocket); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
+	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -44,8 +45,9 @@ type chain struct {
 	authorizer     authorizer.Authorizer
 	audit          *audit.Log
 	// fairness decides which of many requests run at once.
-	fairness utilflowcontrol.Interface
-	counts   flowcontrolrequest.StorageObjectCountTracker
+	fairness    utilflowcontrol.Interface
+	counts      flowcontrolrequest.StorageObjectCountTracker
+	connections *connections.Connections
 	// serving ends when long-running requests shall.
 	serving context.Context
 }
@@ -59,6 +61,8 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		func(h http.Handler) http.Handler { return serverfilters.WithPanicRecovery(h, requestInfo) },
 		apifilters.WithRequestReceivedTimestamp,
 		func(h http.Handler) http.Handler { return apifilters.WithRequestInfo(h, requestInfo) },
+		c.connections.Admit,
+		func(h http.Handler) http.Handler { return connections.LongRunning(h, longRunning, o.RequestTimeout) },
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
 		func(h http.Handler) http.Handler { return serverfilters.WithHSTS(h, o.HSTS) },
@@ -74,7 +78,9 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)
 		},
 		func(h http.Handler) http.Handler {
-			return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
+			return connections.UntilDone(func(h http.Handler) http.Handler {
+				return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
+			}, h)
 		},
 		apifilters.WithWarningRecorder,
 		func(h http.Handler) http.Handler {
@@ -85,6 +91,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return apifilters.WithAuthentication(h, c.authentication.Authenticator, unauthorized,
 				c.authentication.Audiences, c.authentication.RequestHeader)
 		},
+		c.connections.Authenticated,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAudit(h, c.audit.Backend, c.audit.Policy, longRunning)
 		},

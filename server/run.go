@@ -22,14 +22,6 @@ type managedFieldsEntry = metav1.ManagedFieldsEntry
 
 var noTracing = noop.NewTracerProvider()
 
-const (
-	readHeaderTimeout = 32 * time.Second
-	idleTimeout       = 90 * time.Second
-	// maxStreams is how many requests one HTTP/2 connection carries at once
-	// unless a flag says otherwise, as upstream.
-	maxStreams = 100
-)
-
 // phase tells how far a server has come on its way out.
 //
 //	serving ─► stopping: not ready, and no longer announced, for --shutdown-delay-duration at least
@@ -117,15 +109,13 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 }
 
 func (s *Server) httpServer() *http.Server {
-	return &http.Server{
-		Handler:           s.handler,
-		TLSConfig:         s.serving.Config(),
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    1 << 20,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.options.Serving.HTTP2MaxStreamsPerConnection},
-		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	server := &http.Server{
+		Handler:   s.handler,
+		TLSConfig: s.serving.Config(),
+		ErrorLog:  slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
+	s.connections.Configure(server, s.options.Serving.HTTP2MaxStreamsPerConnection, s.options.RequestTimeout)
+	return server
 }
 
 // start starts everything that runs beside requests.

@@ -52,6 +52,7 @@ import (
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/encryption"
@@ -87,6 +88,7 @@ type Server struct {
 	fairness    utilflowcontrol.Interface // nil where it is switched off
 	sizes       *sizes
 	controllers controllers.Config
+	connections *connections.Connections
 
 	handler     http.Handler
 	inFlight    *inFlight    // requests to handler
@@ -100,7 +102,7 @@ type Server struct {
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	o.Metrics.Apply() // it does not change what is registered
 	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
-	s := &Server{options: o, store: store, sizes: newSizes(), loopback: loopback.New(), phase: newPhase()}
+	s := &Server{options: o, store: store, sizes: newSizes(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
@@ -357,7 +359,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	metrics.Register()
 	handlersmetrics.Register()
 	flowcontrolmetrics.Register()
-	legacyregistry.MustRegister(objectCounts)
+	legacyregistry.MustRegister(objectCounts, connections.Closed)
 	return nil
 }
 
@@ -389,7 +391,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, serving: b.phase.serving}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serving: b.phase.serving}
 	handler := c.wrap(b.aggregation.Handler(b.routes(built, documents, openID)))
 	b.inFlight = newInFlight(b.options, b.phase.serving.Done())
 	b.handler = b.inFlight.count(handler)

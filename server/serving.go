@@ -19,6 +19,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
+	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/pki"
 )
 
@@ -27,7 +28,7 @@ import (
 func newServing() *genericoptions.SecureServingOptions {
 	o := kubeoptions.NewSecureServingOptions().SecureServingOptions
 	o.ServerCert.CertDirectory = ""
-	o.HTTP2MaxStreamsPerConnection = maxStreams
+	o.HTTP2MaxStreamsPerConnection = connections.DefaultMaxStreams
 	return o
 }
 
@@ -76,7 +77,7 @@ func (o *Options) completeServing() error {
 		errs = append(errs, errors.New("--http2-max-streams-per-connection must be 0 or more"))
 	}
 	if s.HTTP2MaxStreamsPerConnection == 0 {
-		s.HTTP2MaxStreamsPerConnection = maxStreams // as upstream
+		s.HTTP2MaxStreamsPerConnection = connections.DefaultMaxStreams // as upstream
 	}
 	return errors.Join(append(errs, o.completeTLS())...)
 }

@@ -126,6 +126,8 @@ type levelWriter struct {
 // yet; a client's mistake, which the client is told.
 var ordinary = []string{
 	"context canceled",
+	"Post-timeout activity",
+	"http: Handler timeout",
 	`Resetting endpoints for master service "kubernetes"`,
 	"Found stale data, removed previous endpoints on kubernetes service",
 	"Getting lastest possible tracked_since time",

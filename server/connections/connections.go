@@ -1,0 +1,176 @@
+package connections
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/component-base/metrics"
+)
+
+const (
+	// DefaultMaxStreams is how many requests one HTTP/2 connection carries at once, as with kube-apiserver. Go's server
+	// queues four times as many whose streams were reset before they were begun, and closes the connection after that.
+	DefaultMaxStreams = 100
+
+	// ReadHeaderTimeout is how long a client may take to send the header of a request, as with kube-apiserver.
+	ReadHeaderTimeout = 32 * time.Second
+	idleTimeout       = 90 * time.Second // as kube-apiserver
+	// lingerTimeout is how much longer than a request a connection may take to pass it on: time for the answer that the
+	// request took too long.
+	lingerTimeout = 5 * time.Second
+
+	// An unread body, a frame and a header are held in memory for each connection, which need not belong to anybody known.
+	maxHeaderBytes   = 256 << 10
+	maxFrameBytes    = 16 << 10 // a TLS record has no more
+	maxBufferedBytes = 256 << 10
+
+	// maxUnknown is how many connections there may be on which no client has authenticated.
+	maxUnknown = 1000
+	// maxUnknownRequests is how many requests may run on these connections at once, beyond one on each.
+	maxUnknownRequests = 500
+	// maxLate is how many handlers one connection may have that run on after their request was answered with a timeout.
+	maxLate = 100
+)
+
+// allowance is how often a client may cancel requests, or be refused, before its connection is closed.
+type allowance struct {
+	burst     int
+	perSecond rate.Limit
+}
+
+var (
+	// Controllers cancel all watches at once when they stop, and clients with short timeouts cancel request by request.
+	knownAllowance   = allowance{burst: 5000, perSecond: 200}
+	unknownAllowance = allowance{burst: 100, perSecond: 10}
+)
+
+func (a allowance) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond, a.burst) }
+
+// Closed is a metric of the connections that were closed for what their clients did, by reason: "cancels" (requests that
+// were cancelled, or refused, too often) or "unauthenticated" (too many connections without a client that is known).
+var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
+	Name:           "sqube_connections_closed_total",
+	Help:           "Connections that the server has closed for what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated).",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"reason"})
+
+// Connections keeps account of the connections of one http.Server.
+type Connections struct {
+	mu   sync.Mutex
+	open map[net.Conn]*connection
+	// unknown are those on which no client has authenticated. An arbitrary one of them has to make room for the next
+	// beyond maxUnknown: a client that has credentials soon does not belong here any more.
+	unknown map[*connection]struct{}
+
+	unknownRequests atomic.Int32 // of maxUnknownRequests
+}
+
+// connection is the account of one connection.
+type connection struct {
+	net     net.Conn
+	known   atomic.Bool  // a client has authenticated on it
+	running atomic.Int32 // requests that are not authenticated so far
+	late    atomic.Int32 // of maxLate
+	cancels atomic.Pointer[rate.Limiter]
+}
+
+// New returns the account of a server that has no connections yet.
+func New() *Connections {
+	return &Connections{open: map[net.Conn]*connection{}, unknown: map[*connection]struct{}{}}
+}
+
+// Configure sets all limits and hooks of the server that concern connections. A request that is not long-running may take
+// requestTimeout. 0 for maxStreams means DefaultMaxStreams.
+func (c *Connections) Configure(server *http.Server, maxStreams int, requestTimeout time.Duration) {
+	if maxStreams == 0 {
+		maxStreams = DefaultMaxStreams
+	}
+	server.ReadHeaderTimeout = ReadHeaderTimeout
+	server.ReadTimeout = requestTimeout + lingerTimeout
+	server.WriteTimeout = requestTimeout + lingerTimeout
+	server.IdleTimeout = idleTimeout
+	server.MaxHeaderBytes = maxHeaderBytes
+	server.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams:          maxStreams,
+		MaxReadFrameSize:              maxFrameBytes,
+		MaxReceiveBufferPerConnection: maxBufferedBytes,
+		MaxReceiveBufferPerStream:     maxBufferedBytes,
+		WriteByteTimeout:              requestTimeout,
+	}
+	server.ConnContext = c.opened
+	server.ConnState = c.changed
+}
+
+// opened begins the account of a connection, which is found in the context of its requests.
+func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
+	account := &connection{net: conn}
+	account.cancels.Store(unknownAllowance.limiter())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.unknown) >= maxUnknown {
+		for victim := range c.unknown { // which one is left to chance
+			delete(c.unknown, victim)
+			victim.close("unauthenticated")
+			break
+		}
+	}
+	c.open[conn], c.unknown[account] = account, struct{}{}
+	return context.WithValue(ctx, connectionKey{}, account)
+}
+
+// changed ends the account of a connection that is closed, or no longer the server's.
+func (c *Connections) changed(conn net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unknown, c.open[conn])
+	delete(c.open, conn)
+}
+
+// authenticated notes that the client is known.
+func (c *Connections) authenticated(account *connection) {
+	if account.known.Swap(true) {
+		return
+	}
+	account.cancels.Store(knownAllowance.limiter())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unknown, account)
+}
+
+// cancelled notes that a request was cancelled, or refused.
+func (a *connection) cancelled() {
+	if !a.cancels.Load().Allow() {
+		a.close("cancels")
+	}
+}
+
+// close closes the connection at once, without a word to a client that may not listen.
+func (a *connection) close(reason string) {
+	conn := a.net
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if err := conn.Close(); err != nil {
+		return // it was closed before
+	}
+	Closed.WithLabelValues(reason).Inc()
+	slog.Debug("closed a connection", "client", conn.RemoteAddr().String(), "reason", reason)
+}
+
+type connectionKey struct{}
+
+// of returns the account of the connection that the request came on; nil if it came from this process.
+func of(r *http.Request) *connection {
+	account, _ := r.Context().Value(connectionKey{}).(*connection)
+	return account
+}

@@ -1,0 +1,219 @@
+package connections
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// patience bounds waits for what does not come about.
+const patience = time.Minute
+
+// serving starts a server whose connections are accounted for.
+func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	c.Configure(server.Config, 0, patience)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// within receives from what has to come about.
+func within[T any](t *testing.T, what string, happened <-chan T) T {
+	t.Helper()
+	select {
+	case value := <-happened:
+		return value
+	case <-time.After(patience):
+		t.Fatalf("it does not come about that %s", what)
+		panic("unreachable")
+	}
+}
+
+// leaving is a filter that returns when the request is over, whatever its handler does, as upstream's for timeouts.
+func leaving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		go next.ServeHTTP(w, r)
+		<-r.Context().Done()
+	})
+}
+
+func TestUntilDone(t *testing.T) {
+	for _, over := range []struct {
+		name  string
+		end   func(context.Context) (context.Context, context.CancelFunc)
+		waits bool
+	}{
+		{"client has gone", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return ctx, cancel
+		}, true},
+		{"took too long", func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, 0) }, false},
+	} {
+		t.Run(over.name, func(t *testing.T) {
+			account := &connection{}
+			begun, finish := make(chan struct{}, maxLate+1), make(chan struct{})
+			handler := UntilDone(leaving, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				begun <- struct{}{}
+				<-finish
+			}))
+			serve := func() chan struct{} {
+				ctx, cancel := over.end(context.WithValue(t.Context(), connectionKey{}, account))
+				t.Cleanup(cancel)
+				returned := make(chan struct{})
+				go func() {
+					defer close(returned)
+					handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+				}()
+				within(t, "the handler runs", begun)
+				return returned
+			}
+			if !over.waits {
+				for range maxLate {
+					within(t, "a request that took too long is answered", serve())
+				}
+			}
+			last := serve()
+			select {
+			case <-last:
+				t.Error("the request is over while its handler runs")
+			default:
+			}
+			close(finish)
+			within(t, "the request is over with its handler", last)
+		})
+	}
+}
+
+// TestUnknownConnections opens more connections than clients may have that are not known, after one whose client is.
+func TestUnknownConnections(t *testing.T) {
+	c := New()
+	handler := c.Admit(asUser(c.Authenticated(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
+	server := httptest.NewUnstartedServer(handler)
+	c.Configure(server.Config, 0, patience)
+	server.Start()
+	t.Cleanup(server.Close)
+
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	ask := func(conn net.Conn, name string) error {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nUser: "+name+"\r\n\r\n"); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = errors.New(response.Status)
+		}
+		return err
+	}
+	known := dial()
+	if err := ask(known, "jane"); err != nil {
+		t.Fatal(err)
+	}
+	const more = 10
+	ended := make(chan error, maxUnknown+more)
+	for range maxUnknown + more {
+		conn := dial()
+		go func() {
+			_, err := conn.Read(make([]byte, 1))
+			ended <- err
+		}()
+	}
+	for range more {
+		if err := within(t, "a connection makes room", ended); err == nil {
+			t.Error("it got an answer")
+		}
+	}
+	if err := ask(dial(), user.Anonymous); err != nil {
+		t.Errorf("a client that comes now: %v", err)
+	}
+	if err := ask(known, "jane"); err != nil {
+		t.Errorf("a client that is known: %v", err)
+	}
+}
+
+// asUser stands for authentication.
+func asUser(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: r.Header.Get("User")})
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// TestUnknownRequests has more requests run than clients may have that are not known.
+func TestUnknownRequests(t *testing.T) {
+	c := New()
+	begun, finish := make(chan struct{}), make(chan struct{})
+	server := serving(t, c, c.Admit(asUser(c.Authenticated(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		begun <- struct{}{}
+		<-finish
+	})))))
+	send := func(client *http.Client, name string) <-chan int {
+		status := make(chan int, 1)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("User", name)
+		go func() {
+			response, err := client.Do(request)
+			if err != nil {
+				status <- 0
+				return
+			}
+			response.Body.Close()
+			status <- response.StatusCode
+		}()
+		return status
+	}
+	newClient := func() *http.Client {
+		transport := server.Client().Transport.(*http.Transport).Clone()
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+	var running []<-chan int
+	var client *http.Client
+	const perConnection = 51
+	for i := range maxUnknownRequests / (perConnection - 1) * perConnection {
+		if i%perConnection == 0 {
+			client = newClient()
+		}
+		running = append(running, send(client, user.Anonymous))
+		within(t, "a request runs", begun)
+	}
+	if got := within(t, "one more is refused", send(client, user.Anonymous)); got != http.StatusTooManyRequests {
+		t.Errorf("one more is answered with %d", got)
+	}
+	other := newClient()
+	for range perConnection { // the first makes the client known
+		running = append(running, send(other, "jane"))
+		within(t, "a request of another client runs", begun)
+	}
+	close(finish)
+	for _, status := range running {
+		if got := within(t, "a request is answered", status); got != http.StatusOK {
+			t.Errorf("it is answered with %d", got)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package connections
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// LongRunning lifts the deadlines that Configure sets from requests that may last. A watch whose client does not take what
+// is sent for as long as patience is ended: the other long-running requests are streams that people read, and may leave
+// standing. It needs to know the request's verb.
+func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck, patience time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if of(r) == nil || !ok || !longRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		// Every ResponseWriter of a network can.
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Time{})
+		_ = control.SetWriteDeadline(time.Time{})
+		if !info.IsResourceRequest { // a profile, which would be refused if it takes longer than the server's deadlines
+			r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, nil))
+		}
+		flusher, ok := w.(responsewriter.CloseNotifierFlusher)
+		if ok && info.Verb == "watch" && !httpstream.IsUpgradeRequest(r) { // WebSockets
+			impatient := newImpatientWriter(w, flusher, patience)
+			defer impatient.timer.Stop()
+			w = impatient
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// impatientWriter ends the response when a write takes longer than patience. Setting a deadline for each write would cost
+// HTTP/2 a message to the connection's goroutine.
+type impatientWriter struct {
+	http.ResponseWriter
+	//lint:ignore SA1019 upstream's filters ask for it
+	http.CloseNotifier
+	flusher  http.Flusher
+	patience time.Duration
+	timer    *time.Timer
+}
+
+func newImpatientWriter(w http.ResponseWriter, f responsewriter.CloseNotifierFlusher, patience time.Duration) *impatientWriter {
+	i := &impatientWriter{ResponseWriter: w, CloseNotifier: f, flusher: f, patience: patience}
+	i.timer = time.AfterFunc(patience, func() {
+		// A deadline in the past ends a write that is under way, and fails those that follow.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+	})
+	i.timer.Stop()
+	return i
+}
+
+// Write implements http.ResponseWriter.
+func (i *impatientWriter) Write(data []byte) (int, error) {
+	i.timer.Reset(i.patience)
+	defer i.timer.Stop()
+	return i.ResponseWriter.Write(data)
+}
+
+// Flush implements http.Flusher.
+func (i *impatientWriter) Flush() {
+	i.timer.Reset(i.patience)
+	defer i.timer.Stop()
+	i.flusher.Flush()
+}
+
+// Unwrap lets http.ResponseController find what the writer can do.
+func (i *impatientWriter) Unwrap() http.ResponseWriter { return i.ResponseWriter }

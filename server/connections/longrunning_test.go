@@ -1,0 +1,78 @@
+package connections
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// TestLongRunning has clients that do not read: watches end, logs don't, and a request of no great length is cut off where
+// the server says.
+func TestLongRunning(t *testing.T) {
+	const short = 100 * time.Millisecond
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		for verb, ends := range map[string]bool{"watch": true, "log": false} {
+			t.Run(protocol+" "+verb, func(t *testing.T) {
+				written, progress := make(chan struct{}), make(chan struct{}, 1)
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					defer close(written)
+					block := make([]byte, 1<<20)
+					for {
+						if _, err := w.Write(block); err != nil {
+							return
+						}
+						w.(http.Flusher).Flush()
+						select {
+						case progress <- struct{}{}:
+						default:
+						}
+					}
+				})
+				withInfo := func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: verb})))
+					})
+				}
+				all := func(*http.Request, *request.RequestInfo) bool { return true }
+				server := serving(t, New(), withInfo(LongRunning(handler, all, short)))
+				transport := server.Client().Transport.(*http.Transport).Clone()
+				transport.TLSClientConfig.NextProtos, transport.Protocols = nil, new(http.Protocols)
+				transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
+				transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := transport.RoundTrip(r)
+				if err != nil || response.Proto != protocol {
+					t.Fatal(response, err)
+				}
+				defer response.Body.Close()
+				if ends {
+					within(t, "a response that is not read ends", written)
+					return
+				}
+				for range 20 { // it stands still longer than a watch may, and goes on when it is read
+					select {
+					case <-written:
+						t.Fatal("it ended")
+					case <-time.After(short / 10):
+					}
+				}
+				for len(progress) > 0 {
+					<-progress
+				}
+				go func() { _, _ = io.Copy(io.Discard, response.Body) }()
+				within(t, "it goes on", progress)
+				cancel()
+				within(t, "it ends with its client", written)
+			})
+		}
+	}
+}

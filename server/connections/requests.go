@@ -1,0 +1,123 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Admit refuses requests of clients that are not known when too many of those run, and closes connections whose clients
+// cancel too much. It belongs to the front of a server's filters.
+func (c *Connections) Admit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		account := of(r)
+		if account == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.Context().Err() != nil { // before it was begun
+			account.cancelled()
+			return
+		}
+		defer func() {
+			if r.Context().Err() != nil {
+				account.cancelled()
+			}
+		}()
+		if account.known.Load() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		place := c.place(account)
+		if place == nil {
+			account.cancelled()
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests) // as upstream's filters
+			return
+		}
+		defer place.leave()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, place)))
+	})
+}
+
+type placeKey struct{}
+
+// place is what a request holds until its client is known.
+type place struct{ leave func() }
+
+// place returns nil if the request may not run now. The first one on a connection always may, so that no client can keep
+// another from being known.
+func (c *Connections) place(account *connection) *place {
+	first := account.running.Add(1) == 1
+	if !first && c.unknownRequests.Add(1) > maxUnknownRequests {
+		c.unknownRequests.Add(-1)
+		account.running.Add(-1)
+		return nil
+	}
+	return &place{sync.OnceFunc(func() {
+		account.running.Add(-1)
+		if !first {
+			c.unknownRequests.Add(-1)
+		}
+	})}
+}
+
+// Authenticated notes whose requests are authenticated. It belongs right after authentication.
+func (c *Connections) Authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if account := of(r); account != nil && !anonymous(r.Context()) {
+			c.authenticated(account)
+			if place, ok := r.Context().Value(placeKey{}).(*place); ok {
+				place.leave()
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func anonymous(ctx context.Context) bool {
+	client, ok := request.UserFrom(ctx)
+	return !ok || client.GetName() == user.Anonymous || slices.Contains(client.GetGroups(), user.AllUnauthenticated)
+}
+
+// UntilDone puts a filter around next that may return before next does, as upstream's for timeouts. A request whose client
+// has gone is over when next has returned: Go's HTTP/2 server counts it among those that run until then. One that took too
+// long is over with its answer, unless its connection has too many of those.
+func UntilDone(filter func(http.Handler) http.Handler, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		done := make(chan struct{})
+		defer wait(r, done) // also if filter panics to cut the answer off
+		filter(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(done)
+			next.ServeHTTP(w, r)
+		})).ServeHTTP(w, r)
+	})
+}
+
+// wait returns when done is closed, or when the request need not be waited for.
+func wait(r *http.Request, done <-chan struct{}) {
+	select {
+	case <-done:
+		return
+	default:
+	}
+	account := of(r)
+	if account == nil || !errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		<-done
+		return
+	}
+	if account.late.Add(1) > maxLate {
+		<-done
+		account.late.Add(-1)
+		return
+	}
+	go func() {
+		<-done
+		account.late.Add(-1)
+	}()
+}

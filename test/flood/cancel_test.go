@@ -1,0 +1,61 @@
+package flood
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// TestQuickCancels has a client that behaves, and changes its mind: a thousand requests and a thousand watches that are
+// cancelled, over one connection, which stays.
+func TestQuickCancels(t *testing.T) {
+	s := startTarget(t)
+	var connections atomic.Int32
+	client := &http.Client{Timeout: answerTimeout, Transport: &http2.Transport{
+		TLSClientConfig: s.administrator.Clone(),
+		DialTLSContext: func(ctx context.Context, network, address string, config *tls.Config) (net.Conn, error) {
+			connections.Add(1)
+			return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+		},
+	}}
+	defer client.CloseIdleConnections()
+	get := func(ctx context.Context, path string) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close() // which ends a watch
+		}
+		return err
+	}
+	if err := get(t.Context(), "/readyz"); err != nil {
+		t.Fatal(err)
+	}
+	const times = 1000
+	for range times {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() { result <- get(ctx, "/api/v1/configmaps") }()
+		cancel()
+		if err := <-result; err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := get(t.Context(), "/api/v1/configmaps?watch=true"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := get(t.Context(), "/readyz"); err != nil {
+		t.Fatal(err)
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("the client needed %d connections", n)
+	}
+}

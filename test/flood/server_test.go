@@ -1,0 +1,164 @@
+package flood
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+const (
+	// memoryLimit is what the process may have in memory at its worst, in MiB.
+	memoryLimit = 512
+	// memoryGuard is where the server is killed, to save the machine.
+	memoryGuard = 4096
+	// answerTimeout bounds an answer on a machine of two cores that the attack and other tests share. An attack that
+	// succeeds lets nobody through for minutes.
+	answerTimeout = 20 * time.Second
+	// probeInterval is how often the client that behaves asks.
+	probeInterval = 100 * time.Millisecond
+)
+
+// target is a server under attack.
+type target struct {
+	*sqube.Server
+	address string
+	config  *rest.Config
+	// Connections without a client certificate, and with that of the administrator.
+	anonymous, administrator *tls.Config
+}
+
+func startTarget(t *testing.T, args ...string) *target {
+	t.Helper()
+	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: args})
+	config := s.Config(t)
+	trusted, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trusted.GetClientCertificate != nil {
+		certificate, err := trusted.GetClientCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted.GetClientCertificate, trusted.Certificates = nil, []tls.Certificate{*certificate}
+	}
+	trusted.ServerName = "127.0.0.1"
+	anonymous := trusted.Clone()
+	anonymous.Certificates = nil
+	return &target{s, strings.TrimPrefix(s.URL, "https://"), config, anonymous, trusted}
+}
+
+// credentials returns TLS configurations by turns: of nobody, and of the administrator.
+func (s *target) credentials(i int) *tls.Config {
+	if i%2 == 0 {
+		return s.anonymous.Clone()
+	}
+	return s.administrator.Clone()
+}
+
+// under runs an attack. Meanwhile clients that behave have to be answered, one that connects for each of its requests and has
+// no credentials, and one of the administrator's that keeps its connection. Afterwards the most memory that the server had is
+// looked at.
+func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
+	t.Helper()
+	// The kernel's note of the most memory begins anew.
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { s.guard(ctx, t) })
+	stranger := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{TLSClientConfig: s.anonymous.Clone(), DisableKeepAlives: true}}
+	known := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{TLSClientConfig: s.administrator.Clone(), ForceAttemptHTTP2: true}}
+	watching.Go(func() { probe(ctx, t, stranger, s.URL+"/readyz") })
+	watching.Go(func() { probe(ctx, t, known, s.URL+"/api/v1/namespaces/default") })
+	attack(ctx)
+	cancel()
+	watching.Wait()
+	known.CloseIdleConnections()
+	peak, err := s.memory("VmHWM")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("at most %d MiB", peak)
+	if peak > memoryLimit {
+		t.Errorf("the server took %d MiB, and may take %d", peak, memoryLimit)
+	}
+}
+
+// probe asks until ctx ends, and once more. Every request has to be answered.
+func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
+	var slowest time.Duration
+	answers := 0
+	for last := false; ; last = ctx.Err() != nil {
+		begin := time.Now()
+		response, err := client.Get(url)
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				err = errors.New(response.Status)
+			}
+		}
+		if err != nil {
+			t.Errorf("another client meanwhile: %v", err)
+			return
+		}
+		answers++
+		slowest = max(slowest, time.Since(begin))
+		if last {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(probeInterval):
+		}
+	}
+	t.Logf("%s: %d answers, the slowest after %s", url, answers, slowest)
+}
+
+// guard kills the server when it becomes so large that the machine would suffer.
+func (s *target) guard(ctx context.Context, t *testing.T) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Ended():
+			return
+		case <-time.After(probeInterval):
+		}
+		if size, err := s.memory("VmRSS"); err == nil && size > memoryGuard {
+			t.Errorf("the server was killed at %d MiB", size)
+			_ = syscall.Kill(s.Pid(), syscall.SIGKILL) // it may have ended just now
+			return
+		}
+	}
+}
+
+// memory reads a figure of /proc/PID/status, in MiB.
+func (s *target) memory(name string) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			var kib int
+			_, err := fmt.Sscanf(rest, "%d kB", &kib)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("no %s", name)
+}
