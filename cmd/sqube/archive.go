@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
 )
 
@@ -39,7 +39,7 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 
 // isArchive says whether the source is a file that pg_dump wrote.
 func isArchive(source string) (bool, error) {
-	if strings.Contains(source, "://") {
+	if datastore.Named(source) {
 		return false, nil
 	}
 	f, err := os.Open(source)

@@ -150,12 +150,18 @@ const importUser = "system:sqube:import"
 func (i *importation) open(ctx context.Context, source string) (keyvalue.Source, error) {
 	switch i.from {
 	case "kine-sqlite":
+		if datastore.Named(source) {
+			return nil, errors.New("--from kine-sqlite takes a file")
+		}
 		return keyvalue.OpenKineSQLite(ctx, source)
 	case "kine-postgres":
 		return keyvalue.OpenKinePostgres(ctx, source)
 	case "etcd":
-		if address, err := url.Parse(source); err == nil && address.Host != "" {
+		if address, err := url.Parse(source); err == nil && address.Host != "" && strings.HasPrefix(address.Scheme, "http") {
 			return keyvalue.OpenEndpoint(ctx, address, i.tls)
+		}
+		if datastore.Named(source) {
+			return nil, errors.New("--from etcd takes a file, or a URL such as https://127.0.0.1:2379")
 		}
 		return keyvalue.OpenSnapshot(source, !i.unverified)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -72,7 +71,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 		return r.unarchive(cmd, source)
 	}
 	from := datastore.Datastore{Path: source}
-	if strings.Contains(source, "://") {
+	if datastore.Named(source) {
 		from, err = datastore.Parse(source, "")
 	}
 	if err != nil {

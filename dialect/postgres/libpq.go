@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -24,11 +25,10 @@ var errNoURL = errors.New("the DSN is not a URL such as postgres://user:password
 // newTarget takes a DSN apart. A parameter that libpq does not know is one of the session, as it is to pgx, unless it is
 // for pgx.
 func newTarget(dsn string) (*target, error) {
-	u, err := url.Parse(dsn)
-	if err != nil || u.Scheme == "" {
-		return nil, errNoURL
+	u, query, err := takeApart(dsn)
+	if err != nil {
+		return nil, err
 	}
-	query := u.Query()
 	t := &target{}
 	password := query.Get("password")
 	if u.User != nil {
@@ -41,8 +41,8 @@ func newTarget(dsn string) (*target, error) {
 		t.env = append(t.env, "PGPASSWORD="+password)
 	}
 	var options []string
-	for name, values := range query {
-		value := values[len(values)-1]
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		value := query.Get(name)
 		if name == "database" {
 			name = "dbname"
 		}
@@ -66,6 +66,19 @@ func newTarget(dsn string) (*target, error) {
 	u.RawQuery, u.Fragment = "service="+service, ""
 	t.address = u.String()
 	return t, nil
+}
+
+// takeApart parses a DSN and its parameters, in which + is no space, as in libpq.
+func takeApart(dsn string) (*url.URL, url.Values, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme == "" {
+		return nil, nil, errNoURL
+	}
+	query, err := url.ParseQuery(strings.ReplaceAll(u.RawQuery, "+", "%2B"))
+	if err != nil {
+		return nil, nil, errNoURL
+	}
+	return u, query, nil
 }
 
 // What parameters of a DSN mean something to pgx only, and to libpq (https://www.postgresql.org/docs/current/libpq-connect.html).

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -122,14 +121,13 @@ func move(from, to string) (statements []string) {
 
 // inSchema returns dsn with another schema to look in, for sessions that are not a server's.
 func inSchema(dsn, schema string) (string, error) {
-	u, err := url.Parse(dsn)
+	u, query, err := takeApart(dsn)
 	if err != nil {
-		return "", errNoURL
+		return "", err
 	}
-	query := u.Query()
 	query.Set("search_path", schema)
-	query.Set("application_name", "sqube restore")
-	u.RawQuery = query.Encode()
+	query.Set("application_name", "sqube-restore")
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 	return u.String(), nil
 }
 

@@ -45,6 +45,12 @@ func Parse(flag, dataDir string) (Datastore, error) {
 	return Datastore{}, errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 }
 
+// Named says whether text means a database as --datastore does, rather than a file, even if it is not written right. Such a
+// text may hold a password, and is not to be repeated.
+func Named(text string) bool {
+	return strings.Contains(text, "://") || strings.HasPrefix(text, "postgres") && strings.Contains(text, "@") || strings.Contains(text, "password=")
+}
+
 // Shared says whether other servers may use the same database.
 func (d Datastore) Shared() bool { return d.DSN != "" }
 

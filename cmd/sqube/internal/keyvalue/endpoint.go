@@ -54,7 +54,7 @@ func OpenEndpoint(ctx context.Context, address *url.URL, files TLS) (_ Source, e
 	defer cancel()
 	response, err := e.keys.Range(first, &etcdserverpb.RangeRequest{Key: []byte("/"), CountOnly: true})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", address, err), e.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", address.Host, err), e.Close())
 	}
 	e.revision = response.Header.Revision
 	return e, nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -46,6 +47,9 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 
 // OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.
 func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
+	if _, err := pgx.ParseConfig(dsn); err != nil { // whose text may hold a password
+		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
+	}
 	return openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 

@@ -1,0 +1,126 @@
+package serve
+
+import (
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestSecretsOfADSN gives passwords by every part of a DSN that may hold one, to every command: none of them is among the
+// arguments of a process but sqube's own, nor in what is written.
+func TestSecretsOfADSN(t *testing.T) {
+	t.Parallel()
+	server := harness.NewPostgresServer(t)
+	u := harness.ParseDSN(t, server.Database(t))
+	password, _ := u.User.Password()
+	const other = "Open-Sesame-of-the-key"
+	query := u.Query()
+	query.Set("password", password)
+	query.Set("sslpassword", other)
+	query.Set("pool_max_conns", "4")
+	query.Set("statement_timeout", "90 s") // a parameter of the session
+	u.User, u.RawQuery = url.User(u.User.Username()), strings.ReplaceAll(query.Encode(), "+", "%20")
+	dsn := u.String()
+	database := []string{"--datastore", dsn}
+
+	// Postgres' programs, with a look at all processes before they do what they do.
+	dir := t.TempDir()
+	seen := filepath.Join(dir, "seen")
+	for _, name := range []string{"pg_dump", "pg_restore", "psql"} {
+		program, err := exec.LookPath(name)
+		must(t, err)
+		const script = `#!/bin/sh
+for process in /proc/[0-9]*; do
+	tr '\0' ' ' <$process/cmdline && echo
+done >>SEEN 2>/dev/null
+if [ -n "$BROKEN" ]; then echo "cannot read $PGSERVICEFILE" >&2; exit 1; fi
+exec PROGRAM "$@"
+`
+		text := strings.NewReplacer("SEEN", seen, "PROGRAM", program).Replace(script)
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	path := env("PATH=" + dir + ":" + os.Getenv("PATH"))
+
+	keepsSecrets := func(what, text string) {
+		t.Helper()
+		for _, secret := range []string{password, url.QueryEscape(password), other} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s: %q is in\n%s", what, secret, text)
+			}
+		}
+	}
+	plays := func(want int, args []string, options ...option) {
+		t.Helper()
+		stdout, stderr, code := run(t, args, append(options, path)...)
+		if code != want {
+			t.Errorf("sqube %s ended with code %d and wrote\n%s%s", args[0], code, stdout, stderr)
+		}
+		keepsSecrets(args[0], stdout+stderr)
+	}
+	backup := filepath.Join(dir, "backup")
+	s := serve(t, append([]string{"-v=10"}, database...))
+	s.settle(t)
+	plays(0, append([]string{"backup", backup}, database...))
+	plays(0, append([]string{"check"}, database...))
+	plays(0, append([]string{"history", "services", "kubernetes"}, database...))
+	plays(0, []string{"restore", dsn, "--datastore", "sqlite://" + filepath.Join(dir, "other.db")})
+	plays(1, append([]string{"restore", backup, "--force"}, database...))
+	s.terminate(t)
+	keepsSecrets("serve", s.read(t, "stdout")+s.read(t, "stderr"))
+	plays(0, append([]string{"restore", backup, "--force"}, database...))
+	plays(0, append([]string{"restore", dsn, "--force"}, database...))
+	plays(0, append([]string{"migrate", "status"}, database...))
+	if text := succeeds(t, append([]string{"check"}, database...)); !strings.Contains(text, "nothing wrong") {
+		t.Error(text)
+	}
+	must(t, os.Remove(backup))
+	plays(1, append([]string{"backup", backup}, database...), env("BROKEN=1"))
+	text, err := os.ReadFile(seen)
+	must(t, err)
+	found := false
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, sqube.Binary(t)) { // which was given the DSN as it is
+			keepsSecrets("arguments", line)
+			found = found || strings.Contains(line, "--dbname=postgres://"+u.User.Username()+"@"+u.Host+u.Path)
+		}
+	}
+	if !found {
+		t.Errorf("the programs were not seen among\n%s", text)
+	}
+	path = env("PATH=/nowhere")
+	plays(1, append([]string{"backup", backup}, database...))
+
+	// What is not written right is not repeated either.
+	wrong := func(change func(*url.URL)) string {
+		u := *u
+		change(&u)
+		return u.String()
+	}
+	for _, dsn := range []string{
+		wrong(func(u *url.URL) { u.RawQuery += "&sslmode=" + other }),
+		wrong(func(u *url.URL) { u.RawQuery += "&port=" + other }),
+		wrong(func(u *url.URL) { u.Path = "/nothing" }),
+		wrong(func(u *url.URL) { u.Host = "127.0.0.1:" + freePort(t) }),
+		wrong(func(u *url.URL) { u.Scheme = "postgre" }),
+		"postgres:/" + u.Host + "@" + password,
+		"host=127.0.0.1 password=" + password,
+		"postgres://sqube:" + password + "%zz@127.0.0.1/sqube",
+	} {
+		for _, args := range [][]string{
+			{"backup", backup, "--datastore", dsn},
+			{"restore", dsn, "--datastore", "sqlite://" + filepath.Join(dir, "none.db")},
+			{"import", "--from", "kine-postgres", dsn, "--data-dir", dir, "--dry-run"},
+			{"import", "--from", "kine-sqlite", dsn, "--data-dir", dir, "--dry-run"},
+			{"import", "--from", "etcd", dsn, "--data-dir", dir, "--dry-run"},
+		} {
+			plays(1, args)
+		}
+	}
+	plays(1, []string{"import", "--from", "etcd", "http://root:" + password + "@127.0.0.1:" + freePort(t), "--data-dir", dir, "--dry-run"})
+}
