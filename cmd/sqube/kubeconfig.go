@@ -24,8 +24,8 @@ func kubeconfigCommand() *cobra.Command {
 		Short: "Print a kubeconfig with a new client certificate for a user",
 		Long: `Print a kubeconfig with a new client certificate for a user, signed by the
 authority under --data-dir, or by that in the database if --pki-encryption-key-file
-is given; no server need be on this machine then. What the user may do is decided by RBAC; the group
-system:masters may do everything. A certificate can't be taken back, so give it
+is given; no server need be on this machine then. What the user may do is decided
+by RBAC; the group system:masters may do everything. A certificate can't be taken back, so give it
 a short life.`,
 		Example: "  sqube kubeconfig --user jane --group developers --lifetime 8h > jane.kubeconfig",
 		Args:    cobra.NoArgs,
@@ -52,7 +52,7 @@ a short life.`,
 	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the server that the kubeconfig is for.")
 	addDatastoreFlag(fs, &datastoreFlag)
 	key.AddFlags(fs)
-	fs.StringVar(&address, "server", "https://127.0.0.1:6443", "URL of the server.")
+	fs.StringVar(&address, "server", "", "URL of the server. If unset, the one at which the server that was last started with --data-dir is reached on its machine.")
 	fs.StringVar(&user, "user", "", "User name.")
 	fs.StringArrayVar(&groups, "group", nil, "Group that the user is in. May be given more than once.")
 	fs.DurationVar(&lifetime, "lifetime", 24*time.Hour, "How long the certificate is valid.")
@@ -88,5 +88,5 @@ func openAuthority(ctx context.Context, flag, dataDir string, key vault.Options)
 	if err != nil {
 		return nil, err
 	}
-	return pki.OpenShared(files)
+	return pki.OpenShared(files, dataDir)
 }

@@ -21,19 +21,24 @@ import (
 const entry = "sqube"
 
 // Kubeconfig issues a client certificate for user with the given groups, valid for lifetime (a year if zero), and
-// returns a kubeconfig for server with certificate and key embedded.
+// returns a kubeconfig for server with certificate and key embedded. Where server is "" it is the one that was last started
+// with the data directory.
 //
-// Errors: no user name; a lifetime that is negative or goes beyond the authority's own; the authority's key is missing.
+// Errors: no user name; no such server; a lifetime that is negative or goes beyond the authority's own; the authority's key is missing.
 func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Duration) ([]byte, error) {
 	now := p.opts.now()
 	if lifetime == 0 {
 		lifetime = min(leafLifetime, p.ca.cert.NotAfter.Sub(now))
 	}
+	if server == "" {
+		server = p.opts.Server
+	}
 	switch {
 	case user == "":
 		return nil, errors.New("a kubeconfig needs a user name")
 	case server == "":
-		return nil, errors.New("a kubeconfig needs the server's URL")
+		return nil, &FileError{p.AdminKubeconfig, errors.New("no server has written here where it can be reached"),
+			"give its URL with --server, or the data directory of a server"}
 	case lifetime < 0:
 		return nil, fmt.Errorf("a lifetime of %s has ended before it began", lifetime)
 	case now.Add(lifetime).After(p.ca.cert.NotAfter):
@@ -89,6 +94,28 @@ func (p *PKI) writeAdminKubeconfig() error {
 		return err
 	}
 	return writeFile(p.AdminKubeconfig, data)
+}
+
+// readServed reads from the administrator's kubeconfig, if there is one, where the server that was last started is reached,
+// and what its clients have to trust.
+func (p *PKI) readServed() error {
+	text, err := readFile(p.AdminKubeconfig)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.Load(text)
+	if err != nil {
+		return &FileError{p.AdminKubeconfig, err, "correct it, or delete it: sqube writes it anew at the next start"}
+	}
+	cluster := config.Clusters[entry]
+	if cluster == nil {
+		return nil
+	}
+	p.opts.Server = cluster.Server
+	if bytes.Contains(cluster.CertificateAuthorityData, p.trust) { // or another authority has taken the place of that one
+		p.trust = cluster.CertificateAuthorityData
+	}
+	return nil
 }
 
 // setEntry makes the cluster, the user and the context in config say what is given; it tells whether they did not yet.

@@ -47,7 +47,9 @@ func TestKubeconfigForAUser(t *testing.T) {
 }
 
 func TestKubeconfigRefuses(t *testing.T) {
-	p := ensure(t, t.TempDir(), options)
+	o := options
+	o.Server = ""
+	p := ensure(t, t.TempDir(), o)
 	for name, call := range map[string]func() ([]byte, error){
 		"no user":           func() ([]byte, error) { return p.Kubeconfig("https://h", "", nil, 0) },
 		"no server":         func() ([]byte, error) { return p.Kubeconfig("", "jane", nil, 0) },
@@ -102,6 +104,15 @@ func TestAdminKubeconfigTrustsTheOperatorsCertificate(t *testing.T) {
 	}
 	if !bytes.Contains(config.Clusters[entry].CertificateAuthorityData, own) {
 		t.Error("it does not trust --tls-cert-file")
+	}
+	opened, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := opened.Kubeconfig("", "jane", nil, time.Hour); err != nil {
+		t.Error(err)
+	} else if jane, err := clientcmd.RESTConfigFromKubeConfig(data); err != nil || jane.Host != o.Server || !bytes.Contains(jane.CAData, own) {
+		t.Errorf("jane's points to %s, or does not trust --tls-cert-file: %v", jane.Host, err)
 	}
 	if err := os.Remove(o.ServingCertFile); err != nil {
 		t.Fatal(err)

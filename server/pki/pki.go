@@ -143,13 +143,19 @@ func Open(dataDir string) (*PKI, error) {
 		return nil, &FileError{p.CA.CertFile, errors.New("there is no certificate authority yet"),
 			"start the server once (sqube serve), or name its data directory"}
 	}
-	return p, p.use(files)
+	return p.opened(files)
 }
 
-// OpenShared is Open for what a vault holds.
-func OpenShared(files Shared) (*PKI, error) {
-	p := layout("", Options{})
-	return p, p.use(files)
+// OpenShared is Open for what a vault holds, and a data directory that need not be there.
+func OpenShared(files Shared, dataDir string) (*PKI, error) {
+	return layout(dataDir, Options{}).opened(files)
+}
+
+func (p *PKI) opened(files Shared) (*PKI, error) {
+	if err := p.use(files); err != nil {
+		return nil, err
+	}
+	return p, p.readServed()
 }
 
 // ensureLeaves sees to the certificates that are this server's own.

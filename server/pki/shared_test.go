@@ -70,7 +70,7 @@ func TestServersShareWhatIsInTheVault(t *testing.T) {
 			t.Error("two servers have the same serving certificate")
 		}
 	}
-	if p, err := OpenShared(vault.kept); err != nil {
+	if p, err := OpenShared(vault.kept, t.TempDir()); err != nil {
 		t.Error(err)
 	} else if _, err := p.Kubeconfig("https://api.example.test", "jane", nil, time.Hour); err != nil {
 		t.Error(err)

@@ -6,8 +6,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 )
@@ -23,7 +26,7 @@ const flag = "--pki-encryption-key-file"
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.KeyFile, strings.TrimPrefix(flag, "--"), "", "File with a key for servers that share a database: their authorities and the service account key are then in it, encrypted (AES-256-GCM), and the files under --data-dir are copies. "+
-		"A line is 32 bytes in base64; the first one encrypts, all decrypt. If unset, keys are only in files.")
+		"A line is 32 bytes in base64; the first one encrypts, all decrypt. Only its owner may be able to open it, or root and a group if it is root's. If unset, keys are only in files.")
 }
 
 // Keys are what the file holds: they open and seal.
@@ -40,8 +43,11 @@ func (o Options) Load() (*Keys, error) {
 	if o.KeyFile == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(o.KeyFile)
-	if err != nil {
+	data, err := readPrivate(o.KeyFile)
+	switch {
+	case errors.Is(err, errOpen):
+		return nil, fmt.Errorf("%s %s: %w: run chmod 600 %s, and replace the key if others may have read it", flag, o.KeyFile, err, o.KeyFile)
+	case err != nil:
 		return nil, fmt.Errorf("%s must name a readable file: %w; %s", flag, err, o.hint())
 	}
 	k := &Keys{file: o.KeyFile}
@@ -67,7 +73,31 @@ func (o Options) Load() (*Keys, error) {
 }
 
 func (o Options) hint() string {
-	return "the same file is for all servers on a database, for the first one make it: head -c 32 /dev/urandom | base64 > " + o.KeyFile
+	return "the same file is for all servers on a database, for the first one make it: (umask 077; head -c 32 /dev/urandom | base64 > " + o.KeyFile + ")"
+}
+
+var errOpen = errors.New("it holds a secret, and others than its owner may open it")
+
+// readPrivate reads a file that only its owner may open. One that is root's its group may read, too: a Secret that is mounted
+// for a user who is not root is that, and a Postgres server takes its keys so.
+func readPrivate(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var refused fs.FileMode = 0o077
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 {
+		refused = 0o037
+	}
+	if info.Mode().Perm()&refused != 0 {
+		return nil, errOpen
+	}
+	return io.ReadAll(f)
 }
 
 // purpose is authenticated with what is sealed, so that nothing else that the key may have sealed can take its place.

@@ -137,3 +137,34 @@ func TestWrongKeyFiles(t *testing.T) {
 		t.Errorf("no file: %v, %v", keys, err)
 	}
 }
+
+func TestOpenKeyFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(newKey()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := os.Geteuid() == 0
+	for mode, taken := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: root, 0o640: root, 0o660: false, 0o644: false, 0o604: false, 0o602: false, 0o666: false} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		keys, err := Options{KeyFile: file}.Load()
+		switch {
+		case taken && (err != nil || keys == nil):
+			t.Errorf("%o: %v", mode, err)
+		case !taken && (err == nil || !strings.Contains(err.Error(), "chmod 600 "+file)):
+			t.Errorf("%o: %v", mode, err)
+		}
+	}
+	if root { // another user's file has no group
+		if err := os.Chown(file, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (Options{KeyFile: file}).Load(); err == nil {
+			t.Error("another user's group may read it")
+		}
+	}
+}

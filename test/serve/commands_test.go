@@ -54,7 +54,7 @@ func TestKubeconfig(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	user := func(args ...string) kubernetes.Interface {
-		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.dataDir, "--server", s.url}, args...))
+		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.dataDir}, args...))
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -93,6 +93,30 @@ func TestKubeconfig(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestKubeconfigOfTheLastServer asks for a kubeconfig of a server that was at several ports, and of one that is nowhere.
+func TestKubeconfigOfTheLastServer(t *testing.T) {
+	t.Parallel()
+	first := serve(t, nil)
+	first.settle(t)
+	jane := []string{"kubeconfig", "--user", "jane", "--data-dir", first.dataDir}
+	for _, s := range []*server{first, nil} {
+		if s == nil {
+			first.terminate(t)
+			s = serveAt(t, first.dataDir, freePort(t), nil)
+		}
+		if text := succeeds(t, jane); !strings.Contains(text, "\n    server: "+s.url+"\n") {
+			t.Errorf("of the server at %s:\n%s", s.url, text)
+		}
+	}
+	const other = "https://sqube.example.com"
+	if text := succeeds(t, append(jane, "--server", other)); !strings.Contains(text, "\n    server: "+other+"\n") {
+		t.Errorf("with --server %s:\n%s", other, text)
+	}
+	must(t, os.Remove(filepath.Join(first.dataDir, "admin.kubeconfig")))
+	refuses(t, "give its URL with --server", jane)
+	succeeds(t, append(jane, "--server", other))
 }
 
 func TestKubeconfigRefuses(t *testing.T) {
