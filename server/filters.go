@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -21,7 +19,6 @@ import (
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/connections"
-	"github.com/sqube/sqube/sqlstore"
 )
 
 // requestInfo takes paths apart into verb, resource, namespace and name.
@@ -138,39 +135,4 @@ func whileServing(next http.Handler, serving context.Context) http.Handler {
 		defer context.AfterFunc(serving, cancel)()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
-}
-
-// withAuthor notes for the store who asks for a write, and through which field
-// manager.
-func withAuthor(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			next.ServeHTTP(w, r)
-			return
-		}
-		author := sqlstore.Author{FieldManager: fieldManager(r)}
-		if user, ok := request.UserFrom(r.Context()); ok {
-			author.User = user.GetName()
-		}
-		next.ServeHTTP(w, r.WithContext(sqlstore.WithAuthor(r.Context(), author)))
-	})
-}
-
-// maxFieldManager is upstream's limit of a field manager's name.
-const maxFieldManager = 128
-
-// fieldManager returns the name under which managedFields records the request:
-// the one it gives, or the first part of its user agent.
-func fieldManager(r *http.Request) string {
-	if name := r.URL.Query().Get("fieldManager"); name != "" {
-		return strings.ToValidUTF8(name[:min(len(name), maxFieldManager)], "")
-	}
-	agent, _, _ := strings.Cut(r.UserAgent(), "/")
-	printable := strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return -1
-	}, strings.ToValidUTF8(agent, ""))
-	return strings.ToValidUTF8(printable[:min(len(printable), maxFieldManager)], "")
 }

@@ -392,7 +392,7 @@ func (b *builder) buildHandler(context.Context) error {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
 	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serving: b.phase.serving}
-	handler := c.wrap(b.aggregation.Handler(b.routes(built, documents, openID)))
+	handler := c.wrap(b.aggregation.Handler(checkManager(b.routes(built, documents, openID))))
 	b.inFlight = newInFlight(b.options, b.phase.serving.Done())
 	b.handler = b.inFlight.count(handler)
 	b.loopback.SetHandler(handler)

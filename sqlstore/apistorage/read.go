@@ -57,10 +57,6 @@ func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, sqlsto
 	return r, at, interpret(err)
 }
 
-func storable(text string) bool {
-	return strings.ToValidUTF8(text, "") == text && !strings.ContainsRune(text, 0)
-}
-
 // patience is for how long a read waits for a revision that does not exist yet, as that of kube-apiserver's watch cache
 // does (API concepts, "Unavailable resource versions").
 const patience = 3 * time.Second

@@ -198,6 +198,9 @@ func (s *Storage) encode(obj runtime.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if altered(data) {
+		return nil, errText
+	}
 	return bytes.TrimSuffix(data, []byte("\n")), nil
 }
 

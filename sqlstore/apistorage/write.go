@@ -71,7 +71,7 @@ func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Obj
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name: may not be more than %d bytes, together with the namespace", maxKeyBytes))
 	}
 	if !storable(row) {
-		return nil, storage.NewInternalError(fmt.Errorf("key %q can't be stored: it is not plain UTF-8", full))
+		return nil, errName
 	}
 	value, err := s.conceal(ctx, data, full)
 	if err != nil {
