@@ -382,7 +382,7 @@ func (b *builder) buildHandler(context.Context) error {
 		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
 		MaxRequestBodyBytes: b.options.MaxRequestBodyBytes, MinRequestTimeout: b.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: b.address()}, APIs: b.apis,
-		Custom: b.crd.Handler(),
+		Custom: b.crd.Handler(), CustomFaults: b.crd.ConversionFaults,
 	})
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func New(c Config) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	decorators := admission.Decorators{admission.DecoratorFunc(metrics.WithControllerMetrics)}
+	decorators := admission.Decorators{admission.DecoratorFunc(withReasons), admission.DecoratorFunc(metrics.WithControllerMetrics)}
 	chain, err := c.Options.kube.GenericAdmission.Plugins.NewFromPlugins(names, configs, initializers, decorators)
 	if err != nil {
 		return nil, fmt.Errorf("setting up admission plugins: %w", err)

@@ -40,7 +40,9 @@ type Server struct {
 		finalizer.CRClientGetter
 	}
 	establishing *establish.EstablishingController
-	notFound     http.Handler
+	// conversionFaults are of the webhooks that resources calls.
+	conversionFaults faults
+	notFound         http.Handler
 }
 
 // New builds everything and starts nothing: requests for custom resources get 503 until Run has read the definitions.
@@ -85,7 +87,7 @@ func New(c Config) (*Server, error) {
 		c.Admission,
 		s.establishing,
 		c.Webhooks.Services,
-		c.Webhooks.Authentication,
+		s.conversionFaults.wrap(c.Webhooks.Authentication),
 		1, // a higher number delays every new definition by 5 s
 		c.Authorizer,
 		c.Limits.RequestTimeout,
@@ -112,6 +114,9 @@ func (s *Server) Definitions() listers.CustomResourceDefinitionLister { return s
 
 // Informer watches the definitions. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
+
+// ConversionFaults counts the conversions of the group's objects that its webhooks have failed to do.
+func (s *Server) ConversionFaults(group string) uint64 { return s.conversionFaults.of(group) }
 
 // HasSynced says whether every definition that existed when the server started is served and published in discovery.
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.

@@ -151,9 +151,9 @@ func (b *routeBuilder) item(c Config) methods {
 	if handler := get(b.storage, b.scope); handler != nil {
 		item[http.MethodGet] = b.route(reported, scopeResource, handler, b.produced(request.MethodGet, b.mediaTypes))
 	}
-	add(http.MethodPut, request.MethodPut, b.blame(update(b.storage, b.scope, c.Admission)))
-	add(http.MethodPatch, request.MethodPatch, b.blame(patch(b.storage, b.scope, c.Admission, patches)))
-	add(http.MethodDelete, request.MethodDelete, b.blame(remove(b.storage, b.scope, c.Admission)))
+	add(http.MethodPut, request.MethodPut, update(b.storage, b.scope, c.Admission))
+	add(http.MethodPatch, request.MethodPatch, badPatch(patch(b.storage, b.scope, c.Admission, patches), nil, b.scope.Serializer, b.scope.Kind.GroupVersion()))
+	add(http.MethodDelete, request.MethodDelete, remove(b.storage, b.scope, c.Admission))
 	if route, ok := item[http.MethodPatch]; ok {
 		route.consumes = patches
 		item[http.MethodPatch] = route
@@ -163,7 +163,7 @@ func (b *routeBuilder) item(c Config) methods {
 
 // create returns the route of a POST, if the storage creates.
 func (b *routeBuilder) create(c Config) (route, bool) {
-	handler := b.blame(create(b.storage, b.scope, c.Admission))
+	handler := create(b.storage, b.scope, c.Admission)
 	if handler == nil {
 		return route{}, false
 	}
@@ -173,11 +173,6 @@ func (b *routeBuilder) create(c Config) (route, bool) {
 // list returns the route of a list or watch.
 func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) route {
 	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
-}
-
-// blame is the function of this name, with errors as the target answers them.
-func (b *routeBuilder) blame(handler http.HandlerFunc) http.HandlerFunc {
-	return blame(handler, b.scope.Serializer, b.scope.Kind.GroupVersion())
 }
 
 // produced returns the media types of a response: the storage's own for the verb, and the given ones.

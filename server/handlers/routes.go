@@ -71,22 +71,15 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 		group, _, _ := strings.Cut(rest, "/")
 		if !a.groups[group] {
 			custom := a.config.Custom.ServeHTTP
-			if writes(r.Method) {
-				custom = blame(custom, a.config.Serializer, schema.GroupVersion{})
+			if r.Method == http.MethodPatch {
+				faults := func() uint64 { return a.config.CustomFaults(group) }
+				custom = badPatch(custom, faults, a.config.Serializer, schema.GroupVersion{})
 			}
 			custom(w, r)
 			return
 		}
 	}
 	methods(nil).serve(w, r, a.refuse)
-}
-
-func writes(method string) bool {
-	switch method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-		return true
-	}
-	return false
 }
 
 // How a path names an endpoint.

@@ -48,7 +48,7 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 func create(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
 	if creater, ok := storage.(rest.NamedCreater); ok {
 		return func(w http.ResponseWriter, r *http.Request) {
-			handlers.CreateNamedResource(creater, scope, admit)(w, r)
+			handlers.CreateNamedResource(namedCreater{creater}, scope, admit)(w, r)
 		}
 	}
 	if creater, ok := storage.(rest.Creater); ok {

@@ -45,6 +45,25 @@ func hasReason(err error) bool {
 	return errors.As(err, &status) || errors.As(err, &stored) || errors.As(err, &internal)
 }
 
+// reasoned makes an error without a reason one of the server. Deferred, it covers all errors that a function returns: what
+// is wrong with a request has a reason where it is found.
+func reasoned(err *error) {
+	if *err != nil && !hasReason(*err) {
+		*err = apierrors.NewInternalError(*err)
+	}
+}
+
+// badRequest returns err with the reason BadRequest.
+func badRequest(err error) error { return refusal{apierrors.NewBadRequest(err.Error()), err} }
+
+type refusal struct {
+	*apierrors.StatusError
+	cause error
+}
+
+// Unwrap returns the cause.
+func (r refusal) Unwrap() error { return r.cause }
+
 func unavailable(message string) error {
 	status := apierrors.NewServiceUnavailable(message)
 	status.ErrStatus.Details = apierrors.NewTimeoutError("", retryAfterSeconds).ErrStatus.Details

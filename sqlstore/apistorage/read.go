@@ -22,7 +22,8 @@ import (
 )
 
 // Get implements storage.Interface.
-func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) (err error) {
+	defer reasoned(&err)
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
@@ -82,7 +83,8 @@ func (s *Storage) reach(ctx context.Context, resourceVersion string, revision in
 }
 
 // GetList implements storage.Interface.
-func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) (err error) {
+	defer reasoned(&err)
 	row, full, err := s.rowKey(key, opts.Recursive)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,7 +50,7 @@ type Storage struct {
 	Config
 	store     *sqlstore.Store
 	resource  sqlstore.Resource
-	versioner storage.Versioner
+	versioner versioner
 	// prefix is Config.Prefix with the slash that ends it.
 	prefix string
 	// encoded is shared by all storages of a Decorator. wire encodes what is
@@ -73,13 +74,12 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		c.Transformer = identity.NewEncryptCheckTransformer()
 	}
 	return &Storage{
-		Config:    c,
-		store:     store,
-		resource:  sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
-		versioner: storage.APIObjectVersioner{},
-		prefix:    c.Prefix + "/",
-		encoded:   newEncodedCache(0),
-		room:      newRoom(),
+		Config:   c,
+		store:    store,
+		resource: sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
+		prefix:   c.Prefix + "/",
+		encoded:  newEncodedCache(0),
+		room:     newRoom(),
 	}, nil
 }
 
@@ -121,6 +121,19 @@ func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
 		}
 		return s, func() {}, nil
 	}
+}
+
+// versioner is upstream's. A resourceVersion in an object that is none is a mistake of the client that sent it; what is
+// stored has none.
+type versioner struct{ storage.APIObjectVersioner }
+
+// ObjectResourceVersion implements storage.Versioner.
+func (v versioner) ObjectResourceVersion(obj runtime.Object) (uint64, error) {
+	version, err := v.APIObjectVersioner.ObjectResourceVersion(obj)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	return version, nil
 }
 
 // Versioner implements storage.Interface.
@@ -176,6 +189,7 @@ func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
 // rowKey returns the row key, or prefix of row keys, of a key that a caller
 // gave, and that key in full, as errors and continue tokens show it.
 func (s *Storage) rowKey(key string, recursive bool) (row, full string, err error) {
+	defer reasoned(&err)
 	full, err = storage.PrepareKey(s.prefix, key, recursive)
 	if err != nil {
 		return "", "", err
@@ -193,8 +207,9 @@ func split(row string) (namespace, name string) {
 
 // encode returns the JSON of obj in the storage version, without its
 // resourceVersion: that is the id of the row.
-func (s *Storage) encode(obj runtime.Object) ([]byte, error) {
-	data, err := runtime.Encode(s.Codec, obj)
+func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
+	defer reasoned(&err)
+	data, err = runtime.Encode(s.Codec, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -213,6 +228,14 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 		return err
 	}
 	return s.versioner.UpdateObject(into, uint64(revision))
+}
+
+// readBack decodes data, which was written at revision, into what its writer is answered with.
+func (s *Storage) readBack(data []byte, into runtime.Object, revision int64, key string) error {
+	if err := s.decode(data, into, revision); err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("key %q was written, but what was written can't be read: %w", key, err))
+	}
+	return nil
 }
 
 // open decrypts and decodes a record into an object. key names it in errors.

@@ -20,13 +20,14 @@ import (
 )
 
 // Create implements storage.Interface.
-func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) (err error) {
+	defer reasoned(&err)
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
 	}
 	if version, err := s.versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
-		return storage.ErrResourceVersionSetOnCreate
+		return badRequest(storage.ErrResourceVersionSetOnCreate)
 	}
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return fmt.Errorf("preparing %q for storage: %w", full, err)
@@ -45,7 +46,7 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if out == nil {
 		return nil
 	}
-	return s.decode(data, out, revision)
+	return s.readBack(data, out, revision, full)
 }
 
 // maxKeyBytes is what an entry of an index holds on every engine. Few resources
@@ -66,7 +67,8 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 }
 
 // prepare returns the write by which put does that.
-func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record) (*sqlstore.Write, error) {
+func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record) (w *sqlstore.Write, err error) {
+	defer reasoned(&err)
 	if len(row) > maxKeyBytes {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name: may not be more than %d bytes, together with the namespace", maxKeyBytes))
 	}
@@ -77,7 +79,7 @@ func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Obj
 	if err != nil {
 		return nil, storage.NewInternalError(err)
 	}
-	w := s.change(row, previous)
+	w = s.change(row, previous)
 	w.Value = value
 	if isSealed(value) {
 		w.Labels, w.Fields = sqlstore.Withheld, sqlstore.Withheld
@@ -124,12 +126,13 @@ type state struct {
 
 // current reads the state at a key into a new object of the type of sample.
 // Where unread is set the object is not decoded, and nil.
-func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (*state, error) {
+func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (st *state, err error) {
+	defer reasoned(&err)
 	r, _, err := s.get(ctx, row)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{record: r}
+	st = &state{record: r}
 	if r != nil && unread {
 		st.stale = true
 		return st, nil
@@ -159,9 +162,6 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 	if err != nil {
 		return err
 	}
-	if _, err := conversionPtr(destination); err != nil {
-		return err
-	}
 	for {
 		st, err := s.current(ctx, row, full, destination, false)
 		if err != nil {
@@ -182,14 +182,14 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 			return err
 		}
 		if err := s.versioner.PrepareObjectForStorage(updated); err != nil {
-			return fmt.Errorf("preparing %q for storage: %w", full, err)
+			return apierrors.NewInternalError(fmt.Errorf("preparing %q for storage: %w", full, err))
 		}
 		data, err := s.encode(updated)
 		if err != nil {
 			return err
 		}
 		if !st.stale && bytes.Equal(data, st.data) {
-			return s.decode(data, destination, st.record.Revision)
+			return s.readBack(data, destination, st.record.Revision, full)
 		}
 		seconds := uint64(0)
 		if ttl != nil {
@@ -202,7 +202,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if err != nil {
 			return err
 		}
-		return s.decode(data, destination, revision)
+		return s.readBack(data, destination, revision, full)
 	}
 }
 
@@ -246,6 +246,6 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 		if err != nil || unread {
 			return err
 		}
-		return s.decode(st.data, out, revision)
+		return s.readBack(st.data, out, revision, full)
 	}
 }

@@ -163,6 +163,17 @@ var customConversion = []promise{
 			fails(t, "conversion webhook for "+w.group+"/v2, Kind=Widget failed: Post \"")
 		c.delete(t, w.at("v1", "a")).want(t, http.StatusOK)
 	}},
+	{"an apply for which a webhook would have to convert, and can not, fails for no fault of the client's", func(t *testing.T, c *cluster) {
+		var calls atomic.Int32
+		h := converter(t, &calls, addresses)
+		w := c.convertedBy(t, h, version("v1", oldAddress), version("v2", newAddress))
+		w.create(t, "a", `spec: {host: h, port: "1"}`).want(t, http.StatusCreated)
+		// What this manager has are fields of v2, in which terms each later apply has to be seen, too.
+		c.apply(t, w.at("v2", "a"), "newer", with(w.widget("a", `{spec: {address: "h:1"}}`), w.group+"/v2", "apiVersion")).ok(t)
+		c.apply(t, w.at("v1", "a"), "older", w.widget("a", "{spec: {unknown: 1}}")).refused(t, http.StatusBadRequest, "BadRequest", "field not declared")
+		h.Close()
+		c.apply(t, w.at("v1", "a"), "older", w.widget("a", "{spec: {other: x}}")).fails(t, "conversion webhook for ")
+	}},
 }
 
 // fails fails the test unless the answer is a 500 whose message has these parts. The reason is InternalError where stored

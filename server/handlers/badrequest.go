@@ -1,0 +1,111 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/server/codecs"
+)
+
+// badPatch answers a patch with 400 that fails without a reason, such as an apply of a field that does not exist, where
+// upstream's answer is a 500. Of all that has part in a patch, only upstream's patchers and field managers return errors
+// without a reason, over what they were given: the store (see package apistorage), admission and the registry give one.
+//
+// Field managers may also have to convert what is stored, by a webhook of a custom resource. faults counts the
+// conversions that failed: where one does meanwhile, the answer stays a 500. Nil where there are none.
+func badPatch(handler http.HandlerFunc, faults func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
+	if handler == nil {
+		return nil
+	}
+	if faults == nil {
+		faults = func() uint64 { return 0 }
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		held := &heldResponse{ResponseWriter: w}
+		before := faults()
+		handler(held, r)
+		if !held.holding {
+			return
+		}
+		if message, ok := withoutReason(held.body.Bytes()); ok && faults() == before {
+			for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Length"} {
+				w.Header().Del(name)
+			}
+			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(message), serializer, version, w, r)
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write(held.body.Bytes()) // the client may be gone; nobody else is to be told
+	}
+}
+
+// withoutReason returns the message of the Status in body if it has no reason.
+func withoutReason(body []byte) (message string, ok bool) {
+	obj, _, err := codecs.Serving().UniversalDeserializer().Decode(body, nil, nil)
+	if status, isStatus := obj.(*metav1.Status); err == nil && isStatus {
+		return status.Message, status.Reason == metav1.StatusReasonUnknown
+	}
+	return "", false
+}
+
+// namedCreater is a storage whose errors about fields of what was posted have a reason. Upstream returns those about a
+// Binding as they are.
+type namedCreater struct{ rest.NamedCreater }
+
+// Create implements rest.NamedCreater.
+func (c namedCreater) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	created, err := c.NamedCreater.Create(ctx, name, obj, validate, options)
+	if aggregate, ok := err.(utilerrors.Aggregate); ok && !slices.ContainsFunc(aggregate.Errors(), isNotOfField) {
+		err = apierrors.NewBadRequest(err.Error())
+	}
+	return created, err
+}
+
+func isNotOfField(err error) bool {
+	_, ok := err.(*field.Error)
+	return !ok
+}
+
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate implements rest.SubresourceObjectMetaPreserver.
+func (c namedCreater) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool {
+	preserver, ok := c.NamedCreater.(rest.SubresourceObjectMetaPreserver)
+	return ok && preserver.PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
+}
+
+// heldResponse keeps a response with status 500 back.
+type heldResponse struct {
+	http.ResponseWriter
+	holding bool
+	body    bytes.Buffer
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (h *heldResponse) WriteHeader(code int) {
+	if code == http.StatusInternalServerError {
+		h.holding = true
+		return
+	}
+	h.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (h *heldResponse) Write(data []byte) (int, error) {
+	if h.holding {
+		return h.body.Write(data)
+	}
+	return h.ResponseWriter.Write(data)
+}
+
+// Unwrap lets http.ResponseController find what the writer can do.
+func (h *heldResponse) Unwrap() http.ResponseWriter { return h.ResponseWriter }
