@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,33 +16,85 @@ import (
 // datastoreTimeout is how long a health check waits for the database.
 const datastoreTimeout = 2 * time.Second
 
-// health adds /healthz, /livez and /readyz, each with a path per check.
+// health adds /healthz, /livez and /readyz, each with a path per check. What kube-apiserver checks too has its name, since
+// monitors ask for that; see also the Checks of the parts.
 //
 // The server is alive while it answers and, once --livez-grace-period is over, has done what a start does; it is ready
 // when the database answers too and it is not stopping.
 func (s *Server) health(paths *paths) {
-	datastore := healthz.NamedCheck("datastore", func(r *http.Request) error {
+	answers := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
+	outside := append([]healthz.HealthChecker{
+		// Whoever leaves out one of these two means both.
+		healthz.NamedGroupedCheck("etcd", "datastore", s.answers),
+		healthz.NamedGroupedCheck("datastore", "etcd", s.answers),
+	}, s.encryption.HealthChecks()...)
+	started := slices.Concat(s.startChecks(), s.crd.Checks(), s.aggregation.Checks(), s.bootstrap.Checks())
+	ready := []healthz.HealthChecker{
+		healthz.NamedGroupedCheck("etcd-readiness", "datastore", s.answers),
+		once(healthz.NewInformerSyncHealthz(s.informers)),
+		healthz.NewShutdownHealthz(s.phase.stopping),
+	}
+	// To start the server again mends no database, so this asks for nothing. kube-apiserver has a check of the name.
+	alive := []healthz.HealthChecker{healthz.NamedCheck("etcd", func(*http.Request) error { return nil })}
+
+	mux := askingOnce{paths}
+	healthz.InstallHandler(mux, slices.Concat(answers, outside, started)...)
+	healthz.InstallLivezHandler(mux, slices.Concat(answers, alive, from(time.Now().Add(s.options.LivezGracePeriod), started))...)
+	healthz.InstallReadyzHandler(mux, slices.Concat(answers, outside, started, ready)...)
+}
+
+// answerKey is that of a request's *databaseAnswer.
+type answerKey struct{}
+
+// databaseAnswer is what the database said within one request, which asks once for all of its checks.
+type databaseAnswer struct {
+	asked sync.Once
+	err   error
+}
+
+// askingOnce adds handlers that ask the database once at the most.
+type askingOnce struct{ *paths }
+
+// Handle implements the mux of package healthz.
+func (a askingOnce) Handle(path string, handler http.Handler) {
+	a.paths.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, new(databaseAnswer))))
+	}))
+}
+
+// answers returns an error unless the database answers. The request is one of askingOnce.
+func (s *Server) answers(r *http.Request) error {
+	answer := r.Context().Value(answerKey{}).(*databaseAnswer)
+	answer.asked.Do(func() {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
 		if _, err := s.store.Revision(ctx); err != nil {
-			return errDatastore // the store has logged why
+			answer.err = fmt.Errorf("%w: %w", errDatastore, err)
 		}
-		return nil
 	})
-	definitions := healthz.NamedCheck("poststarthook/crd-informer-synced", func(*http.Request) error {
-		if !s.crd.HasSynced() {
-			return fmt.Errorf("custom resource definitions are still being read")
-		}
-		return nil
-	})
-	answers := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
-	outside := append([]healthz.HealthChecker{datastore}, s.encryption.HealthChecks()...)
-	started := slices.Concat([]healthz.HealthChecker{definitions}, s.aggregation.Checks(), s.bootstrap.Checks())
-	ready := []healthz.HealthChecker{once(healthz.NewInformerSyncHealthz(s.informers)), healthz.NewShutdownHealthz(s.phase.stopping)}
+	return answer.err
+}
 
-	healthz.InstallHandler(paths, slices.Concat(answers, outside, started)...)
-	healthz.InstallLivezHandler(paths, slices.Concat(answers, from(time.Now().Add(s.options.LivezGracePeriod), started))...)
-	healthz.InstallReadyzHandler(paths, slices.Concat(answers, outside, started, ready)...)
+// startChecks are those of kube-apiserver's post-start hooks that only start something, and that of its storage.
+func (s *Server) startChecks() []healthz.HealthChecker {
+	hooks := []string{"generic-apiserver-start-informers", "start-apiserver-admission-initializer"}
+	if s.fairness != nil {
+		hooks = append(hooks, "priority-and-fairness-config-consumer", "priority-and-fairness-filter", "storage-object-count-tracker-hook")
+	} else {
+		hooks = append(hooks, "max-in-flight-filter")
+	}
+	checks := []healthz.HealthChecker{once(healthz.NamedCheck("poststarthook/storage-readiness", s.answers))}
+	for _, hook := range hooks {
+		checks = append(checks, healthz.NamedCheck("poststarthook/"+hook, func(*http.Request) error {
+			select {
+			case <-s.phase.started:
+				return nil
+			default:
+				return errors.New("not finished")
+			}
+		}))
+	}
+	return checks
 }
 
 // once is a check that stays passed. Controllers add informers after the start, which must not take the server back to not

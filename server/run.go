@@ -28,13 +28,14 @@ var noTracing = noop.NewTracerProvider()
 //	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
+	started           chan struct{} // everything that runs beside requests has been started
 	stopping, drained chan struct{}
 	serving           context.Context // until draining
 	drain             context.CancelFunc
 }
 
 func newPhase() phase {
-	p := phase{stopping: make(chan struct{}), drained: make(chan struct{})}
+	p := phase{started: make(chan struct{}), stopping: make(chan struct{}), drained: make(chan struct{})}
 	p.serving, p.drain = context.WithCancel(context.Background())
 	return p
 }
@@ -149,6 +150,7 @@ func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(s
 		}
 		fail("running the controllers", run(ctx, s.controllers))
 	})
+	close(s.phase.started)
 }
 
 // Wait returns when the server is ready to serve, or with the error of ctx.

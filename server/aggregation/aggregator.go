@@ -63,6 +63,7 @@ type Aggregator struct {
 	openAPI     *openapiv3.AggregationController
 	documents   *documents
 
+	started               chan struct{} // closed when everything runs
 	installed, discovered chan struct{} // closed when the APIServices that there were at the start are known, and asked
 }
 
@@ -104,6 +105,7 @@ func New(c Config) (*Aggregator, error) {
 		available:   []controller{local, remote},
 		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
 		documents:   newDocuments(),
+		started:     make(chan struct{}),
 		installed:   make(chan struct{}),
 		discovered:  make(chan struct{}),
 	}
@@ -142,6 +144,7 @@ func (a *Aggregator) Run(ctx context.Context) {
 		}
 	})
 	running.Go(func() { a.openAPI.RunWithContext(ctx) })
+	close(a.started)
 	running.Wait()
 	a.factory.Shutdown()
 }

@@ -7,13 +7,28 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
+// hooks are those of kube-apiserver's post-start hooks that only start something.
+var hooks = []string{
+	"aggregator-reload-proxy-client-cert",
+	"start-kube-aggregator-informers",
+	"apiservice-status-local-available-controller",
+	"apiservice-status-remote-available-controller",
+	"kube-apiserver-autoregistration",
+	"apiservice-openapi-controller",
+	"apiservice-openapiv3-controller",
+}
+
 // Checks are kube-apiserver's health checks of the aggregation layer, under its names. All of them are about the start.
 func (a *Aggregator) Checks() []healthz.HealthChecker {
-	return []healthz.HealthChecker{
+	checks := []healthz.HealthChecker{
 		healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return a.registrar.registered() }),
 		after("poststarthook/apiservice-registration-controller", a.installed, "APIServices are still being read"),
 		after("poststarthook/apiservice-discovery-controller", a.discovered, "aggregated API servers are still being asked what they serve"),
 	}
+	for _, hook := range hooks {
+		checks = append(checks, after("poststarthook/"+hook, a.started, "not finished"))
+	}
+	return checks
 }
 
 // after makes a check that passes once done is closed.

@@ -40,6 +40,7 @@ func (s *Server) Run(ctx context.Context) {
 	} {
 		running.Go(func() { run(ctx) })
 	}
+	close(s.started)
 	running.Wait()
 	s.factory.Shutdown()
 }

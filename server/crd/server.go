@@ -43,6 +43,7 @@ type Server struct {
 	// conversionFaults are of the webhooks that resources calls.
 	conversionFaults faults
 	notFound         http.Handler
+	started          chan struct{} // closed when informer and controllers run
 }
 
 // New builds everything and starts nothing: requests for custom resources get 503 until Run has read the definitions.
@@ -60,6 +61,7 @@ func New(c Config) (*Server, error) {
 	}
 	factory := externalversions.NewSharedInformerFactory(client, resync)
 	s := &Server{
+		started:  make(chan struct{}),
 		group:    group,
 		client:   client,
 		factory:  factory,

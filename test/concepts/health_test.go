@@ -28,6 +28,40 @@ func (a answer) checks() []string {
 	return names
 }
 
+// startedChecks are those of a kube-apiserver v1.36 in /healthz and /livez, but for that of a certificate which there is not.
+var startedChecks = []string{
+	"ping", "log", "etcd", "autoregister-completion",
+	"poststarthook/aggregator-reload-proxy-client-cert",
+	"poststarthook/apiservice-discovery-controller",
+	"poststarthook/apiservice-openapi-controller",
+	"poststarthook/apiservice-openapiv3-controller",
+	"poststarthook/apiservice-registration-controller",
+	"poststarthook/apiservice-status-local-available-controller",
+	"poststarthook/apiservice-status-remote-available-controller",
+	"poststarthook/bootstrap-controller",
+	"poststarthook/crd-informer-synced",
+	"poststarthook/generic-apiserver-start-informers",
+	"poststarthook/kube-apiserver-autoregistration",
+	"poststarthook/priority-and-fairness-config-consumer",
+	"poststarthook/priority-and-fairness-config-producer",
+	"poststarthook/priority-and-fairness-filter",
+	"poststarthook/rbac/bootstrap-roles",
+	"poststarthook/scheduling/bootstrap-system-priority-classes",
+	"poststarthook/start-apiextensions-controllers",
+	"poststarthook/start-apiextensions-informers",
+	"poststarthook/start-apiserver-admission-initializer",
+	"poststarthook/start-cluster-authentication-info-controller",
+	"poststarthook/start-kube-aggregator-informers",
+	"poststarthook/start-kube-apiserver-identity-lease-controller",
+	"poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+	"poststarthook/start-kubernetes-service-cidr-controller",
+	"poststarthook/start-legacy-token-tracking-controller",
+	"poststarthook/start-service-ip-repair-controllers",
+	"poststarthook/start-system-namespaces-controller",
+	"poststarthook/storage-object-count-tracker-hook",
+	"poststarthook/storage-readiness",
+}
+
 // Reference "Kubernetes API health endpoints".
 func TestHealth(t *testing.T) {
 	prove(t, nil,
@@ -41,9 +75,9 @@ func TestHealth(t *testing.T) {
 		}},
 		promise{"?verbose tells every check and the sum", func(t *testing.T, c *cluster) {
 			for path, want := range map[string][]string{
-				"/healthz": {"ping", "log", "poststarthook/rbac/bootstrap-roles"},
-				"/livez":   {"ping", "log", "poststarthook/rbac/bootstrap-roles"},
-				"/readyz":  {"ping", "log", "poststarthook/rbac/bootstrap-roles", "informer-sync", "shutdown"},
+				"/healthz": startedChecks,
+				"/livez":   startedChecks,
+				"/readyz":  append([]string{"etcd-readiness", "informer-sync", "shutdown"}, startedChecks...),
 			} {
 				a := c.get(t, path+"?verbose").want(t, http.StatusOK)
 				checks := a.checks()
@@ -121,23 +155,30 @@ func TestHealthOutage(t *testing.T) {
 	if err := postgres.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// kube-apiserver's check is called etcd. /livez has none here: to start the server again brings no database back.
+	// In /livez the check called etcd passes here: to start the server again brings no database back.
 	eventually(t, "/readyz fails", func() bool { return c.get(t, "/readyz").Code == http.StatusInternalServerError })
 	for _, path := range []string{"/healthz", "/readyz"} {
 		a := c.get(t, path).want(t, http.StatusInternalServerError)
-		for _, line := range []string{"[-]datastore failed: reason withheld\n", "[+]ping ok\n", "\n" + path[1:] + " check failed\n"} {
+		for _, line := range []string{"[-]datastore failed: reason withheld\n", "[-]etcd failed: reason withheld\n", "[+]ping ok\n", "\n" + path[1:] + " check failed\n"} {
 			if !strings.Contains(string(a.Body), line) {
 				t.Errorf("no %q in the answer of %s:\n%s", line, path, a.Body)
 			}
 		}
-		a = c.get(t, path+"/datastore").want(t, http.StatusInternalServerError)
-		if want := "internal server error: the datastore does not answer: "; !strings.HasPrefix(string(a.Body), want) {
-			t.Errorf("%s/datastore answers %q", path, a.Body)
-		}
 		c.get(t, path+"/ping").want(t, http.StatusOK)
-		c.get(t, path+"?exclude=datastore").want(t, http.StatusOK)
+		for _, check := range []string{"etcd", "datastore"} {
+			a = c.get(t, path+"/"+check).want(t, http.StatusInternalServerError)
+			if want := "internal server error: the datastore does not answer: "; !strings.HasPrefix(string(a.Body), want) {
+				t.Errorf("%s/%s answers %q", path, check, a.Body)
+			}
+		}
 	}
+	c.get(t, "/healthz?exclude=datastore").want(t, http.StatusOK)
+	c.get(t, "/healthz?exclude=etcd").want(t, http.StatusOK)
+	c.get(t, "/readyz?exclude=datastore").want(t, http.StatusOK)
+	c.get(t, "/readyz?exclude=etcd&exclude=etcd-readiness").want(t, http.StatusOK)
+	c.get(t, "/readyz/etcd-readiness").want(t, http.StatusInternalServerError)
 	c.get(t, "/livez").want(t, http.StatusOK)
+	c.get(t, "/livez/etcd").want(t, http.StatusOK)
 	if err := postgres.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,30 @@
+package crd
+
+import (
+	"errors"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+)
+
+// Checks are kube-apiserver's health checks of custom resources, under its names. All of them are about the start.
+func (s *Server) Checks() []healthz.HealthChecker {
+	started := func(*http.Request) error {
+		select {
+		case <-s.started:
+			return nil
+		default:
+			return errors.New("not finished")
+		}
+	}
+	return []healthz.HealthChecker{
+		healthz.NamedCheck("poststarthook/start-apiextensions-informers", started),
+		healthz.NamedCheck("poststarthook/start-apiextensions-controllers", started),
+		healthz.NamedCheck("poststarthook/crd-informer-synced", func(*http.Request) error {
+			if !s.HasSynced() {
+				return errors.New("custom resource definitions are still being read")
+			}
+			return nil
+		}),
+	}
+}
