@@ -54,18 +54,21 @@ func (f *inFlight) count(handler http.Handler) http.Handler {
 	return apifilters.WithRequestInfo(handler, requestInfo)
 }
 
-// wait returns when what is to end before the server stops listening has
-// ended, or with ctx.
-func (f *inFlight) wait(ctx context.Context) {
+// drain calls begin, after which no new requests are taken, and returns when
+// what is to end before the server stops listening has ended, or with ctx.
+func (f *inFlight) drain(ctx context.Context, begin func()) {
 	watches, short := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watches)
-		if f.watchGrace > 0 {
-			f.endWatches()
+		if f.watchGrace == 0 {
+			begin()
+			return
 		}
+		f.endWatches(begin)
 	}()
 	go func() {
 		defer close(short)
+		<-f.draining
 		if f.retryAfter {
 			f.short.Wait()
 		}
@@ -80,9 +83,10 @@ func (f *inFlight) wait(ctx context.Context) {
 }
 
 // endWatches lets watches end over some time, so that their clients do not all
-// come to the other servers at once.
-func (f *inFlight) endWatches() {
+// come to the other servers at once. It calls begin when none can end sooner.
+func (f *inFlight) endWatches(begin func()) {
 	before, after, err := f.watches.Wait(func(count int) (waitgroup.RateLimiter, context.Context, context.CancelFunc) {
+		begin()
 		ctx, cancel := context.WithTimeout(context.Background(), f.watchGrace)
 		perSecond := max(float64(count)/f.watchGrace.Seconds(), minWatchesPerSecond)
 		return rate.NewLimiter(rate.Limit(perSecond), 1), ctx, cancel

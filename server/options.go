@@ -175,7 +175,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server goes on serving, with /readyz failing, once it was told to stop. Load balancers see in that time that it will be gone.")
 	fs.BoolVar(&o.ShutdownSendRetryAfter, "shutdown-send-retry-after", false, "Answer new requests with 429 and Retry-After, once the server takes none, until running ones have finished. If false, the port is closed at once.")
 	fs.DurationVar(&o.ShutdownWatchTermination, "shutdown-watch-termination-grace-period", 0, "Over what time watches are ended at the most, at least 200 a second, so that their clients do not all come to other servers at once. If 0, all are ended at once.")
-	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones.")
+	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones, and then each part of the server. The process ends with an error that names a part that takes longer.")
 
 	fs = sections.FlagSet(KubeletFlags)
 	addKubeletFlags(fs, &o.Kubelet)

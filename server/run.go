@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace/noop"
@@ -42,12 +41,14 @@ func newPhase() phase {
 
 // Run serves on listener until ctx ends. Then it is no longer ready, and after
 // the shutdown delay it drains: it takes no new requests, ends watches, lets
-// running requests finish, and returns when all is at rest. It is called once.
+// running requests finish, and returns when all is at rest, or with an error
+// that names what did not come to rest within --shutdown-grace-period. It is
+// called once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	// In-process work has to outlive the requests that are being finished.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
-	var running sync.WaitGroup
+	parts := newParts()
 	failed := make(chan error, 1)
 	fail := func(what string, err error) {
 		if err != nil {
@@ -62,15 +63,15 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	server := s.httpServer()
-	running.Go(func() {
+	parts.start("serving", func() {
 		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			fail("serving", err)
 		}
 	})
 	if s.debugSocket != nil {
-		running.Go(func() { fail("serving --debug-socket-path", s.serveDebug(background)) })
+		parts.start("debug socket", func() { fail("serving --debug-socket-path", s.serveDebug(background)) })
 	}
-	s.start(background, &running, fail)
+	s.start(background, parts, fail)
 
 	var err error
 	select {
@@ -88,25 +89,36 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	withdrawing, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
 	s.bootstrap.Withdrawn(withdrawing)
 	cancel()
-	s.phase.drain()
 	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod+s.options.ShutdownWatchTermination)
 	defer cancel()
-	s.inFlight.wait(grace)
+	s.inFlight.drain(grace, s.phase.drain)
 	if late := server.Shutdown(grace); late != nil {
 		slog.Warn("requests were still running at the end of --shutdown-grace-period and were cut off")
 		late = server.Close()
 		err = errors.Join(err, late)
 	}
 	stopBackground()
-	running.Wait()
+	err = errors.Join(err, parts.wait(s.options.ShutdownGracePeriod))
 	close(s.phase.drained) // controllers that are just being built need informers
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.ShutdownGracePeriod)
-	defer cancel()
-	err = errors.Join(err, s.loopback.Shutdown(closing))
-	s.audit.Close()
-	s.resources.Destroy()
-	s.encryption.Close()
-	return err
+	return errors.Join(err, s.close())
+}
+
+// close ends what serves requests. Nothing sends any more, unless it did not
+// come to rest.
+func (s *Server) close() error {
+	var errs []error
+	for _, part := range []struct {
+		name string
+		end  func()
+	}{
+		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // without a limit of its own
+		{"audit log", s.audit.Close},
+		{"storage", s.resources.Destroy},
+		{"encryption", s.encryption.Close},
+	} {
+		errs = append(errs, End(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
+	}
+	return errors.Join(errs...)
 }
 
 func (s *Server) httpServer() *http.Server {
@@ -120,35 +132,37 @@ func (s *Server) httpServer() *http.Server {
 }
 
 // start starts everything that runs beside requests.
-func (s *Server) start(ctx context.Context, running *sync.WaitGroup, fail func(string, error)) {
+func (s *Server) start(ctx context.Context, parts *parts, fail func(string, error)) {
 	serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
 	s.informers.Start(s.phase.drained)
-	running.Go(func() { s.serving.Run(ctx) })
-	running.Go(func() {
+	parts.start("serving certificate", func() { s.serving.Run(ctx) })
+	parts.start("certificates", func() {
 		s.pki.KeepValid(ctx, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
 	})
-	running.Go(func() { s.admission.Run(ctx) })
-	running.Go(func() { s.crd.Run(ctx) })
+	parts.start("admission", func() { s.admission.Run(ctx) })
+	parts.start("custom resources", func() { s.crd.Run(ctx) })
 	if s.fairness != nil {
-		running.Go(func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
+		parts.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
-	running.Go(func() { s.aggregation.Run(ctx) })
-	running.Go(func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
-	running.Go(func() {
+	parts.start("aggregation", func() { s.aggregation.Run(ctx) })
+	parts.start("bootstrap", func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
+	parts.start("object counts", func() {
 		if s.bootstrap.Wait(ctx) == nil {
 			s.sizes.run(ctx)
 		}
 	})
-	running.Go(func() {
+	parts.start("controllers", func() {
 		// Controllers read discovery and what bootstrap makes.
 		if s.bootstrap.Wait(ctx) != nil {
 			return
 		}
+		config := s.controllers
+		config.Track = parts.track
 		run := controllers.Run
 		if s.options.SharedDatastore { // by one server at a time
 			run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }
 		}
-		fail("running the controllers", run(ctx, s.controllers))
+		fail("running the controllers", run(ctx, config))
 	})
 	close(s.phase.started)
 }

@@ -142,8 +142,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 		}()
 		err = s.Run(ctx, listener)
 	}
-	if closing := store.Close(); err == nil && closing != nil {
-		err = fmt.Errorf("closing the database: %w", closing)
+	if closing := server.End(o.server.ShutdownGracePeriod, "database", store.Close); closing != nil {
+		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))
 	}
 	if err == nil {
 		slog.Info("stopped")

@@ -34,6 +34,8 @@ type Config struct {
 	// ServiceAccountKey signs the tokens in token Secrets, as a private key of crypto/ecdsa or crypto/rsa. Nil leaves
 	// such Secrets empty.
 	ServiceAccountKey any
+	// Track notes that something runs, under a name, until the function that it returns is called.
+	Track func(name string) (ended func())
 }
 
 // controller is one of upstream's controllers.
@@ -79,22 +81,26 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 
-	var loops []func(context.Context)
+	loops := map[string]func(context.Context){}
 	for _, controller := range all {
 		loop, err := controller.prepare(ctx, e)
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", controller.name, err)
 		}
 		if loop != nil {
-			loops = append(loops, loop)
+			loops[controller.name+" controller"] = loop
 		}
 	}
 	c.Discovery.AddInvalidationCallback(e.resources.notify)
 	e.start()
 
 	var running sync.WaitGroup
-	for _, loop := range loops {
-		running.Go(func() { loop(ctx) })
+	for name, loop := range loops {
+		ended := c.Track(name)
+		running.Go(func() {
+			defer ended()
+			loop(ctx)
+		})
 	}
 	running.Wait()
 	if ctx.Err() == nil {

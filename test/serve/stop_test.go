@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -187,6 +189,35 @@ func TestGracePeriod(t *testing.T) {
 	s.terminate(t)
 	if text := s.read(t, "stderr"); !strings.Contains(text, "requests were still running at the end of --shutdown-grace-period and were cut off") {
 		t.Errorf("the log:\n%s", text)
+	}
+}
+
+// TestPartThatHangs has an audit webhook that takes what is recorded and never answers. The server ends without it, with an
+// error that names it.
+func TestPartThatHangs(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	webhook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	defer webhook.Close()
+	defer close(over)
+	dir := t.TempDir()
+	config, policy := filepath.Join(dir, "webhook.kubeconfig"), filepath.Join(dir, "policy.yaml")
+	for path, text := range map[string]string{
+		config: `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "` + webhook.URL + `"}}]}`,
+		policy: `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := serve(t, []string{"--audit-webhook-config-file", config, "--audit-policy-file", policy, "--shutdown-grace-period", "2s"})
+	s.settle(t)
+	s.signal(t, syscall.SIGTERM)
+	if code := s.wait(t); code != 1 {
+		t.Errorf("ended with code %d", code)
+	}
+	if text := s.read(t, "stderr"); !strings.Contains(text, "sqube: did not stop within --shutdown-grace-period: audit log\n") {
+		t.Errorf("it does not say what hangs:\n%s", text)
 	}
 }
 
