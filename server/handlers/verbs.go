@@ -36,6 +36,9 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 	if watchOnly {
 		return handler
 	}
+	handler = convertedOr(storage, scope, handler, func(converted *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
+		return handlers.ListResource(converted, watcher, scope, watchOnly, minTimeout)
+	})
 	return bytesOr(storage, scope, handler, func(raw *registry.Store) http.HandlerFunc {
 		return handlers.ListResource(raw, watcher, scope, watchOnly, minTimeout)
 	})

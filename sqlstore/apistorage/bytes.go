@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -219,10 +221,36 @@ func (o *Raw) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.
 	return o.writeJSON(encode, w)
 }
 
-// CacheEncode implements runtime.CacheableObject.
+// CacheEncode implements runtime.CacheableObject. It panics with
+// http.ErrAbortHandler where the list can't be read to its end and has begun to
+// be written: a client must see the connection break, as it would take what it
+// has for all of a list that ended in an orderly way.
 func (l *RawList) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	sent := &sentWriter{w: w}
+	write := l.writeJSON
 	if l.Format == Protobuf {
-		return l.writeProtobuf(id, encode, w)
+		write = func(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+			return l.writeProtobuf(id, encode, w)
+		}
 	}
-	return l.writeJSON(encode, w)
+	err := write(encode, sent)
+	if err != nil && sent.begun && !sent.failed {
+		utilruntime.HandleErrorWithContext(l.ctx, err, "A list broke off in the middle", "resource", l.walk.GroupResource)
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// sentWriter knows what became of an answer.
+type sentWriter struct {
+	w             io.Writer
+	begun, failed bool
+}
+
+// Write implements io.Writer.
+func (s *sentWriter) Write(p []byte) (int, error) {
+	s.begun = true
+	n, err := s.w.Write(p)
+	s.failed = s.failed || err != nil
+	return n, err
 }

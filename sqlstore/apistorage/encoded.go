@@ -1,8 +1,10 @@
 package apistorage
 
 import (
+	"strconv"
 	"sync"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -20,6 +22,8 @@ type encodedCache struct {
 	mu         sync.Mutex
 	young, old map[encodedKey][]byte
 	youngBytes int
+
+	making singleflight.Group
 }
 
 // encodedKey names a version of an object and the encoder, which includes the
@@ -48,6 +52,28 @@ func (c *encodedCache) get(key encodedKey) []byte {
 		c.putLocked(key, data)
 	}
 	return data
+}
+
+// obtain returns the bytes kept under key, or those that make returns, which it
+// then keeps. Lists that run at once wait for what one of them makes.
+func (c *encodedCache) obtain(key encodedKey, make func() ([]byte, error)) ([]byte, error) {
+	if data := c.get(key); data != nil {
+		return data, nil
+	}
+	data, err, shared := c.making.Do(strconv.FormatInt(key.revision, 10)+" "+string(key.encoder), func() (any, error) {
+		data, err := make()
+		if err == nil {
+			c.put(key, data)
+		}
+		return data, err
+	})
+	if err != nil && shared {
+		return make() // the other's context may have ended
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data.([]byte), nil
 }
 
 // put keeps data under key. The caller must not change it any more.

@@ -29,20 +29,17 @@ func (o *Raw) kept(id runtime.Identifier) []byte {
 
 // encoded returns the envelope of the object, encoded now or before.
 func (o *Raw) encoded(id runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	if data := o.kept(id); data != nil {
-		return data, nil
-	}
-	var buffer bytes.Buffer
-	if err := o.encode(encode, &buffer); err != nil {
-		return nil, err
-	}
-	data := bytes.Clone(buffer.Bytes())
-	o.storage.encoded.put(encodedKey{o.record.Revision, id}, data)
-	return data, nil
+	return o.storage.encoded.obtain(encodedKey{o.record.Revision, id}, func() ([]byte, error) {
+		var buffer bytes.Buffer
+		if err := o.encode(encode, &buffer); err != nil {
+			return nil, err
+		}
+		return bytes.Clone(buffer.Bytes()), nil
+	})
 }
 
-// message returns the message of the i-th item of the page, whose data are not
-// needed any more then.
+// message returns the message of the i-th item of the page, and lets go of the
+// item.
 func (l *RawList) message(i int, id runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	item := l.items[i]
 	envelope := item.kept(id)
@@ -57,7 +54,7 @@ func (l *RawList) message(i int, id runtime.Identifier, encode func(runtime.Obje
 			return nil, err
 		}
 	}
-	item.data = nil
+	l.items[i] = nil
 	return unwrap(envelope)
 }
 

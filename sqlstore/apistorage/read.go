@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -120,7 +121,14 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 			return false, corrupt.add(s.GroupResource, itemKey, err)
 		}
 		if w.undecided(r) {
-			if ok, err := opts.Predicate.Matches(obj); err != nil || !ok {
+			whole := obj
+			if _, partial := obj.(*metav1.PartialObjectMetadata); partial {
+				whole = s.NewObject()
+				if err := s.view(ctx, r, itemKey, whole); err != nil {
+					return false, corrupt.add(s.GroupResource, itemKey, err)
+				}
+			}
+			if ok, err := opts.Predicate.Matches(whole); err != nil || !ok {
 				return false, nil // an object without attributes matches nothing
 			}
 		}

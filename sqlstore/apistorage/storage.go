@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -251,25 +252,39 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 }
 
 // view decodes a record for a reader. Unlike open it may take the object from
-// the cache, and puts it there.
+// the cache, and puts it there. Into a PartialObjectMetadata it decodes no more
+// than the metadata.
 func (s *Storage) view(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) error {
-	if s.wire == nil {
+	if partial, ok := into.(*metav1.PartialObjectMetadata); ok {
+		return s.viewMetadata(ctx, r, key, partial)
+	}
+	return s.viewed(r, key, into, func() error {
 		_, _, err := s.open(ctx, r, key, into)
 		return err
+	})
+}
+
+// viewed is view of an object that open decodes where the cache has it not.
+func (s *Storage) viewed(r *sqlstore.Record, key string, into runtime.Object, open func() error) error {
+	if s.wire == nil {
+		return open()
 	}
-	kept := encodedKey{r.Revision, s.wire.Identifier()}
-	if data := s.encoded.get(kept); data != nil {
-		return s.decode(data, into, r.Revision)
-	}
-	if _, _, err := s.open(ctx, r, key, into); err != nil {
+	opened := false
+	data, err := s.encoded.obtain(encodedKey{r.Revision, s.wire.Identifier()}, func() ([]byte, error) {
+		opened = true
+		if err := open(); err != nil {
+			return nil, err
+		}
+		data, err := runtime.Encode(s.wire, into)
+		if err != nil {
+			return nil, storage.NewInternalError(fmt.Errorf("encoding the object at key %q: %w", key, err))
+		}
+		return data, nil
+	})
+	if err != nil || opened {
 		return err
 	}
-	data, err := runtime.Encode(s.wire, into)
-	if err != nil {
-		return storage.NewInternalError(fmt.Errorf("encoding the object at key %q: %w", key, err))
-	}
-	s.encoded.put(kept, data)
-	return nil
+	return s.decode(data, into, r.Revision)
 }
 
 // attributes returns the sets by which selectors will decide on obj.

@@ -1,0 +1,165 @@
+package serve
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// What is listed, and by how much the process may grow meanwhile. Were each list in memory as a whole, it would grow by more
+// than a GiB.
+const (
+	largeObjects = 80
+	largeSize    = 900 << 10
+	largeGrowth  = 160 << 20
+)
+
+// TestLargeLists lists many large objects, several times at once: each list is whole, and the process needs memory only for
+// the part of it that is on its way.
+func TestLargeLists(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		createLarge(t, s)
+		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, form := range []struct {
+			name, accept, encoding string
+		}{
+			{"JSON", "application/json", "identity"},
+			{"compressed JSON", "application/json", "gzip"},
+			{"protobuf", "application/vnd.kubernetes.protobuf", "identity"},
+			{"Table", "application/json;as=Table;v=v1;g=meta.k8s.io", "identity"},
+			{"metadata", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "identity"},
+		} {
+			t.Run(form.name, func(t *testing.T) {
+				before := s.resetPeak(t)
+				var lists sync.WaitGroup
+				for range 4 {
+					lists.Go(func() {
+						client, err := rest.HTTPClientFor(rest.CopyConfig(config))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if err := readLarge(client, s.url+"/api/v1/namespaces/default/configmaps", form.accept, form.encoding); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				lists.Wait()
+				growth := s.memory(t, "VmHWM") - before
+				if growth > largeGrowth {
+					t.Errorf("the process has grown by %d MiB from %d MiB", growth>>20, before>>20)
+				}
+			})
+		}
+	})
+}
+
+// createLarge creates the objects. Their text is one that compresses.
+func createLarge(t *testing.T, s *server) {
+	c := client(t, s.kubeconfig())
+	text := strings.Repeat("all that is in a large object, \"quoted\", ", largeSize/40)[:largeSize]
+	turns := make(chan struct{}, 8)
+	var writers sync.WaitGroup
+	for i := range largeObjects {
+		turns <- struct{}{}
+		writers.Go(func() {
+			defer func() { <-turns }()
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("large-%03d", i)}, Data: map[string]string{"text": text}}
+			if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// readLarge reads a list as it comes, and expects all objects.
+func readLarge(client *http.Client, url, accept, encoding string) error {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", accept)
+	request.Header.Set("Accept-Encoding", encoding)
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body := io.Reader(response.Body)
+	if response.Header.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(body); err != nil {
+			return err
+		}
+	}
+	counted := &occurrences{text: []byte("large-")}
+	n, err := io.Copy(counted, body)
+	if err == nil && (response.StatusCode != http.StatusOK || counted.n < largeObjects) {
+		err = fmt.Errorf("%s: %d of %d objects in %d bytes", response.Status, counted.n, largeObjects, n)
+	}
+	return err
+}
+
+// occurrences counts a text in what is written.
+type occurrences struct {
+	text, rest []byte
+	n          int
+}
+
+// Write implements io.Writer.
+func (o *occurrences) Write(p []byte) (int, error) {
+	border := append(o.rest, p[:min(len(p), len(o.text)-1)]...)
+	o.n += bytes.Count(border, o.text) + bytes.Count(p, o.text)
+	o.rest = append(o.rest[:0], p[max(0, len(p)-len(o.text)+1):]...)
+	return len(p), nil
+}
+
+// resetPeak makes the peak of the process' memory what it has now, and returns that.
+func (p *process) resetPeak(t *testing.T) int64 {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+	return p.memory(t, "VmRSS")
+}
+
+// memory returns a field of /proc/PID/status, in bytes.
+func (p *process) memory(t *testing.T, field string) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(status)
+	if found == nil {
+		t.Fatalf("no %s in\n%s", field, status)
+	}
+	kilobytes, err := strconv.ParseInt(string(found[1]), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
