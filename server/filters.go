@@ -47,6 +47,7 @@ type chain struct {
 	connections *connections.Connections
 	// serving ends when long-running requests shall.
 	serving context.Context
+	outward outward
 }
 
 // wrap puts the filters around the handlers. A request goes through them in
@@ -89,6 +90,12 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 				c.authentication.Audiences, c.authentication.RequestHeader)
 		},
 		c.connections.Authenticated,
+		func(h http.Handler) http.Handler {
+			if !c.outward.traced {
+				return h
+			}
+			return apifilters.WithTracing(h, c.outward.tracing)
+		},
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAudit(h, c.audit.Backend, c.audit.Policy, longRunning)
 		},

@@ -73,6 +73,8 @@ type Options struct {
 
 	KubernetesServiceNodePort int // 0 for none
 	Features                  *genericoptions.FeatureOptions
+	Egress                    *genericoptions.EgressSelectorOptions
+	Tracing                   *genericoptions.TracingOptions
 	// SetLogLevel changes -v while the server runs; nil if that can't be done.
 	SetLogLevel func(level string) (answer string, err error)
 	// ShutdownSendRetryAfter has new requests answered with 429 until running ones have finished.
@@ -111,6 +113,8 @@ func NewOptions() *Options {
 		Metrics:               metrics.NewOptions(),
 
 		Features:                newFeatures(),
+		Egress:                  genericoptions.NewEgressSelectorOptions(),
+		Tracing:                 genericoptions.NewTracingOptions(),
 		Kubelet:                 newKubelet(),
 		DeleteCollectionWorkers: 1,
 	}
@@ -163,6 +167,8 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
+	addOutwardFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
+
 	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
 	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
@@ -204,7 +210,7 @@ func (v secondsValue) Set(text string) error {
 // Complete checks the options, and fills in what follows from others. An error
 // names the flag and says what it takes.
 func (o *Options) Complete() error {
-	errs := []error{o.completeServing(), o.completeKubelet()}
+	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutward()}
 	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
 		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler))
 	}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"go.opentelemetry.io/otel/trace/noop"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
@@ -18,8 +17,6 @@ import (
 )
 
 type managedFieldsEntry = metav1.ManagedFieldsEntry
-
-var noTracing = noop.NewTracerProvider()
 
 // phase tells how far a server has come on its way out.
 //
@@ -113,6 +110,7 @@ func (s *Server) close() error {
 	}{
 		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // without a limit of its own
 		{"audit log", s.audit.Close},
+		{"tracing", func() { s.outward.close(context.Background()) }}, // within the exporter's own limit
 		{"storage", s.resources.Destroy},
 		{"encryption", s.encryption.Close},
 	} {

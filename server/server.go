@@ -32,6 +32,7 @@ import (
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
@@ -93,6 +94,7 @@ type Server struct {
 	handler     http.Handler
 	inFlight    *inFlight    // requests to handler
 	debugSocket net.Listener // nil without --debug-socket-path
+	outward     outward
 	phase       phase
 }
 
@@ -112,6 +114,9 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	}
 	// The address tells servers on one host apart.
 	if s.id, err = bootstrap.ServerID(o.URL()); err != nil {
+		return nil, err
+	}
+	if s.outward, err = newOutward(o, s.id); err != nil {
 		return nil, err
 	}
 	if s.encryption, err = encryption.Load(o.Encryption, s.id); err != nil {
@@ -191,10 +196,10 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 	if err := o.Access.Validate(); err != nil {
 		return err
 	}
-	if b.audit, err = audit.New(o.Audit); err != nil {
+	if b.audit, err = audit.New(o.Audit, b.outward.egress); err != nil {
 		return err
 	}
-	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id}
+	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outward.egress}
 	if b.accounts, err = access.NewServiceAccounts(o.Access); err != nil {
 		return err
 	}
@@ -219,6 +224,9 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	// As upstream: what is behind a pod or service address can't be expected
 	// to have a certificate for it.
 	b.proxy = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+	if b.proxy.DialContext, err = b.outward.dialer(egressselector.Cluster); err != nil {
+		return err
+	}
 	routing := admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}
 	if routing.Self, err = url.Parse(b.options.URL()); err != nil {
 		return err
@@ -238,7 +246,7 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	b.admission, err = admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
 		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy, Self: b.self,
-		ServerID: b.id, Drained: b.phase.drained,
+		ServerID: b.id, Drained: b.phase.drained, Egress: b.outward.egress, Tracing: b.outward.tracing,
 	})
 	return err
 }
@@ -272,7 +280,7 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 		Discovery: b.apis,
 		Webhooks: crd.Webhooks{
 			Services:       b.services,
-			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.self, noTracing),
+			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, b.outward.egress, b.self, b.outward.tracing),
 		},
 		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers},
 		SoleServer: !o.SharedDatastore,
@@ -284,11 +292,19 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 	if err := b.admission.FollowDefinitions(b.crd.Informer().Informer()); err != nil {
 		return err
 	}
+	dial, err := b.outward.toServices()
+	if err != nil {
+		return err
+	}
 	o.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
-	b.aggregation, err = aggregation.New(aggregation.Config{
+	config := aggregation.Config{
 		Options: o.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: b.services,
-		Discovery: b.apis, BuiltIn: b.builtIn(), Definitions: b.crd.Informer(),
-	})
+		Discovery: b.apis, BuiltIn: b.builtIn(), Definitions: b.crd.Informer(), Dial: dial,
+	}
+	if b.outward.traced {
+		config.Tracing = b.outward.tracing
+	}
+	b.aggregation, err = aggregation.New(config)
 	return err
 }
 
@@ -391,7 +407,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serving: b.phase.serving}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serving: b.phase.serving, outward: b.outward}
 	handler := c.wrap(b.aggregation.Handler(checkManager(b.routes(built, documents, openID))))
 	b.inFlight = newInFlight(b.options, b.phase.serving.Done())
 	b.handler = b.inFlight.count(handler)

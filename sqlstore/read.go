@@ -41,7 +41,9 @@ type Query struct {
 func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()
+	bounded, span := s.statementSpan(bounded, b)
 	err := s.engine.Query(bounded, b.text.String(), b.args, row)
+	endSpan(span, err)
 	if ctx.Err() == nil {
 		s.failures.read(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/sqube/sqube/dialect"
 )
 
@@ -36,6 +38,7 @@ type Write struct {
 type pending struct {
 	row      dialect.Write
 	previous *Record
+	span     trace.Span   // that of the request, nil if it is not recorded
 	result   chan outcome // holds one
 }
 
@@ -59,6 +62,9 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	p := &pending{row: w.row(AuthorFrom(ctx), s.opts.Now()), previous: w.Previous, result: make(chan outcome, 1)}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		p.span = span
+	}
 	if err := s.enqueue(ctx, p); err != nil {
 		return 0, err
 	}
@@ -136,7 +142,9 @@ func (s *Store) commitGroup(group []*pending) {
 		rows[i] = p.row
 	}
 	ctx, cancel := s.bounded(context.Background())
+	ctx, span := s.commitSpan(ctx, group)
 	committed, err := s.engine.Commit(ctx, rows)
+	endSpan(span, err)
 	cancel()
 	switch {
 	case err == nil:

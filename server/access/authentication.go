@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kube-openapi/pkg/common"
@@ -26,6 +27,8 @@ type Cluster struct {
 	Informers informers.SharedInformerFactory
 	// ServerID is the identity of this server process in metrics.
 	ServerID string
+	// Egress connects to OpenID issuers and webhooks; nil to connect directly.
+	Egress *egressselector.EgressSelector
 }
 
 // Authentication tells who a caller is.
@@ -62,7 +65,7 @@ func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccount
 	options, keys := *o.Authentication, *o.Authentication.ServiceAccounts
 	keys.KeyFiles, keys.ExternalPublicKeysGetter = nil, accounts.PublicKeys
 	options.ServiceAccounts = &keys
-	err := options.ApplyTo(ctx, &info, &serving, nil, &v2, &v3, c.Client, c.Informers, c.ServerID)
+	err := options.ApplyTo(ctx, &info, &serving, c.Egress, &v2, &v3, c.Client, c.Informers, c.ServerID)
 	if err != nil {
 		return nil, fmt.Errorf("setting up authentication: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 )
 
@@ -27,6 +28,11 @@ func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorizatio
 	config, err := o.Authorization.ToAuthorizationConfig(c.Informers)
 	if err != nil {
 		return nil, fmt.Errorf("setting up authorization: %w", err)
+	}
+	if c.Egress != nil {
+		if config.CustomDial, err = c.Egress.Lookup(egressselector.ControlPlane.AsNetworkContext()); err != nil {
+			return nil, fmt.Errorf("setting up authorization: %w", err)
+		}
 	}
 	auth, rules, err := config.New(ctx, c.ServerID)
 	if err != nil {

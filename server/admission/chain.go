@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -17,6 +18,7 @@ import (
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	apiserverv1alpha1 "k8s.io/apiserver/pkg/apis/apiserver/v1alpha1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -58,6 +60,10 @@ type Config struct {
 	Services webhook.ServiceResolver
 	// ProxyTransport dials services. May be nil.
 	ProxyTransport *http.Transport
+	// Egress connects to webhooks that are given by URL; nil to connect directly.
+	Egress *egressselector.EgressSelector
+	// Tracing records requests to webhooks; nil for none.
+	Tracing trace.TracerProvider
 	// Self reaches this server, for webhooks that name the service kubernetes in default; see loopback.SecureConfig. If nil
 	// it is Loopback, which is no good for a webhook with a CA bundle.
 	Self *rest.Config
@@ -128,6 +134,9 @@ func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (ad
 	if err != nil {
 		return nil, fmt.Errorf("making a client for admission plugins: %w", err)
 	}
+	if c.Tracing == nil {
+		c.Tracing = noop.NewTracerProvider()
+	}
 	self := c.Self
 	if self == nil {
 		self = c.Loopback
@@ -137,7 +146,7 @@ func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (ad
 		ExternalInformers:    c.Informers,
 		APIResourceConfig:    c.Resources,
 	}
-	webhookAndQuota, err := controlPlane.New(c.ProxyTransport, nil, c.Services, noop.NewTracerProvider())
+	webhookAndQuota, err := controlPlane.New(c.ProxyTransport, c.Egress, c.Services, c.Tracing)
 	if err != nil {
 		return nil, fmt.Errorf("setting up webhooks and quota: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
@@ -32,7 +34,7 @@ const (
 	workers = 5
 )
 
-// Config is what the aggregation layer needs of the rest of the server. All fields are required.
+// Config is what the aggregation layer needs of the rest of the server. All fields are required but those marked.
 type Config struct {
 	*Options
 	// Loopback reaches this server in process.
@@ -47,6 +49,10 @@ type Config struct {
 	BuiltIn []schema.GroupVersion
 	// Definitions watches CustomResourceDefinitions; who made it starts it.
 	Definitions crdinformers.CustomResourceDefinitionInformer
+	// Dial connects to other servers. Optional.
+	Dial *transport.DialHolder
+	// Tracing records requests to other servers. Optional.
+	Tracing trace.TracerProvider
 }
 
 // Aggregator is the aggregation layer of a server.
@@ -92,7 +98,7 @@ func New(c Config) (*Aggregator, error) {
 		return nil, fmt.Errorf("build the controller of local APIServices: %w", err)
 	}
 	remote, err := remotestatus.New(services, c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices(),
-		client.ApiregistrationV1(), nil, certificate.CurrentCertKeyContent, c.Resolver, gauges)
+		client.ApiregistrationV1(), c.Dial, certificate.CurrentCertKeyContent, c.Resolver, gauges)
 	if err != nil {
 		return nil, fmt.Errorf("build the controller of remote APIServices: %w", err)
 	}

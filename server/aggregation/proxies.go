@@ -39,7 +39,7 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 		return nil
 	}
 	certificate, key := p.certificate.CurrentCertKeyContent()
-	made := newProxy(s, p.config.Resolver, certificate, key, p.config.RejectRedirects)
+	made := newProxy(s, p.config, certificate, key)
 	known := p.set(helper.APIServiceNameToGroupVersion(s.Name), made)
 	p.discovery.AddAPIService(s, made.assumeAvailable())
 	if known {

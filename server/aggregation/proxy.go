@@ -13,6 +13,7 @@ import (
 	proxyutil "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/transport"
+	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
@@ -32,14 +33,18 @@ type proxy struct {
 }
 
 // newProxy makes the proxy of an APIService that names a Service. The certificate and its key are in PEM.
-func newProxy(s *apiregistrationv1.APIService, resolver webhook.ServiceResolver, certificate, key []byte, rejectRedirects bool) *proxy {
+func newProxy(s *apiregistrationv1.APIService, c Config, certificate, key []byte) *proxy {
 	p := &proxy{
 		service:         *s.Spec.Service,
 		available:       helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
-		resolver:        resolver,
-		rejectRedirects: rejectRedirects,
+		resolver:        c.Resolver,
+		rejectRedirects: c.RejectRedirects,
 	}
-	p.transport, p.transportError = transport.New(remote.BuildTransportConfig(nil, certificate, key, s))
+	config := remote.BuildTransportConfig(c.Dial, certificate, key, s)
+	if c.Tracing != nil {
+		config.Wrap(tracing.WrapperFor(c.Tracing))
+	}
+	p.transport, p.transportError = transport.New(config)
 	return p
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/webhook"
 )
@@ -69,9 +70,9 @@ type Log struct {
 }
 
 // New makes the log that the options describe. The file of --audit-log-path is made where it is missing, and continued
-// where it is not. An error names the flags.
-func New(o *Options) (*Log, error) {
-	var config server.Config
+// where it is not. The webhook is reached through egress, unless that is nil. An error names the flags.
+func New(o *Options, egress *egressselector.EgressSelector) (*Log, error) {
+	config := server.Config{EgressSelector: egress}
 	if err := o.kube.ApplyTo(&config); err != nil {
 		return nil, about("--audit-log-path, --audit-webhook-config-file", err)
 	}

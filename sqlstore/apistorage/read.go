@@ -25,6 +25,8 @@ import (
 // Get implements storage.Interface.
 func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) (err error) {
 	defer reasoned(&err)
+	ctx, span := s.span(ctx, "Get sqlstore", key)
+	defer span.End()
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
@@ -86,6 +88,9 @@ func (s *Storage) reach(ctx context.Context, resourceVersion string, revision in
 // GetList implements storage.Interface.
 func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) (err error) {
 	defer reasoned(&err)
+	request := ctx
+	ctx, span := s.span(ctx, "List sqlstore", key)
+	defer span.End()
 	row, full, err := s.rowKey(key, opts.Recursive)
 	if err != nil {
 		return err
@@ -102,7 +107,9 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		w.query.Prefix = row
 	}
 	if raw, ok := listObj.(*RawList); ok {
-		return s.listRaw(ctx, w, row, start, raw)
+		err := s.listRaw(ctx, w, row, start, raw)
+		raw.ctx = request // what is read later is read after the span's end
+		return err
 	}
 	itemsPtr, err := meta.GetItemsPtr(listObj)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"reflect"
 	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -204,6 +206,15 @@ func split(row string) (namespace, name string) {
 		return row[:i], row[i+1:]
 	}
 	return "", row
+}
+
+// span starts the span of an operation, if requests are traced.
+func (s *Storage) span(ctx context.Context, name, key string) (context.Context, trace.Span) {
+	ctx, span := sqlstore.StartSpan(ctx, name)
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("resource", s.GroupResource.String()), attribute.String("key", key))
+	}
+	return ctx, span
 }
 
 // encode returns the JSON of obj in the storage version, without its

@@ -22,6 +22,8 @@ import (
 // Create implements storage.Interface.
 func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) (err error) {
 	defer reasoned(&err)
+	ctx, span := s.span(ctx, "Create sqlstore", key)
+	defer span.End()
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
@@ -158,6 +160,8 @@ func (s *Storage) current(ctx context.Context, row, full string, sample runtime.
 func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object,
 ) error {
+	ctx, span := s.span(ctx, "Update sqlstore", key)
+	defer span.End()
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
@@ -211,6 +215,8 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validateDeletion storage.ValidateObjectFunc, _ runtime.Object, opts storage.DeleteOptions,
 ) error {
+	ctx, span := s.span(ctx, "Delete sqlstore", key)
+	defer span.End()
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
