@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/cmd/sqube/internal/keyvalue"
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/adopt"
 	"github.com/sqube/sqube/server/encryption"
@@ -213,7 +214,7 @@ func (i *importation) tell(out io.Writer, report *importReport, revision int64) 
 	fmt.Fprintf(out, "\n%s holds %d objects, as of revision %d\n", i.target, taken, revision)
 	fmt.Fprintln(out, "Copy the keys of the old cluster to pki in the --data-dir before the first start: see sqube import --help")
 	if len(report.serviceRanges) > 0 {
-		fmt.Fprintf(out, "Serve it with --service-cluster-ip-range %s, as before\n", strings.Join(report.serviceRanges, ","))
+		fmt.Fprintf(out, "Serve it with --service-cluster-ip-range %s, as before\n", terminal.Printable(strings.Join(report.serviceRanges, ",")))
 	}
 }
 

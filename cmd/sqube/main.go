@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 )
 
 func main() {
@@ -20,7 +22,7 @@ func main() {
 	}
 	if !errors.Is(err, errLogged) {
 		for _, line := range lines(err) {
-			fmt.Fprintln(os.Stderr, "sqube:", line)
+			fmt.Fprintln(os.Stderr, "sqube:", terminal.Printable(line))
 		}
 	}
 	os.Exit(1)

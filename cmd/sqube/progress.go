@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 )
 
 // progressInterval is how often progress is shown.
@@ -15,11 +17,11 @@ const progressInterval = 200 * time.Millisecond
 // progress shows on a terminal how far a command has come, by a text that tell returns from time to time. It shows
 // nothing elsewhere. The func it returns ends it.
 func progress(cmd *cobra.Command, tell func() string) (done func()) {
-	terminal, ok := cmd.ErrOrStderr().(*os.File)
+	screen, ok := cmd.ErrOrStderr().(*os.File)
 	if !ok {
 		return func() {}
 	}
-	if info, err := terminal.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if info, err := screen.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return func() {}
 	}
 	stop := make(chan struct{})
@@ -31,10 +33,10 @@ func progress(cmd *cobra.Command, tell func() string) (done func()) {
 		for {
 			select {
 			case <-stop:
-				fmt.Fprint(terminal, clear)
+				fmt.Fprint(screen, clear)
 				return
 			case <-ticker.C:
-				fmt.Fprint(terminal, clear, tell())
+				fmt.Fprint(screen, clear, terminal.Printable(tell()))
 			}
 		}
 	})

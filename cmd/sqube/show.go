@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -41,7 +41,7 @@ kubectl apply: without what the server sets itself, and without status.
 			if !whole {
 				applicable(object)
 			}
-			text, err := yaml.Marshal(object)
+			text, err := terminal.YAML(object)
 			if err != nil {
 				return i.about(err)
 			}

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 )
 
-// table prints rows in columns.
+// table prints rows in columns, for a terminal.
 type table struct{ writer *tabwriter.Writer }
 
 func newTable(out io.Writer, heads ...string) table {
@@ -18,9 +21,7 @@ func newTable(out io.Writer, heads ...string) table {
 
 func (t table) row(cells ...string) {
 	for i, cell := range cells {
-		if cell == "" {
-			cells[i] = "-"
-		}
+		cells[i] = cmp.Or(terminal.Printable(cell), "-")
 	}
 	fmt.Fprintln(t.writer, strings.Join(cells, "\t"))
 }
