@@ -87,6 +87,9 @@ type Options struct {
 	GoawayChance             float64  // that a request ends its HTTP/2 connection
 	DeleteCollectionWorkers  int      // how many objects of a collection are deleted at once
 	tls                      *tls.Config
+	// Flags are all flags of the process with their values, for the page /flagz, where those annotated "classified" are
+	// hidden. Nil for no such page.
+	Flags *cliflag.NamedFlagSets
 }
 
 // NewOptions returns kube-apiserver's defaults, and those of a kubeadm cluster where that sets others.

@@ -9,10 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/server/flagz"
 	servermux "k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/apiserver/pkg/server/statusz"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/prometheus/slis"
+	zpages "k8s.io/component-base/zpages/features"
 
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/handlers"
@@ -41,14 +46,39 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
 	}
 	s.installDebug(router)
-	all := append(paths.seen, "/api", "/api/v1", "/apis", openapi.PathV2, openapi.PathV3)
-	slices.Sort(all)
+	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
+	s.installPages(paths)
 	for _, path := range []string{"/", "/index.html"} {
-		router.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			responsewriters.WriteRawJSON(http.StatusOK, metav1.RootPaths{Paths: all}, w)
-		})
+		router.Handle(path, s.index(paths.seen))
 	}
 	return router
+}
+
+// installPages adds the pages on how the server is (KEP-4827) and on its flags (KEP-4828), which users in the group
+// system:monitoring may read. The first lists the paths that were added before.
+func (s *Server) installPages(paths *paths) {
+	const component = "apiserver" // kube-apiserver calls itself so
+	if flags := s.options.Flags; flags != nil && utilfeature.DefaultFeatureGate.Enabled(zpages.ComponentFlagz) {
+		flagz.Install(paths, component, flagz.NamedFlagSetsReader{FlagSets: *flags})
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(zpages.ComponentStatusz) {
+		version := compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
+		statusz.Install(paths, component, statusz.NewRegistry(version, statusz.WithListedPaths(slices.Sorted(slices.Values(paths.seen)))))
+	}
+}
+
+// index lists the given paths, and those of all groups that there are at the moment.
+func (s *Server) index(fixed []string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		groups, err := s.aggregation.Paths()
+		if err != nil {
+			responsewriters.InternalError(w, r, err)
+			return
+		}
+		all := slices.Concat(fixed, groups)
+		slices.Sort(all)
+		responsewriters.WriteRawJSON(http.StatusOK, metav1.RootPaths{Paths: slices.Compact(all)}, w)
+	}
 }
 
 // paths adds handlers to a router and remembers where.

@@ -15,6 +15,7 @@ import (
 // addDatastoreFlag adds --datastore, for which the caller knows the folder.
 func addDatastoreFlag(fs *pflag.FlagSet, flag *string) {
 	fs.StringVar(flag, "datastore", "", "Database that holds the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it. If unset, sqube.db under --data-dir.")
+	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // it may hold a password: /flagz hides it
 }
 
 // addDatastoreFlags adds --datastore and --data-dir to a command and those below it. When they run, d is what the flags

@@ -59,7 +59,8 @@ ends it at once.`,
 			return o.log.inForm(o.run(cmd.Context()))
 		},
 	}
-	useSections(cmd, o.flags())
+	o.server.Flags = o.flags()
+	useSections(cmd, o.server.Flags)
 	o.idle.addFlags(cmd.Flags())
 	verflag.AddFlags(cmd.Flags())
 	cmd.Flags().Lookup("version").Hidden = true // sqube version says more

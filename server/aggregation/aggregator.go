@@ -150,6 +150,7 @@ func (a *Aggregator) Run(ctx context.Context) {
 		}
 	})
 	running.Go(func() { a.openAPI.RunWithContext(ctx) })
+	running.Go(func() { a.documents.run(ctx) })
 	close(a.started)
 	running.Wait()
 	a.factory.Shutdown()

@@ -1,11 +1,14 @@
 package aggregation
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	openapiv2 "k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator"
@@ -15,9 +18,12 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 )
 
-// documents knows the OpenAPI documents of servers behind proxies. Upstream's controller makes it read them again: every
-// minute, and after failures ever less often until the APIService changes. What it has read it keeps until then.
+// documents knows the OpenAPI documents of servers behind proxies. It reads them when an APIService comes or changes.
+// Upstream's controller, which begins a second later, makes it read them again: every minute, and after failures ever less
+// often until the APIService changes. What it has read it keeps until then.
 type documents struct {
+	changed workqueue.TypedInterface[string] // names of APIServices
+
 	mu     sync.Mutex
 	byName map[string]*published
 }
@@ -30,7 +36,30 @@ type published struct {
 
 var _ openapiv3.SpecProxier = &documents{}
 
-func newDocuments() *documents { return &documents{byName: map[string]*published{}} }
+func newDocuments() *documents {
+	return &documents{changed: workqueue.NewTyped[string](), byName: map[string]*published{}}
+}
+
+// run reads documents of APIServices that come or change until ctx ends.
+func (d *documents) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, d.changed.ShutDown)()
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for {
+				name, ended := d.changed.Get()
+				if ended {
+					return
+				}
+				if err := d.UpdateAPIServiceSpec(name); err != nil {
+					klog.FromContext(ctx).V(4).Info("OpenAPI can't be read yet; trying again", "APIService", name, "err", err)
+				}
+				d.changed.Done(name)
+			}
+		})
+	}
+	running.Wait()
+}
 
 // AddUpdateAPIService implements openapiv3.SpecProxier.
 func (d *documents) AddUpdateAPIService(handler http.Handler, service *apiregistrationv1.APIService) {
@@ -42,6 +71,7 @@ func (d *documents) AddUpdateAPIService(handler http.Handler, service *apiregist
 		d.byName[service.Name] = p
 	}
 	p.service, p.remote.Handler = service, handler
+	d.changed.Add(service.Name)
 }
 
 // RemoveAPIServiceSpec implements openapiv3.SpecProxier.

@@ -34,6 +34,22 @@ func (a *Aggregator) groups() ([]metav1.APIGroup, error) {
 	return groups, nil
 }
 
+// Paths lists those of the groups and their versions, which the document at / has.
+func (a *Aggregator) Paths() ([]string, error) {
+	groups, err := a.groups()
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, group := range groups {
+		paths = append(paths, "/apis/"+group.Name)
+		for _, version := range group.Versions {
+			paths = append(paths, "/apis/"+version.GroupVersion)
+		}
+	}
+	return paths, nil
+}
+
 // describe makes a group of its versions, preferred first.
 func describe(versions []*apiregistrationv1.APIService) metav1.APIGroup {
 	group := metav1.APIGroup{Name: versions[0].Spec.Group}

@@ -19,6 +19,38 @@ import (
 // Section "API Discovery", and "API groups and versioning".
 func TestDiscovery(t *testing.T) {
 	prove(t, nil,
+		promise{"/ lists what there is, the groups and versions of all servers included", func(t *testing.T, c *cluster) {
+			paths := func() []string { return decode[metav1.RootPaths](t, c.get(t, "/").want(t, http.StatusOK)).Paths }
+			r := startRemote(t, c, "127.0.0.1")
+			r.register(t, c)
+			custom := strings.Split(c.widgets(t, "{type: object}"), "/")[0]
+			want := []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/apis/apiregistration.k8s.io/v1", "/apis/apiextensions.k8s.io/v1",
+				"/apis/" + r.group, "/apis/" + r.group + "/v1", "/apis/" + custom, "/flagz", "/healthz", "/healthz/etcd", "/livez", "/livez/ping", "/metrics",
+				"/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/.well-known/openid-configuration", "/readyz",
+				"/readyz/informer-sync", "/statusz", "/version"}
+			eventually(t, "they are listed", func() bool {
+				listed := paths()
+				return !slices.ContainsFunc(want, func(path string) bool { return !slices.Contains(listed, path) })
+			})
+			if listed := paths(); !slices.IsSorted(listed) || len(slices.Compact(slices.Clone(listed))) != len(listed) {
+				t.Errorf("the paths are %q", listed)
+			}
+		}},
+		promise{"/statusz and /flagz say how the server is, to monitors; the database's address is not for them", func(t *testing.T, c *cluster) {
+			monitor := c.as(t, "prometheus", "system:monitoring")
+			for path, part := range map[string]string{"/statusz": `"binaryVersion":"1.36`, "/flagz": `"datastore":"CLASSIFIED"`} {
+				kind := strings.ToUpper(path[1:2]) + path[2:]
+				a := monitor.send(t, http.MethodGet, path, header{"Accept", "application/json;v=v1beta1;g=config.k8s.io;as=" + kind}, nil).want(t, http.StatusOK)
+				if a.text(t, "kind") != kind || !strings.Contains(string(a.Body), part) {
+					t.Errorf("%s answers without %s:\n%s", path, part, a.Body)
+				}
+				if text := monitor.get(t, path).want(t, http.StatusOK); strings.Contains(string(text.Body), "sqlite://") || strings.Contains(string(text.Body), "postgres://") {
+					t.Errorf("%s answers\n%s", path, text.Body)
+				}
+				c.as(t, "jane").get(t, path).forbidden(t)
+				c.anonymous(t).get(t, path).forbidden(t)
+			}
+		}},
 		promise{"/api names the version of the core group, and where the server is", func(t *testing.T, c *cluster) {
 			versions := c.get(t, "/api").want(t, http.StatusOK)
 			equal(t, versions.value(t, "versions"), []any{"v1"})
