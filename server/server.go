@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
@@ -200,7 +201,7 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 		return err
 	}
 	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outward.egress}
-	if b.accounts, err = access.NewServiceAccounts(o.Access); err != nil {
+	if b.accounts, err = access.NewServiceAccounts(ctx, wait.ContextForChannel(b.phase.drained), o.Access); err != nil {
 		return err
 	}
 	if b.access, err = access.NewAuthentication(ctx, o.Access, b.accounts, cluster); err != nil {

@@ -80,7 +80,7 @@ func files(p *pki.PKI) Files {
 
 func (f *fixture) authentication(t *testing.T) *Authentication {
 	t.Helper()
-	accounts, err := NewServiceAccounts(f.options)
+	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestServiceAccountToken(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u-2"}}
 	f := setUp(t, nil, &account, pod)
 	a := f.authentication(t)
-	accounts, err := NewServiceAccounts(f.options)
+	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestSigningKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := setUp(t, []string{"--service-account-signing-key-file=" + path}, &account)
-			accounts, err := NewServiceAccounts(f.options)
+			accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
 			if err != nil {
 				t.Errorf("%s, %s: %v", name, form, err)
 				continue
@@ -301,7 +301,7 @@ func TestSigningKeys(t *testing.T) {
 
 func TestOpenIDDocuments(t *testing.T) {
 	f := setUp(t, nil)
-	accounts, err := NewServiceAccounts(f.options)
+	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
 	if err != nil {
 		t.Fatal(err)
 	}

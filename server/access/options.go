@@ -35,6 +35,8 @@ type Options struct {
 	Authorization  *kubeoptions.BuiltInAuthorizationOptions
 	// SigningKeyFile is --service-account-signing-key-file.
 	SigningKeyFile string
+	// SigningEndpoint is --service-account-signing-endpoint.
+	SigningEndpoint string
 }
 
 // NewOptions returns kube-apiserver's defaults. Where it has none, or one that no cluster is run with, they are those
@@ -60,6 +62,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Authorization.AddFlags(fs)
 	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile,
 		"File with the private key that signs service account tokens. One under --data-dir is made if unset.")
+	fs.StringVar(&o.SigningEndpoint, "service-account-signing-endpoint", o.SigningEndpoint,
+		"Unix socket of a process that signs service account tokens, and has the keys that verify them, instead of "+
+			"--service-account-signing-key-file and --service-account-key-file. Token Secrets are not filled in then.")
 	for name, usage := range map[string]string{
 		"authorization-mode": "Ordered list of authorizers to ask, of AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC and Node. " +
 			"Not used with --authorization-config.",
@@ -84,7 +89,7 @@ type Files struct {
 
 // Complete fills in what no flag has set. An error means that a file with certificates cannot be read.
 func (o *Options) Complete(f Files) error {
-	if o.SigningKeyFile == "" {
+	if o.SigningKeyFile == "" && o.SigningEndpoint == "" {
 		o.SigningKeyFile = f.ServiceAccountKey
 	}
 	if o.Authentication.RequestHeader.ClientCAFile == "" {
@@ -142,6 +147,9 @@ func (o *Options) Validate() error {
 		return errors.Join(errs...)
 	}
 	errs = slices.Concat(o.validateAuthentication(), o.Authorization.Validate())
+	if o.SigningEndpoint != "" && (o.SigningKeyFile != "" || len(o.Authentication.ServiceAccounts.KeyFiles) > 0) {
+		errs = append(errs, errors.New("--service-account-signing-endpoint must not be given with --service-account-signing-key-file or --service-account-key-file"))
+	}
 	if d := o.Authentication.ServiceAccounts.MaxExpiration; d != 0 && (d < minTokenExpiration || d > maxTokenExpiration) {
 		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds, not %s", d))
 	}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,9 +13,9 @@ import (
 type ServiceAccounts struct {
 	// Issuer is named in every token.
 	Issuer string
-	// Key is the private key that signs tokens, of crypto/ecdsa or crypto/rsa.
+	// Key is the private key that signs tokens, of crypto/ecdsa or crypto/rsa; nil if another process signs them.
 	Key any
-	// Generator signs tokens with it.
+	// Generator signs tokens.
 	Generator serviceaccount.TokenGenerator
 	// PublicKeys verify them; there may be more than the one that signs.
 	PublicKeys serviceaccount.PublicKeysGetter
@@ -27,13 +28,16 @@ type ServiceAccounts struct {
 	jwksURI string
 }
 
-// NewServiceAccounts builds it from completed options.
-// An error means that a key file given by a flag does not hold a usable key.
-func NewServiceAccounts(o *Options) (*ServiceAccounts, error) {
+// NewServiceAccounts builds it from completed options. ctx bounds how long this takes; an external signer is asked until
+// running ends. An error means that a key file given by a flag does not hold a usable key, or that the signer can't be used.
+func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccounts, error) {
 	serviceaccount.RegisterMetrics()
 	flags := o.Authentication.ServiceAccounts
 	if len(flags.Issuers) == 0 {
 		return nil, fmt.Errorf("--service-account-issuer must not be empty")
+	}
+	if o.SigningEndpoint != "" {
+		return newExternal(ctx, running, o)
 	}
 	key, public, err := signingKey(o.SigningKeyFile)
 	if err != nil {

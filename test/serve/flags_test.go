@@ -28,6 +28,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--log-text-split-stream", "--log-text-split-stream=true is not supported: "},
 		{"--peer-ca-file=ca.crt", "--peer-ca-file=ca.crt is not supported: no server passes requests on"},
 		{"--watch-cache=perhaps", `invalid argument "perhaps" for "--watch-cache" flag`},
+		{"--service-account-signing-endpoint=/run/signer --service-account-signing-key-file=/dev/null", "--service-account-signing-endpoint must not be given with --service-account-signing-key-file or --service-account-key-file " + help},
 		{"--egress-selector-config-file=" + missing, "--egress-selector-config-file: …no such file or directory"},
 		{"--tracing-config-file=" + missing, "--tracing-config-file: …no such file or directory " + help},
 		{"--egress-selector-config-file=testdata/half/apiserver.crt", "--egress-selector-config-file: "},

@@ -1,0 +1,57 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/kubernetes/pkg/apis/authentication/validation"
+	"k8s.io/kubernetes/pkg/serviceaccount/externaljwt/plugin"
+)
+
+const (
+	// signerPatience is how long the start waits for an external signer, and each later look at its keys, as upstream.
+	signerPatience = time.Minute
+	// metadataPatience is how long the start waits for what the signer says of itself, as upstream.
+	metadataPatience = 10 * time.Second
+)
+
+// newExternal lets another process sign tokens: KEP-740, --service-account-signing-endpoint. That process is asked until
+// running ends; ctx bounds the start. As upstream, tokens live no longer than it allows.
+func newExternal(ctx, running context.Context, o *Options) (*ServiceAccounts, error) {
+	flags := o.Authentication.ServiceAccounts
+	asking, cancel := context.WithCancel(running)
+	starting := context.AfterFunc(ctx, cancel)
+	signer, keys, err := plugin.New(asking, flags.Issuers[0], o.SigningEndpoint, signerPatience, false)
+	if err != nil || !starting() {
+		cancel()
+		return nil, fmt.Errorf("--service-account-signing-endpoint %s: %w", o.SigningEndpoint, errors.Join(err, ctx.Err()))
+	}
+	bounded, done := context.WithTimeout(ctx, metadataPatience)
+	defer done()
+	metadata, err := signer.GetServiceMetadata(bounded)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("--service-account-signing-endpoint %s: %w", o.SigningEndpoint, err)
+	}
+	longest := time.Duration(metadata.MaxTokenExpirationSeconds) * time.Second
+	switch {
+	case metadata.MaxTokenExpirationSeconds < validation.MinTokenAgeSec:
+		err = fmt.Errorf("--service-account-signing-endpoint %s: its tokens live for %s at the most, and must for %d seconds at least", o.SigningEndpoint, longest, validation.MinTokenAgeSec)
+	case flags.MaxExpiration > longest:
+		err = fmt.Errorf("--service-account-max-token-expiration %s must not be longer than the %s that --service-account-signing-endpoint allows", flags.MaxExpiration, longest)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	maxExpiration := flags.MaxExpiration
+	if maxExpiration == 0 {
+		maxExpiration = longest
+	}
+	return &ServiceAccounts{
+		Issuer: flags.Issuers[0], Generator: signer, PublicKeys: keys, MaxExpiration: maxExpiration, ExtendExpiration: flags.ExtendExpiration,
+		MaxExtendedExpiration: min(longest, flags.MaxExtendedExpiration), jwksURI: flags.JWKSURI,
+	}, nil
+}
