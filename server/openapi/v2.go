@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
@@ -141,7 +142,7 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 	if err != nil {
 		return pieces{}, err
 	}
-	part := swagger.Part{}
+	var docs []*spec.Swagger
 	for _, v := range d.Spec.Versions {
 		if !v.Served {
 			continue
@@ -151,6 +152,15 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 			return pieces{}, fmt.Errorf("build OpenAPI v2 of %s: %w", d.Name, err)
 		}
 		doc.Definitions = handler.PruneDefaults(doc.Definitions)
+		docs = append(docs, doc)
+	}
+	if overlap(docs, known) {
+		if docs, err = s.besideBuiltin(docs); err != nil {
+			return pieces{}, fmt.Errorf("merge OpenAPI v2 of %s: %w", d.Name, err)
+		}
+	}
+	part := swagger.Part{}
+	for _, doc := range docs {
 		text, err := doc.MarshalJSON()
 		if err != nil {
 			return pieces{}, fmt.Errorf("render OpenAPI v2 of %s: %w", d.Name, err)

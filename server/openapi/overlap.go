@@ -1,0 +1,88 @@
+package openapi
+
+import (
+	"fmt"
+	"io"
+
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sqube/sqube/server/openapi/internal/archive"
+	"github.com/sqube/sqube/server/openapi/internal/swagger"
+)
+
+// overlap says whether documents of a definition have paths or definitions that a built-in part has too, besides those
+// that every one refers to. Few have: names of definitions are made of the group's, and no built-in group has a custom
+// resource of the name of a built-in one unless somebody means it.
+func overlap(docs []*spec.Swagger, known map[string]bool) bool {
+	for _, doc := range docs {
+		for name := range doc.Definitions {
+			if known[name] && !shared(swagger.Definitions, name) {
+				return true
+			}
+		}
+		if doc.Paths == nil {
+			continue
+		}
+		for path := range doc.Paths.Paths {
+			if known[path] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// besideBuiltin returns what the documents add to the built-in ones, as kube-apiserver merges them: paths that there are
+// already are left out, with the definitions that nothing else needs, and definitions that there are already, but not alike,
+// get other names.
+func (s *Service) besideBuiltin(docs []*spec.Swagger) ([]*spec.Swagger, error) {
+	static, err := get(s.rendered, "v2 built-in", s.builtinV2)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := builder.MergeSpecs(static, docs...)
+	if err != nil {
+		return nil, err
+	}
+	added := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+		Paths: &spec.Paths{Paths: map[string]spec.PathItem{}}, Definitions: spec.Definitions{}, Parameters: map[string]spec.Parameter{},
+	}}
+	for path, item := range merged.Paths.Paths {
+		if _, known := static.Paths.Paths[path]; !known {
+			added.Paths.Paths[path] = item
+		}
+	}
+	for name, definition := range merged.Definitions {
+		if _, known := static.Definitions[name]; !known {
+			added.Definitions[name] = definition
+		}
+	}
+	for name, parameter := range merged.Parameters {
+		if _, known := static.Parameters[name]; !known {
+			added.Parameters[name] = parameter
+		}
+	}
+	return []*spec.Swagger{added}, nil
+}
+
+// builtinV2 is the document without custom resources.
+func (s *Service) builtinV2() (*spec.Swagger, error) {
+	text, err := s.buildV2(nil, asJSON)
+	if err != nil {
+		return nil, err
+	}
+	expanded, err := archive.Expand(text)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := io.ReadAll(expanded)
+	if err != nil {
+		return nil, fmt.Errorf("expand OpenAPI: %w", err)
+	}
+	document := &spec.Swagger{}
+	if err := document.UnmarshalJSON(whole); err != nil {
+		return nil, fmt.Errorf("read OpenAPI v2: %w", err)
+	}
+	return document, nil
+}
