@@ -25,6 +25,7 @@ import (
 	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
@@ -49,7 +50,8 @@ type Options struct {
 	ServiceNodePortRange  utilnet.PortRange
 	RuntimeConfig         cliflag.ConfigurationMap
 	EventTTL              time.Duration
-	AllowPrivileged       bool // on the whole process: Pod validation reads a global
+	Controllers           []string // which run in this process
+	AllowPrivileged       bool     // on the whole process: Pod validation reads a global
 
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
@@ -103,6 +105,7 @@ func NewOptions() *Options {
 		RuntimeConfig:         cliflag.ConfigurationMap{},
 		AllowPrivileged:       true,
 		EventTTL:              time.Hour,
+		Controllers:           []string{controllers.All},
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		RequestTimeout:        time.Minute,
@@ -168,6 +171,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.IntVar(&o.KubernetesServiceNodePort, "kubernetes-service-node-port", 0, "Port of all nodes on which the Service kubernetes is reached, from --service-node-port-range. If 0, it has none.")
 	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
+	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "A list of controllers to run in this process. '*' enables all of them while no kube-controller-manager holds its Lease, since that runs them too; 'foo' enables the controller named 'foo' at all times, '-foo' disables it, and '-*' disables all.\nAll controllers: "+strings.Join(controllers.Names(), ", "))
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
 	addOutwardFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
@@ -272,6 +276,9 @@ func (o *Options) Complete() error {
 		if number < 0 {
 			errs = append(errs, fmt.Errorf("--%s must be 0 or more", flag))
 		}
+	}
+	if err := controllers.Validate(o.Controllers); err != nil {
+		errs = append(errs, fmt.Errorf("--controllers: %w", err))
 	}
 	for _, err := range o.Metrics.Validate() {
 		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version and --allow-metric-labels: %w", err))

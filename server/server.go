@@ -367,7 +367,8 @@ func (b *builder) buildBackground(context.Context) (err error) {
 		return err
 	}
 	b.controllers = controllers.Config{
-		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
+		Selection: b.options.Controllers,
+		Loopback:  b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
 		Discovery: b.apis, RootCA: rootCA, ServiceAccountKey: b.accounts.Key,
 	}
 	serviceaccount.RegisterMetrics()

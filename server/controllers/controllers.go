@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,6 +21,8 @@ import (
 
 // Config is what the controllers need of the server.
 type Config struct {
+	// Selection says which controllers run; see Validate.
+	Selection []string
 	// Loopback reaches this server as a member of system:masters.
 	Loopback *rest.Config
 	// Informers are the server's shared ones. Run adds informers to them and starts those.
@@ -44,35 +47,110 @@ type controller struct {
 	name string
 	// build makes the controller and registers its event handlers. It returns what runs until the context ends.
 	build func(ctx context.Context, e *environment, c clients) (run func(context.Context), err error)
+	// alias is the name that it had in kube-controller-manager before 1.28, if that was another.
+	alias string
+	// uses is another controller that has to run, by its name.
+	uses string
 	// needs is a resource that --runtime-config may have switched off, and without which there is nothing to control.
 	needs schema.GroupVersionResource
 }
 
+const garbageCollector = "garbage-collector"
+
+// all are the controllers, each of them one of kube-controller-manager's too.
 var all = []controller{
-	{name: "namespace", build: buildNamespace},
-	{name: "garbage-collector", build: buildGarbageCollector},
-	{name: "serviceaccount", build: buildServiceAccount},
-	{name: "serviceaccount-token", build: buildServiceAccountToken},
-	{name: "legacy-serviceaccount-token-cleaner", build: buildLegacyTokenCleaner},
-	{name: "root-ca-certificate-publisher", build: buildRootCAPublisher},
-	{name: "resourcequota", build: buildResourceQuota},
-	{name: "clusterrole-aggregation", build: buildClusterRoleAggregation, needs: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
+	{name: "namespace", alias: "namespace", build: buildNamespace},
+	{name: garbageCollector, alias: "garbagecollector", build: buildGarbageCollector},
+	{name: "serviceaccount", alias: "serviceaccount", build: buildServiceAccount},
+	{name: "serviceaccount-token", alias: "serviceaccount-token", build: buildServiceAccountToken},
+	{name: "legacy-serviceaccount-token-cleaner", alias: "legacy-service-account-token-cleaner", build: buildLegacyTokenCleaner},
+	{name: "root-ca-certificate-publisher", alias: "root-ca-cert-publisher", build: buildRootCAPublisher},
+	{name: "resourcequota", alias: "resourcequota", build: buildResourceQuota},
+	{name: "clusterrole-aggregation", alias: "clusterrole-aggregation", build: buildClusterRoleAggregation,
+		needs: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
 	{name: "validatingadmissionpolicy-status", build: buildPolicyStatus,
 		needs: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
 	{name: "service-cidr", build: buildServiceCIDR, needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
-	{name: "storage-version-migrator", build: buildStorageVersionMigrator,
+	{name: "storage-version-migrator", alias: "svm", uses: garbageCollector, build: buildStorageVersionMigrator,
 		needs: storagemigrationv1beta1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-	{name: "persistentvolumeclaim-protection", build: buildClaimProtection},
-	{name: "persistentvolume-protection", build: buildVolumeProtection},
+	{name: "persistentvolumeclaim-protection", alias: "pvc-protection", build: buildClaimProtection},
+	{name: "persistentvolume-protection", alias: "pv-protection", build: buildVolumeProtection},
 	{name: "volumeattributesclass-protection", build: buildAttributesClassProtection,
 		needs: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
 }
 
-// Run builds the controllers and runs them until ctx ends; then it returns nil, with everything that it started at rest
+// Run runs the controllers that are selected until ctx ends; then it returns nil, with everything that it started at rest
 // and no event handler of its own left on the shared informers. It may be called again after that: a replica that loses
-// and regains leadership does so. It returns an error when a controller cannot be built, for which the server must be
-// answering: discovery is read. The loopback client must work until Run has returned.
-func Run(ctx context.Context, c Config) (err error) {
+// and regains leadership does so. While a kube-controller-manager is at work, which runs them all, only those run here
+// that are selected by name.
+//
+// It returns an error when a controller cannot be built, for which the server must be answering: discovery is read. The
+// loopback client must work until Run has returned.
+func Run(ctx context.Context, c Config) error {
+	chosen, always := choose(c.Selection, among), choose(c.Selection, named)
+	if len(chosen) == len(always) {
+		return run(ctx, c, chosen)
+	}
+	clients, err := newClients(c.Loopback, "leader-election")
+	if err != nil {
+		return err
+	}
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	holders := followManager(following, clients)
+	defer func() {
+		stop()
+		for range holders { // until it is at rest
+		}
+	}()
+	holder, ok := <-holders
+	for before := ""; ok; {
+		logHandover(before, holder)
+		before = holder
+		present := chosen
+		if holder != "" {
+			present = always
+		}
+		if holder, ok, err = runUntil(ctx, c, present, holder, holders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func logHandover(before, holder string) {
+	switch {
+	case before == "" && holder != "":
+		slog.Info("a kube-controller-manager is at work: the controllers here have stepped aside, but for those that --controllers names", "holder", holder)
+	case before != "" && holder == "":
+		slog.Info("the kube-controller-manager is gone: its controllers run here again", "holder", before)
+	}
+}
+
+// runUntil runs controllers until they are to be others: holders has come from nobody to somebody, or back. It returns
+// what came last, and false when ctx has ended.
+func runUntil(ctx context.Context, c Config, present []controller, was string, holders <-chan string) (holder string, ok bool, err error) {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- run(running, c, present) }()
+	for holder, ok = was, true; ok && (holder == "") == (was == ""); {
+		select {
+		case err := <-ended:
+			return "", false, err
+		case holder, ok = <-holders:
+		}
+	}
+	stop()
+	return holder, ok, <-ended
+}
+
+// run is Run for the given controllers.
+func run(ctx context.Context, c Config, controllers []controller) (err error) {
+	if len(controllers) == 0 {
+		<-ctx.Done()
+		return nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e, err := newEnvironment(c)
@@ -82,7 +160,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	defer func() { err = errors.Join(err, e.close()) }()
 
 	loops := map[string]func(context.Context){}
-	for _, controller := range all {
+	for _, controller := range controllers {
 		loop, err := controller.prepare(ctx, e)
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", controller.name, err)
@@ -95,6 +173,11 @@ func Run(ctx context.Context, c Config) (err error) {
 	e.start()
 
 	var running sync.WaitGroup
+	running.Go(func() {
+		if len(loops) == 0 { // nothing is served that they would control
+			<-ctx.Done()
+		}
+	})
 	for name, loop := range loops {
 		ended := c.Track(name)
 		running.Go(func() {
@@ -111,6 +194,10 @@ func Run(ctx context.Context, c Config) (err error) {
 
 // prepare builds the controller. It returns nil when there is nothing for it to do.
 func (c controller) prepare(ctx context.Context, e *environment) (func(context.Context), error) {
+	if c.uses == garbageCollector && e.graph == nil {
+		slog.Info("a controller does not run, since another one that it needs does not", "controller", c.fullName(), "needs", c.uses+"-controller")
+		return nil, nil
+	}
 	clients, err := newClients(e.config.Loopback, c.name)
 	if err != nil {
 		return nil, err

@@ -24,9 +24,13 @@
 //
 // Deployments, ReplicaSets, Jobs, Endpoints, the scheduler, autoscaling, the life of nodes and the signing of certificates
 // are no part of an API server: they are policy, they cost memory on clusters that have no use for them (much of what
-// uses a Kubernetes API has no Pods), and kube-controller-manager runs against this server as against any. It may run
-// all of its controllers: those above do the same thing twice then, without harm, and can be left out there with
-// --controllers=*,-garbage-collector-controller,-namespace-controller and so on.
+// uses a Kubernetes API has no Pods), and kube-controller-manager runs against this server as against any.
+//
+// # Beside a kube-controller-manager
+//
+// It runs all of the controllers above, and two of one kind would do everything twice. So while it holds its Lease, those
+// here are at rest, and they start again when it lets go of the Lease or stops renewing it. A controller that is selected
+// by its name runs here all the same: that is for a kube-controller-manager which was told to leave it out.
 //
 // # What it costs
 //

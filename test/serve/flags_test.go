@@ -50,6 +50,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--goaway-chance=NaN", "--goaway-chance NaN must be between 0 and 0.02 " + help},
 		{"--kubernetes-service-node-port=80", "--kubernetes-service-node-port 80 must be 0 or in --service-node-port-range 30000-32767 " + help},
 		{"--delete-collection-workers=0", "--delete-collection-workers 0 must be 1 or more " + help},
+		{"--controllers=*,deployment", `--controllers: "deployment" is not in the list of known controllers: namespace-controller, …`},
 		{"--secure-port=0", "--secure-port 0 must be between 1 and 65535 " + help},
 		{"--secure-port=65536", "--secure-port 65536 must be between 1 and 65535 " + help},
 		{"--secure-port=https", `invalid argument "https" for "--secure-port" flag`},
