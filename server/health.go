@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -69,7 +68,7 @@ func (s *Server) answers(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
 		if _, err := s.store.Revision(ctx); err != nil {
-			answer.err = fmt.Errorf("%w: %w", errDatastore, err)
+			answer.err = errDatastore // the store has logged why
 		}
 	})
 	return answer.err

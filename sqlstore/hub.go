@@ -9,6 +9,8 @@ import (
 
 // hub hands every change, once and in order, to the subscriptions it concerns.
 type hub struct {
+	cache *cache // hears of the changes first
+
 	mu       sync.Mutex
 	position int64         // all changes up to here have been handed out
 	moved    chan struct{} // closed when position changes; nil while nobody waits for that
@@ -17,8 +19,8 @@ type hub struct {
 	behind   chan struct{} // holds one: rows may be missing, the tail shall look
 }
 
-func newHub(position int64) *hub {
-	return &hub{position: position, topics: map[Resource]map[*Subscription]struct{}{}, behind: make(chan struct{}, 1)}
+func newHub(position int64, cache *cache) *hub {
+	return &hub{cache: cache, position: position, topics: map[Resource]map[*Subscription]struct{}{}, behind: make(chan struct{}, 1)}
 }
 
 // offer hands out the changes of the revisions behind from up to to. Where
@@ -30,6 +32,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 		h.nudge()
 		return
 	}
+	h.cache.apply(to, changes)
 	for _, c := range changes {
 		if c.Record.Revision <= h.position {
 			continue
@@ -48,6 +51,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 func (h *hub) skip(to int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.cache.reset(to)
 	for _, subs := range h.topics {
 		for sub := range subs {
 			sub.end(ErrSlow)

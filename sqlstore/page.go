@@ -32,14 +32,39 @@ var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing:
 
 // Page returns the first records of q, at most q.Limit of them. It returns
 // ErrFuture or ErrCompacted, with the position, when q.Revision can't be read.
-//
-// Every read is one statement and so sees one snapshot; the snapshot's
-// position comes with each of its rows. Only where there is no row another
-// statement asks for it, on the condition that there is still none.
+// The records come from memory where the collection is there; see cached.
 func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 || q.Limit > PageRecords {
 		q.Limit = PageRecords
 	}
+	snap, at, err := s.cached(ctx, q)
+	if err != nil {
+		return Page{Position: at}, err
+	}
+	if snap != nil {
+		return snap.page(q, at), nil
+	}
+	return s.pageOfLog(ctx, q)
+}
+
+// page returns the first records of q.
+func (s *snapshot) page(q Query, at Position) Page {
+	page, size := Page{Position: at}, 0
+	s.walk(q, func(r *Record) bool {
+		page.Records = append(page.Records, r)
+		size += len(r.Value)
+		page.More = len(page.Records) == q.Limit || size >= PageBytes
+		return !page.More
+	})
+	return page
+}
+
+// pageOfLog is Page from the database.
+//
+// Every read is one statement and so sees one snapshot; the snapshot's
+// position comes with each of its rows. Only where there is no row another
+// statement asks for it, on the condition that there is still none.
+func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 	for {
 		page, err := s.page(ctx, q)
 		if err != nil || len(page.Records) > 0 {

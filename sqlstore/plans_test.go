@@ -117,7 +117,7 @@ func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
 
 func TestPlansSQLite(t *testing.T) {
 	engine := &recorder{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
-	s := storetest.Start(t, engine, sqlstore.Options{})
+	s := storetest.Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache})
 	fill(t, engine, 1000, 3)
 	live := "SEARCH log USING INDEX log_live (api_group=? AND resource=?"
 	at := "SEARCH log USING INDEX log_replaced (replaced_by>?)"
@@ -151,7 +151,7 @@ func TestPlansSQLite(t *testing.T) {
 
 func TestPlansPostgres(t *testing.T) {
 	engine := &recorder{Engine: storetest.OpenEngine(t, engines.Postgres(t))}
-	s := storetest.Start(t, engine, sqlstore.Options{})
+	s := storetest.Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache})
 	fill(t, engine, 10000, 4)
 	// Autovacuum would do so within a minute.
 	if err := engine.Engine.Query(t.Context(), "ANALYZE log", nil, nil); err != nil {

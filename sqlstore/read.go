@@ -64,6 +64,19 @@ func (s *Store) Revision(ctx context.Context) (at Position, err error) {
 // Get returns the current version of the object at key, or nil where there is
 // none, and where the log stood.
 func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, Position, error) {
+	snap, at, err := s.cached(ctx, Query{Resource: resource, Exactly: &key})
+	if err != nil {
+		return nil, at, err
+	}
+	if snap != nil {
+		found, _ := snap.rows.Get(&Record{Key: key})
+		return found, at, nil
+	}
+	return s.get(ctx, resource, key)
+}
+
+// get is Get from the database.
+func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record, Position, error) {
 	b := s.statement().add("SELECT counter.revision, counter.compacted, l.id, l.labels, l.fields, l.value FROM counter LEFT JOIN log l ON l.replaced_by IS NULL")
 	b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name) + " AND l.key = " + b.arg(key))
 	var at Position
@@ -86,6 +99,14 @@ func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record
 
 // Count returns how many records q has, counting no further than its Limit.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
+	snap, _, err := s.cached(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	if snap != nil {
+		snap.walk(q, func(*Record) bool { n++; return q.Limit == 0 || n < int64(q.Limit) })
+		return n, nil
+	}
 	b := s.statement().count(q)
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) })
 	return n, err
@@ -94,6 +115,9 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 // Size returns how many objects a resource has and how many bytes their
 // stored values take together.
 func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int64, err error) {
+	if snap := s.cache.peek(resource); snap != nil {
+		return int64(snap.rows.Len()), snap.values, nil
+	}
 	b := s.statement().add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
 	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&objects, &bytes) })

@@ -22,6 +22,23 @@ type Term struct {
 	absent string // a row without this text passes too
 }
 
+// passes says whether r passes the term, as condition has the database decide.
+func (t Term) passes(r *Record) bool {
+	text := r.Labels
+	if t.column == "fields" {
+		text = r.Fields
+	}
+	if t.absent != "" && !strings.Contains(text, t.absent) {
+		return !t.none
+	}
+	for _, pattern := range t.anyOf {
+		if strings.Contains(text, pattern) {
+			return !t.none
+		}
+	}
+	return t.none
+}
+
 // condition returns the term as SQL.
 func (t Term) condition(b *statement) string {
 	parts := make([]string, 0, len(t.anyOf)+1)

@@ -16,6 +16,8 @@ type Stats struct {
 	// and those kept for watches and lists at older revisions.
 	Live, Superseded int64
 	Space            dialect.Space
+	// Cached is how many bytes the live rows take that are in memory.
+	Cached int64
 	// Removed is how many rows this process has removed.
 	Removed int64
 	// Lag is for how long there have been rows that should be gone.
@@ -54,7 +56,7 @@ func (s *Store) Stats() Stats {
 	s.size.mu.Lock()
 	defer s.size.mu.Unlock()
 	stats := s.size.stats
-	stats.Current = s.hub.at()
+	stats.Current, stats.Cached = s.hub.at(), s.cache.size()
 	if !s.size.due.IsZero() {
 		stats.Lag = time.Since(s.size.due)
 	}

@@ -10,10 +10,11 @@
 //
 // and the present state is the rows with replaced_by null.
 //
-//	Write ──► committer ──► engine.Commit ──► hub ──► Subscription
-//	          (one group        │              ▲
-//	           at a time)       ▼              │ rows that this process
-//	                         the log ──► tail ─┘ did not write itself
+//	Write ──► committer ──► engine.Commit ──► hub ──► cache ──► Get, List, Count
+//	          (one group        │              ▲ └──► Subscription
+//	           at a time)       ▼              │
+//	                         the log ──► tail ─┘ rows that this process did not write itself
+//	                            └──► what the cache does not hold: Get, List, Count, Replay
 //
 // The package knows nothing of Kubernetes' types; subpackage apistorage puts
 // storage.Interface on top of it. What engines do differently is behind
@@ -37,6 +38,12 @@ const DefaultRetention = 5 * time.Minute
 // DefaultTimeout is how long one access to the database may take.
 const DefaultTimeout = 10 * time.Second
 
+// DefaultCacheBytes leaves a machine of 512 MB room for everything else.
+const DefaultCacheBytes = 64 << 20
+
+// NoCache has all reads ask the database.
+const NoCache = -1
+
 // Options are the settings of a Store. The zero value of each means its
 // default.
 type Options struct {
@@ -57,6 +64,9 @@ type Options struct {
 	// ExpiryInterval is how often expired objects are looked for. Default 5
 	// seconds.
 	ExpiryInterval time.Duration
+	// CacheBytes is how much memory the live rows may take that are kept to be
+	// read without the database. Default DefaultCacheBytes; NoCache for none.
+	CacheBytes int64
 	// OnBatch is told how long each batch of compaction took, in which rows were
 	// removed. Optional.
 	OnBatch func(took time.Duration)
@@ -77,6 +87,9 @@ func (o Options) withDefaults() Options {
 	def(&o.Timeout, DefaultTimeout)
 	def(&o.PollInterval, time.Second)
 	def(&o.ExpiryInterval, 5*time.Second)
+	if o.CacheBytes == 0 {
+		o.CacheBytes = DefaultCacheBytes
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -94,7 +107,14 @@ type Store struct {
 	engine dialect.Engine
 	opts   Options
 	hub    *hub
+	cache  *cache
 	size   size
+	newest revisions
+	// ambiguous counts the commits of which it is not known whether they took
+	// effect, resolved how many of them the tail has looked behind.
+	ambiguous, resolved atomic.Int64
+	// compacted is the newest revision up to which this process has begun to forget versions.
+	compacted atomic.Int64
 
 	queue chan *pending
 	// committing is set while the committer commits and hands out, heard is the
@@ -125,7 +145,9 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
-	s.hub = newHub(at.Current)
+	s.compacted.Store(at.Compacted)
+	s.cache = newCache(s.opts.CacheBytes, at.Current, time.Now)
+	s.hub = newHub(at.Current, s.cache)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
 		s.done.Add(1)

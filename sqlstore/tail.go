@@ -33,7 +33,11 @@ func (s *Store) tail(ctx context.Context) {
 			}
 		case <-s.hub.behind:
 		}
+		ambiguous := s.ambiguous.Load()
 		err := s.catchUp(ctx)
+		if err == nil {
+			s.resolved.Store(ambiguous)
+		}
 		switch {
 		case err == nil && failing:
 			failing = false

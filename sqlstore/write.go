@@ -174,6 +174,7 @@ func (s *Store) commitGroup(group []*pending) {
 			s.opts.Log.Error("writing to the database fails; clients are told to try again", "error", err)
 		}
 		// The rows may be there all the same; the tail will find out.
+		s.ambiguous.Add(1)
 		s.hub.nudge()
 		for _, p := range group {
 			p.result <- outcome{err: err}

@@ -59,6 +59,8 @@ var storeGauges = []struct {
 		func(s sqlstore.Stats) float64 { return float64(s.Space.Free) }},
 	{storeDesc("wal_bytes", "Size of the write-ahead log (SQLite)."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Space.WAL) }},
+	{storeDesc("cache_bytes", "Memory that the objects take which --cache-size keeps."), metrics.GaugeValue,
+		func(s sqlstore.Stats) float64 { return float64(s.Cached) }},
 	{storeDesc("held_back", "How many things keep the room of removed rows from being used again; the log names them."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(len(s.Space.HeldBack)) }},
 }

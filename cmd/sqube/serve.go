@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
@@ -27,10 +28,10 @@ type serveOptions struct {
 	database  string // the flag --datastore
 	datastore datastore.Datastore
 	store     sqlstore.Options
+	cacheSize resource.QuantityValue // the flag --cache-size
 	log       logOptions
 	features  featureGates
-	emulation emulation
-	idle      idleOptions
+	idle      compatibility
 }
 
 func serveCommand() *cobra.Command {
@@ -75,12 +76,13 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database; at least 1s. Then it is answered with 503 or 504 and Retry-After. The server goes on by itself when the database is back.")
+	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
+	state.Var(&o.cacheSize, "cache-size", "How much memory objects may take that are kept to be read without the database, such as 64Mi; 0 for none. Collections that were read last come first.")
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	o.features.addFlag(sections.FlagSet("Features"))
-	o.emulation.addFlags(sections.FlagSet("Features"), o.server)
 	return sections
 }
 
@@ -88,7 +90,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
-	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.idle.check())
+	err := errors.Join(o.features.apply(), o.server.Complete(), unclear, o.idle.check())
 	if o.store.Timeout < time.Second {
 		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
 	}
@@ -101,6 +103,11 @@ func (o *serveOptions) complete() error {
 	}
 	if o.store.RetentionRows != 0 && o.store.RetentionRows < 100 {
 		err = errors.Join(err, fmt.Errorf("--retention-rows %d must be 0 or at least 100", o.store.RetentionRows))
+	}
+	if o.store.CacheBytes = o.cacheSize.Value(); o.store.CacheBytes < 0 {
+		err = errors.Join(err, fmt.Errorf("--cache-size %s must not be negative", o.cacheSize.Quantity.String()))
+	} else if o.store.CacheBytes == 0 {
+		o.store.CacheBytes = sqlstore.NoCache
 	}
 	o.server.SharedDatastore = o.datastore.Shared()
 	return err

@@ -26,8 +26,9 @@ var (
 
 // testSelectors reads with the terms of random selectors. A term may let pass
 // what the selector does not match, but must never keep back what it does.
-func testSelectors(t *testing.T, open Opener) {
-	s := Open(t, open, sqlstore.Options{})
+func testSelectors(t *testing.T, open Opener) { cachedAndNot(t, open, proveSelectors) }
+
+func proveSelectors(t *testing.T, s *sqlstore.Store) {
 	random := rand.New(rand.NewPCG(9, 10))
 	randomSet := func() map[string]string {
 		set := map[string]string{}

@@ -13,8 +13,9 @@ import (
 
 // testSnapshots walks in pages through the state at one revision while
 // writers change it.
-func testSnapshots(t *testing.T, open Opener) {
-	s := Open(t, open, sqlstore.Options{})
+func testSnapshots(t *testing.T, open Opener) { cachedAndNot(t, open, proveSnapshots) }
+
+func proveSnapshots(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
 	Load{Writers: 8, Writes: 40, Keys: 60}.Run(t, s, h)
 
@@ -77,8 +78,9 @@ func under(prefix string, state []string) (some []string) {
 
 // testOldRevisions reads the state at random revisions in every way in which
 // a Query can name a part of it.
-func testOldRevisions(t *testing.T, open Opener) {
-	s := Open(t, open, sqlstore.Options{})
+func testOldRevisions(t *testing.T, open Opener) { cachedAndNot(t, open, proveOldRevisions) }
+
+func proveOldRevisions(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
 	first := revision(t, s).Current
 	Load{Writers: 8, Writes: 80, Keys: 30}.Run(t, s, h)
@@ -127,8 +129,9 @@ func testOldRevisions(t *testing.T, open Opener) {
 
 // testEmptyLog reads where there is nothing: it still knows where the log
 // stands.
-func testEmptyLog(t *testing.T, open Opener) {
-	s := Open(t, open, sqlstore.Options{})
+func testEmptyLog(t *testing.T, open Opener) { cachedAndNot(t, open, proveEmptyLog) }
+
+func proveEmptyLog(t *testing.T, s *sqlstore.Store) {
 	state, at := mustList(t, s, 0)
 	if len(state) != 0 || at.Current < 1 {
 		t.Errorf("an empty log has %v at %d", state, at.Current)

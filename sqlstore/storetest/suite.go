@@ -34,6 +34,9 @@ func Run(t *testing.T, open Opener) {
 		{"Restart", testRestart},
 		{"Close", testClose},
 		{"Selectors", testSelectors},
+		{"SmallCache", testSmallCache},
+		{"CacheAfterAmbiguousCommit", testCacheAfterAmbiguousCommit},
+		{"CacheOfOtherProcess", testCacheOfOtherProcess},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -167,7 +167,7 @@ func TestHealthOutage(t *testing.T) {
 		c.get(t, path+"/ping").want(t, http.StatusOK)
 		for _, check := range []string{"etcd", "datastore"} {
 			a = c.get(t, path+"/"+check).want(t, http.StatusInternalServerError)
-			if want := "internal server error: the datastore does not answer: "; !strings.HasPrefix(string(a.Body), want) {
+			if want := "internal server error: the datastore does not answer\n"; string(a.Body) != want {
 				t.Errorf("%s/%s answers %q", path, check, a.Body)
 			}
 		}

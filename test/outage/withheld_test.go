@@ -30,7 +30,7 @@ func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
-		c := serve(t, engine.Datastore)
+		c := serve(t, engine.Datastore, askAlways)
 		w := newWithheld(t, c, regexp.QuoteMeta(strings.TrimPrefix(filepath.Dir(engine.Datastore), "sqlite:"))+`|sqube\.db|sqlite`)
 		alter := func(statement string) func() error {
 			return func() error {
@@ -49,7 +49,7 @@ func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
 		execute(t, admin, "CREATE ROLE keeper LOGIN SUPERUSER PASSWORD 'opensesame'")
 		database := strings.Trim(u.Path, "/")
 		u.User, u.Host = url.UserPassword("keeper", "opensesame"), net.JoinHostPort("localhost", u.Port())
-		c := serve(t, u.String(), "--datastore-timeout", "2s")
+		c := serve(t, u.String(), "--datastore-timeout", "2s", askAlways)
 		w := newWithheld(t, c, `keeper|opensesame|localhost|postgres|`+database+`|\b`+u.Port()+`\b|dial tcp|connection refused`)
 		alter := func(statement string) func() error {
 			return func() error { execute(t, admin, statement); return nil }
@@ -67,6 +67,9 @@ func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
 		w.fails(t, "it is stopped", regexp.QuoteMeta(database)+`.*connection refused`, postgres.Stop, postgres.Start)
 	})
 }
+
+// askAlways has reads ask the database, which fails, also where they could do without.
+const askAlways = "--cache-size=0"
 
 // statements matches what SQL, its drivers and their errors consist of.
 const statements = `sqlstate|\bpgx\b|select (count|id|revision|counter)|insert into|relation "|no such (column|table)|column "?\w+"? does not exist|replaced_by|\.go:\d`

@@ -1,0 +1,352 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// cache holds the live rows of collections in memory, so that reads need not
+// ask the database.
+//
+//	first read ─► fill: one list from the log ─► changes of the hub, as they
+//	come ─► snapshots, shared by all readers between two changes
+//
+// A collection is an ordered tree of records. A snapshot is a copy-on-write
+// copy of it, which costs nothing until the collection changes. Records are
+// those of the hub's changes: a row that this process wrote is in memory once.
+//
+// The rows of all collections together take no more than the budget. What does
+// not fit is read from the database.
+type cache struct {
+	budget int64
+
+	mu          sync.Mutex
+	position    int64 // changes up to here are in the collections
+	collections map[Resource]*collection
+	bytes       int64 // of all collections
+	clock       int64 // counts reads, for collection.used
+	now         func() time.Time
+}
+
+// collection is what the cache knows of one resource.
+type collection struct {
+	rows *btree.BTreeG[*Record] // nil while it is not in memory
+	// filled is the revision of the list that filled it: older changes are in it.
+	filled int64
+	// changed is the revision of the last change.
+	changed int64
+	bytes   int64 // of the rows
+	values  int64 // of their values alone
+	used    int64 // cache.clock at the last read
+
+	filling *filling
+	// retry is when the collection may be read into memory again, after it did not fit.
+	retry time.Time
+
+	current *snapshot // nil where nobody has asked since the last change
+	older   []*snapshot
+	dropped int64 // bytes of rows that changes took out of the collection, ever
+}
+
+// filling is a list under way that fills a collection.
+type filling struct {
+	began  int64     // cache.position then
+	missed []*Change // since it began
+	bytes  int64     // of these
+	err    error     // why it is in vain
+	done   chan struct{}
+}
+
+// snapshot is the state of a collection from revision from up to revision to.
+type snapshot struct {
+	rows     *btree.BTreeG[*Record]
+	from, to int64 // to is 0 for the current state
+	values   int64
+	dropped  int64 // collection.dropped when it was the current one
+}
+
+const (
+	// treeDegree is that of upstream's watch cache.
+	treeDegree = 16
+	// recordOverhead is roughly what a record takes in memory beside its texts.
+	recordOverhead = 200
+	// refillAfter is how long a collection that did not fit stays out of memory,
+	// retryAfter one that could not be read.
+	refillAfter = time.Minute
+	retryAfter  = time.Second
+	// olderShare is the part of the budget that rows may take which one
+	// collection keeps only for pages of lists that began earlier.
+	olderShare   = 16
+	maxSnapshots = 16
+	// largeShare is the part of the budget that a collection may take whose
+	// rows are large on average: of largeRow or more. To read such a row from
+	// the database costs little beside sending it, and memory holds few of them.
+	largeShare = 16
+	largeRow   = 32 << 10
+)
+
+func newCache(budget, position int64, now func() time.Time) *cache {
+	return &cache{budget: max(budget, 0), position: position, collections: map[Resource]*collection{}, now: now}
+}
+
+func byKey(a, b *Record) bool { return a.Key < b.Key }
+
+func (r *Record) memory() int64 {
+	return int64(len(r.Key)+len(r.Labels)+len(r.Fields)+len(r.Value)) + recordOverhead
+}
+
+// apply takes in the changes of the revisions up to to.
+func (c *cache) apply(to int64, changes []*Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range changes {
+		col := c.collections[change.Resource]
+		switch {
+		case col == nil || change.Record.Revision <= c.position:
+		case col.filling != nil:
+			if col.filling.bytes += change.Record.memory(); col.filling.bytes > c.budget {
+				col.filling.err, col.filling.missed = errTooLarge, nil
+			}
+			if col.filling.err == nil {
+				col.filling.missed = append(col.filling.missed, change)
+			}
+		case col.rows != nil:
+			c.change(col, change)
+		}
+	}
+	c.position = max(c.position, to)
+	c.evict()
+}
+
+// change takes one change into a collection.
+func (c *cache) change(col *collection, change *Change) {
+	r := &change.Record
+	if col.rows == nil || r.Revision <= col.filled {
+		return
+	}
+	col.retire(r.Revision-1, c.budget/olderShare)
+	c.bytes -= col.bytes
+	if change.Operation == dialect.Delete {
+		before, _ := col.rows.Delete(r)
+		col.forget(before)
+	} else {
+		col.add(r)
+	}
+	c.bytes += col.bytes
+	col.changed = r.Revision
+	if !c.fits(col) {
+		c.drop(col)
+	}
+}
+
+func (col *collection) add(r *Record) {
+	if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
+		// What encoded it grew its buffer further than this row should hold for good.
+		compact := *r
+		compact.Value = bytes.Clone(r.Value)
+		r = &compact
+	}
+	before, _ := col.rows.ReplaceOrInsert(r)
+	col.bytes += r.memory()
+	col.values += int64(len(r.Value))
+	col.forget(before)
+}
+
+// forget takes a row out of the account; nil for none.
+func (col *collection) forget(r *Record) {
+	if r != nil {
+		col.bytes -= r.memory()
+		col.values -= int64(len(r.Value))
+		col.dropped += r.memory()
+	}
+}
+
+// retire keeps the current snapshot as an older one, the last of which ends at
+// revision to, and lets go of those that hold too much in memory.
+func (col *collection) retire(to, maxBytes int64) {
+	if col.current != nil {
+		col.current.to = to
+		col.older = append(col.older, col.current)
+		col.current = nil
+	}
+	for len(col.older) > maxSnapshots || len(col.older) > 0 && col.dropped-col.older[0].dropped > maxBytes {
+		col.older[0] = nil
+		col.older = col.older[1:]
+	}
+}
+
+// fits says whether a collection may be kept at all.
+func (c *cache) fits(col *collection) bool {
+	if col.bytes > c.budget/largeShare && col.bytes/int64(col.rows.Len()) >= largeRow {
+		return false
+	}
+	return col.bytes <= c.budget
+}
+
+// evict drops the collections that were not read for longest until the rest
+// fits.
+func (c *cache) evict() {
+	for c.bytes > c.budget {
+		var oldest *collection
+		for _, col := range c.collections {
+			if col.rows != nil && (oldest == nil || col.used < oldest.used) {
+				oldest = col
+			}
+		}
+		c.drop(oldest)
+	}
+}
+
+func (c *cache) drop(col *collection) {
+	c.bytes -= col.bytes
+	*col = collection{used: col.used, retry: c.now().Add(refillAfter)}
+}
+
+// reset forgets everything: changes up to position were missed.
+func (c *cache) reset(position int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for resource, col := range c.collections {
+		if col.filling != nil {
+			col.filling.err, col.filling.missed = errMissed, nil
+		} else {
+			delete(c.collections, resource)
+		}
+	}
+	c.bytes = 0 // what is being filled has none yet
+	c.position = max(c.position, position)
+}
+
+// lookup returns the state of a collection at a revision, 0 for the newest, and
+// the revision of that state. Where the collection is not in memory but is to
+// be, it returns the filling under way, and whether the caller has to see to it.
+func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at int64, f *filling, begins bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	col := c.collections[resource]
+	if col == nil {
+		col = &collection{}
+		c.collections[resource] = col
+	}
+	c.clock++
+	col.used = c.clock
+	if col.rows != nil {
+		at = max(c.position, col.filled)
+		return col.at(revision), at, nil, false
+	}
+	if col.filling == nil && revision == 0 && !c.now().Before(col.retry) {
+		col.filling, begins = &filling{began: c.position, done: make(chan struct{})}, true
+	}
+	return nil, 0, col.filling, begins
+}
+
+// size returns how many bytes the rows take that are in memory.
+func (c *cache) size() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
+}
+
+// peek returns the newest state of a collection, or nil where it is not in memory.
+func (c *cache) peek(resource Resource) *snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if col := c.collections[resource]; col != nil && col.rows != nil {
+		return col.at(0)
+	}
+	return nil
+}
+
+// at returns the state at a revision, or nil where it is no longer there.
+func (col *collection) at(revision int64) *snapshot {
+	if revision == 0 || revision >= col.changed {
+		if col.current == nil {
+			col.current = &snapshot{rows: col.rows.Clone(), from: col.changed, values: col.values, dropped: col.dropped}
+		}
+		return col.current
+	}
+	for _, s := range col.older {
+		if s.from <= revision && revision <= s.to {
+			return s
+		}
+	}
+	return nil
+}
+
+// fill reads a collection into memory with list, which calls its argument with
+// each record and returns the revision of the list.
+func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) error) (int64, error)) {
+	col := collection{rows: btree.NewG(treeDegree, byKey)}
+	at, err := list(func(r *Record) error {
+		col.add(r)
+		if !c.fits(&col) {
+			return errTooLarge
+		}
+		return nil
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(f.done)
+	had := c.collections[resource]
+	col.used = had.used
+	if err == nil && at < f.began {
+		err = errMissed
+	}
+	switch err = cmp.Or(f.err, err); {
+	case errors.Is(err, errTooLarge):
+		had.retry = c.now().Add(refillAfter)
+	case err != nil:
+		had.retry = c.now().Add(retryAfter)
+	}
+	if had.filling = nil; err != nil {
+		return
+	}
+	c.collections[resource] = &col
+	col.filled, col.changed = at, at
+	c.bytes += col.bytes
+	for _, change := range f.missed {
+		c.change(&col, change)
+	}
+	c.evict()
+}
+
+var (
+	errTooLarge = errors.New("the collection is too large for the cache")
+	errMissed   = errors.New("changes were missed")
+)
+
+// walk calls yield with the records of q, whose Limit it leaves to yield, in the
+// order of keys, until that returns false.
+func (s *snapshot) walk(q Query, yield func(*Record) bool) {
+	start := max(q.Prefix, q.From, q.After)
+	if q.Exactly != nil {
+		start = max(start, *q.Exactly)
+	}
+	s.rows.AscendGreaterOrEqual(&Record{Key: start}, func(r *Record) bool {
+		switch {
+		case !strings.HasPrefix(r.Key, q.Prefix), q.Exactly != nil && r.Key != *q.Exactly:
+			return false
+		case q.After != "" && r.Key == q.After, !q.selects(r):
+			return true
+		}
+		return yield(r)
+	})
+}
+
+// selects says whether r passes the terms of q.
+func (q *Query) selects(r *Record) bool {
+	for _, term := range q.Terms {
+		if !term.passes(r) {
+			return false
+		}
+	}
+	return true
+}

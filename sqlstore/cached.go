@@ -1,0 +1,157 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+)
+
+// hearWithin is for how long a read waits to hear of what other processes have
+// written. Then it asks the database.
+const hearWithin = time.Second
+
+// cached returns the state that q reads and where the log stood, or nil where
+// the database has to be asked. It returns ErrFuture and ErrCompacted as List
+// does.
+//
+// A read without a revision sees every write that any process acknowledged
+// before the read began: it learns the newest revision from the database, where
+// others write to that too, and waits until the cache has heard of it, as
+// kube-apiserver's consistent reads from its watch cache do (KEP-2340).
+func (s *Store) cached(ctx context.Context, q Query) (*snapshot, Position, error) {
+	if s.opts.CacheBytes == NoCache {
+		return nil, Position{}, nil
+	}
+	at, err := s.current(ctx)
+	if err != nil {
+		return nil, at, err
+	}
+	if !s.heardOf(ctx, at.Current) {
+		return nil, at, ctx.Err()
+	}
+	snap, revision, f, begins := s.cache.lookup(q.Resource, q.Revision)
+	if begins {
+		s.beginFill(q.Resource, f)
+	}
+	if f != nil && q.Exactly == nil && q.Revision == 0 {
+		// The list that fills the cache is the one that would be asked for now.
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, at, context.Cause(ctx)
+		}
+		snap, revision, _, _ = s.cache.lookup(q.Resource, q.Revision)
+	}
+	if snap == nil {
+		return nil, at, nil
+	}
+	at.Current = max(at.Current, revision)
+	return snap, at, at.readable(q.Revision)
+}
+
+func (s *Store) beginFill(resource Resource, f *filling) {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		s.fill(resource, f) // which fails
+		return
+	}
+	s.done.Go(func() { s.fill(resource, f) })
+}
+
+// fill reads a collection into the cache.
+func (s *Store) fill(resource Resource, f *filling) {
+	s.cache.fill(resource, f, func(add func(*Record) error) (int64, error) {
+		q := Query{Resource: resource, Limit: PageRecords}
+		for {
+			page, err := s.pageOfLog(s.ctx, q)
+			if err != nil {
+				return 0, err
+			}
+			q.Revision = cmp.Or(q.Revision, page.Current)
+			for _, r := range page.Records {
+				q.After = r.Key
+				if err := add(r); err != nil {
+					return 0, err
+				}
+			}
+			if !page.More {
+				return q.Revision, nil
+			}
+		}
+	})
+}
+
+// current returns where the log stands. Where no other process writes to it,
+// the hub knows, unless a commit failed that may have taken effect.
+func (s *Store) current(ctx context.Context) (Position, error) {
+	if s.engine.Notifications() == nil && s.ambiguous.Load() == s.resolved.Load() {
+		return Position{Current: s.hub.at(), Compacted: s.compacted.Load()}, nil
+	}
+	ctx, cancel := s.bounded(ctx) // it may have to wait for a reading before its own
+	defer cancel()
+	return s.newest.read(ctx, func() (Position, error) { return s.Revision(s.ctx) })
+}
+
+// heardOf waits until the cache has the changes up to revision, or returns false.
+func (s *Store) heardOf(ctx context.Context, revision int64) bool {
+	if s.hub.before(revision) == nil {
+		return true
+	}
+	if s.foreign(revision) {
+		s.hub.nudge()
+	}
+	ctx, cancel := context.WithTimeout(ctx, hearWithin)
+	defer cancel()
+	return s.Await(ctx, revision) == nil
+}
+
+// revisions shares readings of the log's position: one is under way, and all
+// who come meanwhile wait for the next one, which begins after they came.
+type revisions struct {
+	mu      sync.Mutex
+	reading bool
+	next    *revisionRead
+}
+
+type revisionRead struct {
+	done chan struct{}
+	at   Position
+	err  error
+}
+
+// read returns what a call of ask returned that began after read did.
+func (r *revisions) read(ctx context.Context, ask func() (Position, error)) (Position, error) {
+	r.mu.Lock()
+	if r.next == nil {
+		r.next = &revisionRead{done: make(chan struct{})}
+	}
+	mine := r.next
+	if !r.reading {
+		r.reading = true
+		go r.run(ask)
+	}
+	r.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.at, mine.err
+	case <-ctx.Done():
+		return Position{}, context.Cause(ctx)
+	}
+}
+
+func (r *revisions) run(ask func() (Position, error)) {
+	for {
+		r.mu.Lock()
+		read := r.next
+		r.next = nil
+		r.reading = read != nil
+		r.mu.Unlock()
+		if read == nil {
+			return
+		}
+		read.at, read.err = ask()
+		close(read.done)
+	}
+}
