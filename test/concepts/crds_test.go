@@ -21,6 +21,29 @@ var customDefinitions = []promise{
 		w := c.define(t, version("v1", anySpec))
 		c.post(t, definitions, w.definition(version("v1", anySpec))).refused(t, http.StatusConflict, "AlreadyExists")
 	}},
+	{"a definition with the name of a built-in resource touches none of its objects, not even by its end", func(t *testing.T, c *cluster) {
+		policies, class := c.path("networking.k8s.io/v1", "networkpolicies"), "/apis/networking.k8s.io/v1/ingressclasses"
+		policy := c.post(t, policies, manifest("{metadata: {name: a}, spec: {podSelector: {}}}")).want(t, http.StatusCreated)
+		ingress := c.post(t, class, manifest("{metadata: {name: %s}, spec: {controller: example.com/c}}", c.namespace)).want(t, http.StatusCreated)
+		c.deleteLater(t, class+"/"+c.namespace)
+		for resource, scope := range map[string]string{"networkpolicies": "Namespaced", "ingressclasses": "Cluster"} {
+			definition := manifest(`{metadata: {name: %[1]s.networking.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}},
+				spec: {group: networking.k8s.io, scope: %[2]s, names: {plural: %[1]s, singular: fake%[1]s, kind: Fake%[1]s},
+				versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: %[3]s}}]}}`, resource, scope, anySchema)
+			name := c.post(t, definitions, definition).want(t, http.StatusCreated).text(t, "metadata", "name")
+			eventually(t, name+" is established", func() bool {
+				status, _ := condition(t, c.get(t, definitions+"/"+name), "Established")
+				return status == "True"
+			})
+			c.delete(t, definitions+"/"+name).want(t, http.StatusOK)
+			eventually(t, name+" is gone", func() bool { return c.get(t, definitions+"/"+name).Code == http.StatusNotFound })
+		}
+		for path, before := range map[string]answer{policies + "/a": policy, class + "/" + c.namespace: ingress} {
+			if after := c.get(t, path).want(t, http.StatusOK); after.version(t) != before.version(t) {
+				t.Errorf("%s has changed: %s", path, after.Body)
+			}
+		}
+	}},
 	{"a definition is established when its names are accepted, and its resource is served from then on", func(t *testing.T, c *cluster) {
 		w := c.custom()
 		c.get(t, w.at("v1")).want(t, http.StatusNotFound)
