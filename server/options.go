@@ -75,8 +75,10 @@ type Options struct {
 
 	KubernetesServiceNodePort int // 0 for none
 	Features                  *genericoptions.FeatureOptions
-	Egress                    *genericoptions.EgressSelectorOptions
-	Tracing                   *genericoptions.TracingOptions
+	// EmulationForwardCompatible and RuntimeConfigForwardCompatible say what is served although it is newer than the emulated version.
+	EmulationForwardCompatible, RuntimeConfigForwardCompatible bool
+	Egress                                                     *genericoptions.EgressSelectorOptions
+	Tracing                                                    *genericoptions.TracingOptions
 	// SetLogLevel changes -v while the server runs; nil if that can't be done.
 	SetLogLevel func(level string) (answer string, err error)
 	// ShutdownSendRetryAfter has new requests answered with 429 until running ones have finished.

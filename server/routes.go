@@ -108,5 +108,5 @@ func onlyGet(handler http.HandlerFunc) http.Handler {
 }
 
 func version(w http.ResponseWriter, _ *http.Request) {
-	responsewriters.WriteRawJSON(http.StatusOK, *compatibility.DefaultBuildEffectiveVersion().Info(), w)
+	responsewriters.WriteRawJSON(http.StatusOK, *compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).Info(), w)
 }

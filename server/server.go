@@ -268,7 +268,7 @@ func (b *builder) buildResources(context.Context) error {
 		},
 		Kubelet: b.kubelet(), ProxyTransport: b.proxy,
 		Authenticator: b.access.Authenticator, Authorizer: b.authorization.Authorizer, RuleResolver: b.authorization.Rules,
-		EventTTL: o.EventTTL,
+		EventTTL: o.EventTTL, NewerVersions: o.EmulationForwardCompatible, NewerConfigured: o.RuntimeConfigForwardCompatible,
 	})
 	return err
 }

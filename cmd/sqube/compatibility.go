@@ -50,11 +50,11 @@ type idleFlag struct {
 	boolean bool
 }
 
-// compatibility knows which of the idle flags were given.
-type compatibility struct{ flags *pflag.FlagSet }
+// idleOptions knows which of the idle flags were given.
+type idleOptions struct{ flags *pflag.FlagSet }
 
 // addFlags adds them to fs. No help shows them.
-func (c *compatibility) addFlags(fs *pflag.FlagSet) {
+func (c *idleOptions) addFlags(fs *pflag.FlagSet) {
 	c.flags = pflag.NewFlagSet("compatibility", pflag.ContinueOnError)
 	for _, idle := range idleFlags {
 		for _, name := range strings.Fields(idle.names) {
@@ -71,7 +71,7 @@ func (c *compatibility) addFlags(fs *pflag.FlagSet) {
 
 // check warns of the idle flags that were given, each reason once. An error
 // names those with a value that asks for what there is not.
-func (c *compatibility) check() error {
+func (c *idleOptions) check() error {
 	var errs []error
 	for _, idle := range idleFlags {
 		var given []string

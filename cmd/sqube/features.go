@@ -1,16 +1,23 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
+
+	"github.com/sqube/sqube/server"
 )
 
 // featureGates is --feature-gates. Gates that will be gone in another version are told of in the log, which has its form
@@ -30,6 +37,51 @@ func (g *featureGates) addFlag(fs *pflag.FlagSet) {
 	g.Value, flag.Value = flag.Value, g
 }
 
+// emulation are the flags by which a server behaves as an older version does, as long as others of its cluster are older.
+type emulation struct {
+	server *server.Options
+	flags  *pflag.FlagSet
+}
+
+// addFlags adds kube-apiserver's flags. --feature-gates has a value of its own here.
+func (e *emulation) addFlags(fs *pflag.FlagSet, o *server.Options) {
+	e.server, e.flags = o, pflag.NewFlagSet("", pflag.ContinueOnError)
+	compatibility.DefaultComponentGlobalsRegistry.AddFlags(e.flags)
+	e.flags.BoolVar(&o.EmulationForwardCompatible, "emulation-forward-compatible", false, "Serve newer versions of APIs that --emulated-version has, too.")
+	e.flags.BoolVar(&o.RuntimeConfigForwardCompatible, "runtime-config-emulation-forward-compatible", false, "Serve APIs that --runtime-config names, too, though they are newer than --emulated-version.")
+	e.flags.Lookup("emulated-version").Usage = "Behave as this version of Kubernetes does, such as 1.35, in APIs and features; at most three before this one."
+	e.flags.Lookup("min-compatibility-version").Usage = "The oldest version of Kubernetes among the servers of the cluster, such as 1.35: objects are stored in versions that it knows. At most --emulated-version."
+	for _, name := range []string{"emulated-version", "min-compatibility-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible"} {
+		fs.AddFlag(e.flags.Lookup(name))
+	}
+}
+
+// apply sets the versions. It goes before the feature gates, whose defaults follow.
+func (e *emulation) apply() error {
+	registry := compatibility.DefaultComponentGlobalsRegistry
+	version := registry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
+	if e.flags.Lookup("emulated-version").Changed || e.flags.Lookup("min-compatibility-version").Changed {
+		err := registry.Set()
+		if err == nil {
+			err = errors.Join(version.Validate()...)
+		}
+		if err != nil {
+			return fmt.Errorf("--emulated-version, --min-compatibility-version: %w", err)
+		}
+		// Addresses of Services are objects alone, also in versions that wrote etcd's bitmap too.
+		if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(kubefeatures.DisableAllocatorDualWrite): true}); err != nil {
+			return fmt.Errorf("--emulated-version: %w", err)
+		}
+	}
+	registry.AddMetrics()
+	if (e.server.EmulationForwardCompatible || e.server.RuntimeConfigForwardCompatible) && version.BinaryVersion().WithPatch(0).EqualTo(version.EmulationVersion()) {
+		return errors.New("--emulation-forward-compatible and --runtime-config-emulation-forward-compatible must be given with an --emulated-version before this one")
+	}
+	return nil
+}
+
+var component = regexp.MustCompile(`(^|,)\s*kube:`)
+
 // Set implements pflag.Value.
 func (g *featureGates) Set(text string) error {
 	g.given = append(g.given, text)
@@ -40,6 +92,7 @@ func (g *featureGates) Set(text string) error {
 func (g *featureGates) apply() error {
 	log := logr.FromSlogHandler(slog.Default().Handler())
 	for _, text := range g.given {
+		text = component.ReplaceAllString(text, "$1") // kube-apiserver takes the name of the component before a gate
 		if err := g.Value.(featuregate.MutableFeatureGateWithLogger).SetWithLogger(log, text); err != nil {
 			return fmt.Errorf("--feature-gates: %w", err)
 		}

@@ -31,7 +31,8 @@ type serveOptions struct {
 	cacheSize resource.QuantityValue // the flag --cache-size
 	log       logOptions
 	features  featureGates
-	idle      compatibility
+	emulation emulation
+	idle      idleOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -83,6 +84,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	o.features.addFlag(sections.FlagSet("Features"))
+	o.emulation.addFlags(sections.FlagSet("Features"), o.server)
 	return sections
 }
 
@@ -90,7 +92,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
-	err := errors.Join(o.features.apply(), o.server.Complete(), unclear, o.idle.check())
+	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.idle.check())
 	if o.store.Timeout < time.Second {
 		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
 	}

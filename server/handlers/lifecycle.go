@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/apiserver/pkg/warning"
+	basecompatibility "k8s.io/component-base/compatibility"
 )
 
 // lifecycle says whether a kind is on its way out: clients are then warned, and the use of it is counted (KEP-1693).
@@ -26,7 +27,7 @@ func newLifecycle(scheme *runtime.Scheme, kind schema.GroupVersionKind) (lifecyc
 		return lifecycle{}, fmt.Errorf("finding the type of %s: %w", kind, err)
 	}
 	object.GetObjectKind().SetGroupVersionKind(kind)
-	served := compatibility.DefaultBuildEffectiveVersion().EmulationVersion()
+	served := compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).EmulationVersion()
 	if !deprecation.IsDeprecated(object, int(served.Major()), int(served.Minor())) {
 		return lifecycle{}, nil
 	}

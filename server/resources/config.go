@@ -38,6 +38,10 @@ type Config struct {
 	RuleResolver  authorizer.RuleResolver
 
 	EventTTL time.Duration // how long events are kept; 0 keeps them
+
+	// With an emulated version, what is newer is not served, except for newer versions of what is (NewerVersions), and for
+	// what --runtime-config names (NewerConfigured).
+	NewerVersions, NewerConfigured bool
 }
 
 // Services says from where Services get addresses and ports.

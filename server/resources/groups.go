@@ -8,6 +8,7 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/kubernetes"
+	basecompatibility "k8s.io/component-base/compatibility"
 	apiservice "k8s.io/kube-aggregator/pkg/registry/apiservice/rest"
 	admissionregistration "k8s.io/kubernetes/pkg/registry/admissionregistration/rest"
 	apiserverinternal "k8s.io/kubernetes/pkg/registry/apiserverinternal/rest"
@@ -64,7 +65,11 @@ func New(c Config) (*Built, error) {
 		return nil, err
 	}
 	// Kinds that are too old or too new for the version this server says it is are not served, whatever is enabled.
-	lifecycle, err := genericapiserver.NewResourceExpirationEvaluator(compatibility.DefaultBuildEffectiveVersion().EmulationVersion())
+	lifecycle, err := genericapiserver.NewResourceExpirationEvaluatorFromOptions(genericapiserver.ResourceExpirationEvaluatorOptions{
+		CurrentVersion:                          compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).EmulationVersion(),
+		EmulationForwardCompatible:              c.NewerVersions,
+		RuntimeConfigEmulationForwardCompatible: c.NewerConfigured,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the server's version: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	basecompatibility "k8s.io/component-base/compatibility"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kubernetes/pkg/kubeapiserver"
@@ -34,7 +35,7 @@ var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
 // NewRESTOptions returns the storage options of the groups that Groups builds. The decorator makes the storage.Interface
 // of one resource; it is the only way to the database.
 func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.StorageDecorator) (*RESTOptions, error) {
-	config := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(compatibility.DefaultBuildEffectiveVersion())
+	config := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent))
 	config.APIResourceConfig = versions
 	factory, err := config.Complete(&genericoptions.EtcdOptions{DefaultStorageMediaType: runtime.ContentTypeJSON}).New()
 	if err != nil {
