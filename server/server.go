@@ -401,6 +401,7 @@ func (b *builder) buildHandler(context.Context) error {
 		MaxRequestBodyBytes: b.options.MaxRequestBodyBytes, MinRequestTimeout: b.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: b.address()}, APIs: b.apis,
 		Custom: b.crd.Handler(), CustomFaults: b.crd.ConversionFaults,
+		DatastoreFailures: b.store.Failures,
 	})
 	if err != nil {
 		return err

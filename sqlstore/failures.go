@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -16,6 +17,7 @@ import (
 // name of the database, nor those of its host and its user, nor statements. While much fails, a part of it is logged.
 type failures struct {
 	log         *slog.Logger
+	seen        atomic.Uint64
 	damaged     sync.Once
 	unavailable rate.Sometimes
 	refusals    rate.Sometimes
@@ -31,17 +33,24 @@ func newFailures(log *slog.Logger) *failures {
 	return &failures{log: log, unavailable: rate.Sometimes{Interval: unavailableEvery}, refusals: rate.Sometimes{Interval: refusalEvery}}
 }
 
+// Failures counts the accesses to the database that have failed, for no fault of those who asked for them. It rises before
+// the error is returned.
+func (s *Store) Failures() uint64 { return s.failures.seen.Load() }
+
 // read takes the error of a read, nil included, of which the caller is not to blame.
 func (f *failures) read(err error) {
 	var failure *dialect.Error
 	switch {
 	case errors.Is(err, dialect.ErrCorrupt):
+		f.seen.Add(1)
 		f.damaged.Do(func() {
 			f.log.Error("the database is damaged, which gets worse: stop all servers, see what sqube check says, and restore a backup", "error", err)
 		})
 	case errors.Is(err, dialect.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		f.seen.Add(1)
 		f.unavailable.Do(func() { f.log.Error("reading the database fails; clients are told to try again", "error", err) })
 	case errors.As(err, &failure):
+		f.seen.Add(1)
 		f.refused(err)
 	}
 }

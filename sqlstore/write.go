@@ -59,6 +59,14 @@ const (
 // error of ctx when that, or the time for a write, ends first, and errors of the
 // engine (see dialect.Engine); in both latter cases the write may yet take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
+	revision, err := s.write(ctx, w)
+	if err != nil && !errors.Is(err, ErrConflict) && ctx.Err() == nil {
+		s.failures.seen.Add(1)
+	}
+	return revision, err
+}
+
+func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	p := &pending{row: w.row(AuthorFrom(ctx), s.opts.Now()), previous: w.Previous, result: make(chan outcome, 1)}

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/sqube/sqube/server/codecs"
@@ -32,21 +30,17 @@ func badPatch(handler http.HandlerFunc, faults func() uint64, serializer runtime
 		faults = func() uint64 { return 0 }
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		held := &heldResponse{ResponseWriter: w}
+		held := &heldResponse{ResponseWriter: w, held: []int{http.StatusInternalServerError}}
 		before := faults()
 		handler(held, r)
-		if !held.holding {
+		if held.code == 0 {
 			return
 		}
 		if message, ok := withoutReason(held.body.Bytes()); ok && faults() == before {
-			for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Length"} {
-				w.Header().Del(name)
-			}
-			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(message), serializer, version, w, r)
+			held.replace(apierrors.NewBadRequest(message), serializer, version, r)
 			return
 		}
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = w.Write(held.body.Bytes()) // the client may be gone; nobody else is to be told
+		held.release()
 	}
 }
 
@@ -82,30 +76,3 @@ func (c namedCreater) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 	preserver, ok := c.NamedCreater.(rest.SubresourceObjectMetaPreserver)
 	return ok && preserver.PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 }
-
-// heldResponse keeps a response with status 500 back.
-type heldResponse struct {
-	http.ResponseWriter
-	holding bool
-	body    bytes.Buffer
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (h *heldResponse) WriteHeader(code int) {
-	if code == http.StatusInternalServerError {
-		h.holding = true
-		return
-	}
-	h.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements http.ResponseWriter.
-func (h *heldResponse) Write(data []byte) (int, error) {
-	if h.holding {
-		return h.body.Write(data)
-	}
-	return h.ResponseWriter.Write(data)
-}
-
-// Unwrap lets http.ResponseController find what the writer can do.
-func (h *heldResponse) Unwrap() http.ResponseWriter { return h.ResponseWriter }

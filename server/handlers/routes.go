@@ -75,6 +75,9 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 				faults := func() uint64 { return a.config.CustomFaults(group) }
 				custom = badPatch(custom, faults, a.config.Serializer, schema.GroupVersion{})
 			}
+			if r.Method != http.MethodGet {
+				custom = notByOutage(custom, a.config.DatastoreFailures, a.config.Serializer, schema.GroupVersion{})
+			}
 			custom(w, r)
 			return
 		}
