@@ -16,6 +16,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
+	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	netutils "k8s.io/utils/net"
@@ -77,6 +78,7 @@ type Options struct {
 	Features                  *genericoptions.FeatureOptions
 	// EmulationForwardCompatible and RuntimeConfigForwardCompatible say what is served although it is newer than the emulated version.
 	EmulationForwardCompatible, RuntimeConfigForwardCompatible bool
+	Coordination                                               leaderelection.LeaderElectionTimers
 	Egress                                                     *genericoptions.EgressSelectorOptions
 	Tracing                                                    *genericoptions.TracingOptions
 	// SetLogLevel changes -v while the server runs; nil if that can't be done.
@@ -121,6 +123,7 @@ func NewOptions() *Options {
 		Metrics:               metrics.NewOptions(),
 
 		Features:                newFeatures(),
+		Coordination:            newCoordination(),
 		Egress:                  genericoptions.NewEgressSelectorOptions(),
 		Tracing:                 genericoptions.NewTracingOptions(),
 		Kubelet:                 newKubelet(),
@@ -176,6 +179,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "A list of controllers to run in this process. '*' enables all of them while no kube-controller-manager holds its Lease, since that runs them too; 'foo' enables the controller named 'foo' at all times, '-foo' disables it, and '-*' disables all.\nAll controllers: "+strings.Join(controllers.Names(), ", "))
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
+	addCoordinationFlags(fs, &o.Coordination)
 	addOutwardFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
 
 	fs = sections.FlagSet(LimitFlags)
@@ -247,6 +251,8 @@ func (o *Options) Complete() error {
 		}
 	}
 	if versions, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
+		errs = append(errs, err)
+	} else if err := o.checkCoordination(versions); err != nil {
 		errs = append(errs, err)
 	} else if o.Features.EnablePriorityAndFairness && !versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
 		errs = append(errs, errors.New("--runtime-config must leave flowcontrol.apiserver.k8s.io/v1 on, or --enable-priority-and-fairness must be false"))

@@ -149,6 +149,13 @@ func (s *Server) start(ctx context.Context, parts *parts, fail func(string, erro
 			s.sizes.run(ctx)
 		}
 	})
+	if coordinated() {
+		parts.start("coordinated leader election", func() {
+			if s.bootstrap.Wait(ctx) == nil {
+				fail("running coordinated leader election", s.coordinate(ctx))
+			}
+		})
+	}
 	parts.start("controllers", func() {
 		// Controllers read discovery and what bootstrap makes.
 		if s.bootstrap.Wait(ctx) != nil {

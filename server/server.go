@@ -371,6 +371,7 @@ func (b *builder) buildBackground(context.Context) (err error) {
 		Loopback:  b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
 		Discovery: b.apis, RootCA: rootCA, ServiceAccountKey: b.accounts.Key,
 	}
+	b.registerCoordination()
 	serviceaccount.RegisterMetrics()
 	// A JSON patch may copy no more than a request may hold (as upstream).
 	jsonpatch.AccumulatedCopySizeLimit = b.options.MaxRequestBodyBytes

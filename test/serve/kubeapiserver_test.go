@@ -10,7 +10,7 @@ import (
 func TestFlagsOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	flags := strings.Fields(string(readFile(t, "testdata/kube-apiserver-flags.txt")))
-	if len(flags) < 165 {
+	if len(flags) < 176 {
 		t.Errorf("the list has %d flags", len(flags))
 	}
 	for i, flag := range flags {
