@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -68,7 +69,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(from), result: make(chan watch.Event, resultBuffer)}
+	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(min(from, math.MaxInt64)), result: make(chan watch.Event, resultBuffer)}
 	// Also asked where the answer is not needed: that the database is not there
 	// can be told better now than in the stream.
 	at, err := s.store.Revision(ctx)

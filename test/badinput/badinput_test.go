@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +23,17 @@ import (
 var recordFrom = flag.String("record-from", "", "record the answers of the kube-apiserver that this kubeconfig names")
 
 var goldenFile = filepath.Join("testdata", "kube-apiserver.json")
+
+// waitsAtOnce is how many cases for which the server waits are sent at once: it is not the number of processors that limits them.
+const waitsAtOnce = 64
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(waitsAtOnce)); err != nil {
+		panic(err) // the flag is gone
+	}
+	os.Exit(m.Run())
+}
 
 // TestAnswersLikeKubeAPIServer sends every case and compares the answers with those of kube-apiserver.
 func TestAnswersLikeKubeAPIServer(t *testing.T) {

@@ -28,6 +28,7 @@ func cases() []badCase {
 		customCases(),
 		subresourceCases(),
 		identityCases(),
+		numberCases(),
 	)
 }
 
