@@ -19,6 +19,7 @@ import (
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // requestInfo takes paths apart into verb, resource, namespace and name.
@@ -110,6 +111,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, c.authorizer, c.serializer)
 		},
 		withAuthor,
+		withRoom,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {
 		handler = filters[i](handler)
@@ -140,6 +142,20 @@ func whileServing(next http.Handler, serving context.Context) http.Handler {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(serving, cancel)()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// withRoom has the lists of a read account for their memory until they are
+// answered.
+func withRoom(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Verb != "list" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, answered := apistorage.WithRoom(r.Context())
+		defer answered()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -38,6 +38,10 @@ func convertedOr(storage rest.Storage, scope *handlers.RequestScope, objects htt
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch conversion(r, scope) {
 		case "Table":
+			if r.URL.Query().Get("includeObject") == string(metav1.IncludeObject) {
+				objects(w, r)
+				return
+			}
 			tables(w, r)
 		case "PartialObjectMetadataList":
 			metadata(w, r)
@@ -68,8 +72,6 @@ func (c pagedTables) ConvertToTable(ctx context.Context, object, tableOptions ru
 	if !ok {
 		return c.TableConvertor.ConvertToTable(ctx, object, tableOptions)
 	}
-	options, ok := tableOptions.(*metav1.TableOptions)
-	whole := ok && options.IncludeObject == metav1.IncludeObject
 	var table *metav1.Table
 	err := list.Pages(func(page runtime.Object) error {
 		part, err := c.TableConvertor.ConvertToTable(ctx, page, tableOptions)
@@ -78,7 +80,7 @@ func (c pagedTables) ConvertToTable(ctx context.Context, object, tableOptions ru
 		}
 		for i := range part.Rows {
 			object := &part.Rows[i].Object
-			if whole || object.Object == nil {
+			if object.Object == nil {
 				continue
 			}
 			// A row shows no more of its object.

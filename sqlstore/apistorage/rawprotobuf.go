@@ -71,7 +71,7 @@ func (l *RawList) writeProtobuf(id runtime.Identifier, encode func(runtime.Objec
 		return err
 	}
 	var held [][]byte
-	room := &roomShare{room: l.walk.room}
+	room := &roomShare{room: l.walk.held}
 	defer room.giveBack()
 	var rest *walk // from the page on in which the first is that is not held
 	skip := 0      // in that page

@@ -143,7 +143,11 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		return true, nil
 	}
 	if opts.Recursive {
-		err = w.collection(ctx, start, func() error { return nil })
+		filled := func() error { return w.settle(ctx) }
+		if _, partial := listObj.(*metav1.PartialObjectMetadataList); partial {
+			filled = func() error { return nil }
+		}
+		err = w.collection(ctx, start, filled)
 	} else {
 		err = w.single(ctx, row)
 	}
@@ -182,6 +186,8 @@ type walk struct {
 	take func(*sqlstore.Record) (bool, error)
 
 	taken     int
+	bytes     int    // of the values of all pages
+	pageBytes int    // and of the page at hand
 	more      bool   // there may be records behind query.After
 	token     string // continue token
 	remaining *int64
@@ -254,7 +260,7 @@ func (w *walk) page(ctx context.Context) error {
 	if w.query.Revision == 0 {
 		w.query.Revision = page.Current
 	}
-	w.more = page.More
+	w.more, w.pageBytes = page.More, 0
 	for _, r := range page.Records {
 		if limit > 0 && int64(w.taken) == limit {
 			w.more = true
@@ -264,6 +270,7 @@ func (w *walk) page(ctx context.Context) error {
 			return interpret(err)
 		}
 		w.query.After = r.Key
+		w.pageBytes += len(r.Value)
 		if !w.decided(r) {
 			continue
 		}

@@ -60,8 +60,9 @@ type Storage struct {
 	// kept in it to be decoded again; nil for kinds that it can't encode.
 	encoded *encodedCache
 	wire    runtime.Encoder
-	// room is shared in the same way.
-	room *room
+	// decoded is the room of lists of objects, held that of protobuf lists. They
+	// are shared in the same way.
+	decoded, held *room
 	// sized is set once EnableResourceSizeEstimation was called.
 	sized bool
 }
@@ -82,7 +83,8 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		resource: sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
 		prefix:   c.Prefix + "/",
 		encoded:  newEncodedCache(0),
-		room:     newRoom(),
+		decoded:  newRoom(roomBytes),
+		held:     newRoom(heldBytes),
 	}, nil
 }
 
@@ -102,7 +104,7 @@ type Cache struct {
 
 // Decorator returns what generic.RESTOptions needs to build storages on store.
 func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
-	encoded, room := newEncodedCache(keep.Bytes), newRoom()
+	encoded, decoded, held := newEncodedCache(keep.Bytes), newRoom(roomBytes), newRoom(heldBytes)
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
@@ -118,7 +120,7 @@ func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
 		if err != nil {
 			return nil, nil, err
 		}
-		s.encoded, s.room = encoded, room
+		s.encoded, s.decoded, s.held = encoded, decoded, held
 		if keep.Wire != nil && config.EncodeVersioner != nil && keep.Wired(newObject()) {
 			s.wire = keep.Wire(config.EncodeVersioner)
 		}
