@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,8 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 // untilInterrupt returns a context that ends with a signal that ends the process otherwise, so that a command removes what
 // it has not finished. The second signal ends the process.
 func untilInterrupt(ctx context.Context) context.Context {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ends := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored) // as nohup has it
+	ctx, stop := signal.NotifyContext(ctx, ends...)
 	context.AfterFunc(ctx, stop)
 	return ctx
 }

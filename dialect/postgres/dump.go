@@ -54,7 +54,7 @@ func Undump(ctx context.Context, dsn, from string, force bool, now time.Time, ju
 		if err := awaitUnserved(ctx, conn); err != nil {
 			return 0, "", err
 		}
-		aside, before = putAside(place, now)
+		aside, before = putAside(conn, place, now)
 	}
 	after := []string{
 		"RESET search_path", // which pg_restore empties

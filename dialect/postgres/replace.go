@@ -85,7 +85,7 @@ func exchange(ctx context.Context, conn *pgx.Conn, now time.Time) (aside string,
 	}
 	var statements []string
 	if there {
-		aside, statements = putAside(place, now)
+		aside, statements = putAside(conn, place, now)
 	}
 	statements = append(append(statements, move(unfinished, place)...), "DROP SCHEMA "+unfinished)
 	return aside, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -105,10 +105,17 @@ func find(ctx context.Context, conn *pgx.Conn) (schema string, there bool, err e
 	return schema, there, err
 }
 
-// putAside returns a name for what is in a schema, and the statements that make a schema of that name for it.
-func putAside(schema string, now time.Time) (aside string, statements []string) {
+// putAside returns a name for what is in a schema, and the statements that make a schema of that name for it. They fail
+// where a server has come since conn saw none: it would go on writing to what it knows.
+func putAside(conn *pgx.Conn, schema string, now time.Time) (aside string, statements []string) {
 	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
-	return aside, append([]string{"CREATE SCHEMA " + aside}, move(schema, aside)...)
+	name := "'" + strings.ReplaceAll(conn.Config().RuntimeParams["application_name"], "'", "''") + "'"
+	return aside, append([]string{
+		"LOCK TABLE " + schema + ".log, " + schema + ".counter IN ACCESS EXCLUSIVE MODE",
+		fmt.Sprintf("DO $$ BEGIN IF (%s) > 0 THEN RAISE EXCEPTION '%s'; END IF; END $$",
+			fmt.Sprintf(sessions, name, fmt.Sprint(conn.PgConn().PID())), dialect.ErrLocked),
+		"CREATE SCHEMA " + aside,
+	}, move(schema, aside)...)
 }
 
 // move returns the statements that move a log from a schema to another.
@@ -159,14 +166,16 @@ func Unserved(ctx context.Context, dsn string) error {
 // farewell is how long sessions are waited for that may be about to end, such as those this process has just left.
 const farewell = 2 * time.Second
 
+// sessions counts those of an application but one. Those of pg_dump and its like have other names.
+const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s AND pid <> %s"
+
 // awaitUnserved looks for sessions of sqube beside that of conn.
 func awaitUnserved(ctx context.Context, conn *pgx.Conn) error {
-	const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"
 	ticker := time.NewTicker(farewell / 20)
 	defer ticker.Stop()
 	for deadline := time.Now().Add(farewell); ; {
 		var others int
-		if err := conn.QueryRow(ctx, sessions, conn.Config().RuntimeParams["application_name"]).Scan(&others); err != nil {
+		if err := conn.QueryRow(ctx, fmt.Sprintf(sessions, "$1", "pg_backend_pid()"), conn.Config().RuntimeParams["application_name"]).Scan(&others); err != nil {
 			return err
 		}
 		switch {

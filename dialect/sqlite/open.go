@@ -113,8 +113,8 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 	return before, e.openReaders(existing)
 }
 
-// existing has the driver open a file that is there, and never make one.
-const existing = "&mode=rw"
+// existing has the driver open a file that is there, and never make one, to write to it.
+const existing = "&mode=rw&_txlock=immediate"
 
 // openReaders opens the connections that read, with more parameters for the driver.
 func (e *Engine) openReaders(parameters string) (err error) {
@@ -140,7 +140,7 @@ func checkHeader(ctx context.Context, db *sql.DB) error {
 
 // dsn names the file at path to the driver. Each connection runs the pragmas.
 func dsn(path string, pragmas ...string) string {
-	q := url.Values{"_pragma": append(pragmas, waitUpTo(busyTimeout)), "_txlock": {"immediate"}}
+	q := url.Values{"_pragma": append(pragmas, waitUpTo(busyTimeout))}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
 }
 

@@ -95,6 +95,16 @@ func reading(ctx context.Context, path string, use func(*sql.DB) error) (err err
 	return withReadHint(err)
 }
 
+// ReadOnly returns a name for the driver "sqlite" of the file at path, which must be there, by which it can't be changed,
+// and what fails after a use if another process has written to the file in a way that may have spoiled what was read.
+func ReadOnly(path string) (name string, unchanged func() error, err error) {
+	l, err := lookAt(path)
+	if err != nil {
+		return "", nil, err
+	}
+	return dsn(l.path) + l.parameters, l.unchanged, nil
+}
+
 // look is how a file is opened to be read only, so that neither it nor its write-ahead log is changed or made.
 type look struct {
 	path       string // resolved

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -51,11 +52,14 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if err != nil {
 		return "", err
 	}
+	if err := chownLike(fresh, old); err != nil {
+		return "", errors.Join(err, removeDatabase(fresh))
+	}
 	if !empty {
 		aside = path + ".before-restore-" + now.UTC().Format("20060102T150405.000Z")
 	}
 	if err := exchange(ctx, path, fresh, aside); err != nil {
-		return "", fmt.Errorf("putting %s in the place of %s: %w", fresh, path, err)
+		return "", errors.Join(fmt.Errorf("putting %s in the place of %s: %w", fresh, path, err), removeDatabase(fresh))
 	}
 	return aside, syncFolder(filepath.Dir(path))
 }
@@ -108,6 +112,18 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 		return "", errors.Join(fmt.Errorf("checking %s: nothing is in it", name), err)
 	}
 	return name, nil
+}
+
+// chownLike gives the file at path to the owner of another, whose server has to open it. Only root can.
+func chownLike(path string, other *os.File) error {
+	info, err := other.Stat()
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return os.Chown(path, int(stat.Uid), int(stat.Gid))
+	}
+	return nil
 }
 
 // removeUnfinished deletes what processes left that were killed in newDatabase. One that is at work holds its file.

@@ -141,6 +141,20 @@ func TestLooksChangeNothing(t *testing.T) {
 		}
 		unchanged()
 	}
+	// Nor is what belongs to another program.
+	kine := filepath.Join(t.TempDir(), "state.db")
+	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + kine})
+	_, err := db.Exec("PRAGMA journal_mode = wal; CREATE TABLE kine (id INTEGER PRIMARY KEY, name TEXT, deleted INTEGER, lease INTEGER, value BLOB); INSERT INTO kine VALUES (1, '/registry/configmaps/default/x', 0, 0, '{}')")
+	must(t, err)
+	must(t, db.Close())
+	before := contents(t, filepath.Dir(kine))
+	for _, options := range [][]option{{openUmask}, {readOnly(filepath.Dir(kine))}} {
+		succeeds(t, []string{"import", "--from", "kine-sqlite", kine, "--dry-run", "--data-dir", t.TempDir()}, options...)
+	}
+	if after := contents(t, filepath.Dir(kine)); len(after) != 1 || string(after["state.db"]) != string(before["state.db"]) {
+		t.Errorf("after an import, beside %s there are %d files", kine, len(after))
+	}
+
 	must(t, os.Remove(filepath.Join(crashed, "sqube.db-shm")))
 	refuses(t, "copy the file, and its -wal, to such a folder", []string{"check", "--data-dir", crashed}, readOnly(crashed))
 }

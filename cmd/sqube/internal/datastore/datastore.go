@@ -169,6 +169,12 @@ func (d Datastore) Undump(ctx context.Context, file string, replace bool, jump, 
 	return revision, aside, onOneLine(err)
 }
 
+// ReadOnly returns a name for the driver "sqlite" of any SQLite file, by which it can't be changed, and what fails after a
+// use if it was changed meanwhile in a way that may have spoiled what was read.
+func ReadOnly(path string) (name string, unchanged func() error, err error) {
+	return sqlite.ReadOnly(path)
+}
+
 // onOneLine makes one line of an error of a driver, which may have several for one cause.
 func onOneLine(err error) error {
 	if err == nil {

@@ -5,9 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -15,6 +12,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 )
 
 // kine is a transaction that reads kine's table, which is a log: each row is what became of a key, and its id the revision.
@@ -22,19 +21,17 @@ type kine struct {
 	db       *sql.DB
 	tx       *sql.Tx
 	revision int64
+	// unchanged fails where what was read may be spoiled.
+	unchanged func() error
 }
 
 // OpenKineSQLite opens the SQLite file of kine, such as k3s' state.db, also while it is used.
 func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
-	path, err := filepath.Abs(path)
+	name, unchanged, err := datastore.ReadOnly(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if _, err := os.Stat(path); err != nil {
-		return nil, err
-	}
-	file := url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro&_pragma=busy_timeout(5000)"}
-	k, err := openKine(ctx, "sqlite", file.String(), nil)
+	k, err := openKine(ctx, "sqlite", name, nil)
 	var failure *sqlite.Error
 	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
 		err = fmt.Errorf("%w: SQLite has to write beside the file: copy it, and its -wal if there is one, to where you may", err)
@@ -42,6 +39,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	k.unchanged = unchanged
 	return k, nil
 }
 
@@ -50,11 +48,15 @@ func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
 	if _, err := pgx.ParseConfig(dsn); err != nil { // whose text may hold a password
 		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
 	}
-	return openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	k, err := openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
-func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ Source, err error) {
-	k := &kine{}
+func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kine, err error) {
+	k := &kine{unchanged: func() error { return nil }}
 	if k.db, err = sql.Open(driver, dsn); err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ WHERE id IN (SELECT max(id) FROM kine WHERE substr(name, 1, $1) = $2 GROUP BY na
 			return err
 		}
 	}
-	return rows.Err()
+	return errors.Join(rows.Err(), k.unchanged())
 }
 
 // Close implements Source.

@@ -16,8 +16,11 @@ func lock(path, target string) (unlock func() error, err error) {
 			return nil, err
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
 			err = fmt.Errorf("another sqube is writing %s: wait for it, or give another name", target)
+		case errors.Is(err, syscall.ENOLCK), errors.Is(err, errors.ErrUnsupported):
+			err = nil // the file system has no locks: then the first to finish has the name, and the others fail
 		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())

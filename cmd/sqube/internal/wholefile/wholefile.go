@@ -110,7 +110,7 @@ func removeUnfinished(folder, prefix string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), prefix) {
+		if strings.HasPrefix(entry.Name(), prefix) && entry.Type().IsRegular() {
 			if err := os.Remove(filepath.Join(folder, entry.Name())); err != nil {
 				return err
 			}
