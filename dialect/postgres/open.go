@@ -155,9 +155,10 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	return status, withHint(err)
 }
 
-// reach returns how to connect to the database that dsn names, and what there is.
+// reach returns how a command connects to the database that dsn names, and what there is.
 func reach(ctx context.Context, dsn string) (config *pgxpool.Config, n nature, err error) {
 	if config, err = parse(dsn); err == nil {
+		nameCommand(config.ConnConfig)
 		n, err = explore(ctx, config.ConnConfig)
 	}
 	return config, n, err
@@ -182,6 +183,13 @@ func parse(dsn string) (*pgxpool.Config, error) {
 		config.ConnConfig.RuntimeParams["application_name"] = "sqube"
 	}
 	return config, nil
+}
+
+// nameCommand gives the sessions of a command, which does not serve, a name of their own, and returns that of a server's.
+func nameCommand(config *pgx.ConnConfig) (server string) {
+	server = config.RuntimeParams["application_name"]
+	config.RuntimeParams["application_name"] = server + "-command"
+	return server
 }
 
 // Migrate brings the schema of the database up to date and returns where it

@@ -68,17 +68,24 @@ func with(ctx context.Context, dsn string, use func(*Engine) error) error {
 	return errors.Join(use(engine), engine.Close())
 }
 
-func connect(ctx context.Context, dsn string) (*pgx.Conn, error) {
+// session is a session of a command.
+type session struct {
+	*pgx.Conn
+	server string // the name of servers' sessions
+}
+
+func connect(ctx context.Context, dsn string) (*session, error) {
 	config, err := parse(dsn)
 	if err != nil {
 		return nil, err
 	}
+	server := nameCommand(config.ConnConfig)
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	return conn, withHint(err)
+	return &session{conn, server}, withHint(err)
 }
 
 // exchange puts the log that was filled in the place of the one that is there, which it puts aside.
-func exchange(ctx context.Context, conn *pgx.Conn, now time.Time) (aside string, err error) {
+func exchange(ctx context.Context, conn *session, now time.Time) (aside string, err error) {
 	place, there, err := find(ctx, conn)
 	if err != nil {
 		return "", err
@@ -88,7 +95,7 @@ func exchange(ctx context.Context, conn *pgx.Conn, now time.Time) (aside string,
 		aside, statements = putAside(conn, place, now)
 	}
 	statements = append(append(statements, move(unfinished, place)...), "DROP SCHEMA "+unfinished)
-	return aside, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	return aside, pgx.BeginFunc(ctx, conn.Conn, func(tx pgx.Tx) error {
 		for _, statement := range statements {
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", statement, err)
@@ -99,7 +106,7 @@ func exchange(ctx context.Context, conn *pgx.Conn, now time.Time) (aside string,
 }
 
 // find returns the schema that has a log, or else the one to make it in.
-func find(ctx context.Context, conn *pgx.Conn) (schema string, there bool, err error) {
+func find(ctx context.Context, conn *session) (schema string, there bool, err error) {
 	const where = "SELECT coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('log')), quote_ident(current_schema())), to_regclass('log') IS NOT NULL"
 	err = conn.QueryRow(ctx, where).Scan(&schema, &there)
 	return schema, there, err
@@ -107,13 +114,12 @@ func find(ctx context.Context, conn *pgx.Conn) (schema string, there bool, err e
 
 // putAside returns a name for what is in a schema, and the statements that make a schema of that name for it. They fail
 // where a server has come since conn saw none: it would go on writing to what it knows.
-func putAside(conn *pgx.Conn, schema string, now time.Time) (aside string, statements []string) {
+func putAside(conn *session, schema string, now time.Time) (aside string, statements []string) {
 	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
-	name := "'" + strings.ReplaceAll(conn.Config().RuntimeParams["application_name"], "'", "''") + "'"
+	server := "'" + strings.ReplaceAll(conn.server, "'", "''") + "'"
 	return aside, append([]string{
 		"LOCK TABLE " + schema + ".log, " + schema + ".counter IN ACCESS EXCLUSIVE MODE",
-		fmt.Sprintf("DO $$ BEGIN IF (%s) > 0 THEN RAISE EXCEPTION '%s'; END IF; END $$",
-			fmt.Sprintf(sessions, name, fmt.Sprint(conn.PgConn().PID())), dialect.ErrLocked),
+		fmt.Sprintf("DO $$ BEGIN IF (%s) > 0 THEN RAISE EXCEPTION '%s'; END IF; END $$", fmt.Sprintf(sessions, server), dialect.ErrLocked),
 		"CREATE SCHEMA " + aside,
 	}, move(schema, aside)...)
 }
@@ -133,7 +139,7 @@ func inSchema(dsn, schema string) (string, error) {
 		return "", err
 	}
 	query.Set("search_path", schema)
-	query.Set("application_name", "sqube-restore")
+	query.Set("application_name", "sqube-command")
 	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 	return u.String(), nil
 }
@@ -142,7 +148,7 @@ func inSchema(dsn, schema string) (string, error) {
 const restoreKey int64 = 0x72657374 // "rest"
 
 // lockRestore keeps other restores out for as long as conn is open, on engines with advisory locks.
-func lockRestore(ctx context.Context, conn *pgx.Conn) error {
+func lockRestore(ctx context.Context, conn *session) error {
 	locked := false
 	err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", restoreKey).Scan(&locked)
 	switch {
@@ -163,19 +169,19 @@ func Unserved(ctx context.Context, dsn string) error {
 	return errors.Join(awaitUnserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// farewell is how long sessions are waited for that may be about to end, such as those this process has just left.
+// farewell is how long sessions are waited for that may be about to end, such as those of a server that was just stopped.
 const farewell = 2 * time.Second
 
-// sessions counts those of an application but one. Those of pg_dump and its like have other names.
-const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s AND pid <> %s"
+// sessions counts those of servers.
+const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
 
-// awaitUnserved looks for sessions of sqube beside that of conn.
-func awaitUnserved(ctx context.Context, conn *pgx.Conn) error {
+// awaitUnserved returns nil once there are no sessions of servers.
+func awaitUnserved(ctx context.Context, conn *session) error {
 	ticker := time.NewTicker(farewell / 20)
 	defer ticker.Stop()
 	for deadline := time.Now().Add(farewell); ; {
 		var others int
-		if err := conn.QueryRow(ctx, fmt.Sprintf(sessions, "$1", "pg_backend_pid()"), conn.Config().RuntimeParams["application_name"]).Scan(&others); err != nil {
+		if err := conn.QueryRow(ctx, fmt.Sprintf(sessions, "$1"), conn.server).Scan(&others); err != nil {
 			return err
 		}
 		switch {

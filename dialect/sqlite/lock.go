@@ -32,7 +32,7 @@ func hold(path string) (*os.File, error) {
 		case err != nil:
 			err = fmt.Errorf("locking %s: %w", path, err)
 		default:
-			err = errors.Join(sound(path), single(path))
+			err = errors.Join(sound(path), single(path), formerLock(path))
 		}
 		current := false
 		if err == nil {
@@ -46,6 +46,22 @@ func hold(path string) (*os.File, error) {
 		}
 		// Another process replaced the file before it was locked.
 	}
+}
+
+// formerLock fails where an older sqube, which may be about to be replaced, serves the file at path: it holds a lock beside it.
+func formerLock(path string) error {
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%w, an older one (it holds %s): stop that one first", dialect.ErrLocked, f.Name())
+	}
+	return errors.Join(err, f.Close())
 }
 
 // names says whether path is the name of f.

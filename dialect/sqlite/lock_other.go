@@ -10,7 +10,7 @@ import (
 // tryLock returns a file that holds the lock on f for as long as it is open: one beside it, since elsewhere than on Linux a
 // lock on f would lock out SQLite. It fails with EAGAIN when another process has the lock.
 func tryLock(f *os.File) (*os.File, error) {
-	beside, err := os.OpenFile(f.Name()+".lock", os.O_RDWR|os.O_CREATE, fileMode)
+	beside, err := os.OpenFile(f.Name()+".locked", os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,25 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	}
 }
 
+// TestOlderProcessHasTheFile opens a file that an older sqube serves.
+func TestOlderProcessHasTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	older, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(older.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) {
+		t.Errorf("while it does: %v", err)
+	}
+	if err := older.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path)
+}
+
 func TestFileThatIsNoDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	content := strings.Repeat("This is a letter, not a database.\n", 100)

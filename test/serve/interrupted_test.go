@@ -137,6 +137,28 @@ func TestRestoreThatIsKilled(t *testing.T) {
 	})
 }
 
+// TestRestoresAtOnce has a restore, and a server, come while another restore is in the middle.
+func TestRestoresAtOnce(t *testing.T) {
+	t.Parallel()
+	source := filled(t)
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		database := []string{"--datastore", engine.Datastore}
+		restore := append([]string{"restore", source, "--force"}, database...)
+		succeeds(t, restore)
+		first, release := heldRestore(t, engine, restore)
+		refuses(t, "the database is in use by another sqube", restore)
+		if engine.Name == "sqlite" { // the other would wait for the tables
+			refuses(t, "the database is in use by another sqube", serveArgs(t, t.TempDir(), database...))
+			refuses(t, "the database is in use by another sqube", append([]string{"migrate", "up"}, database...))
+		}
+		release()
+		if code := first.wait(t); code != 0 {
+			t.Errorf("the first restore ended with code %d", code)
+		}
+		succeeds(t, append([]string{"check"}, database...))
+	})
+}
+
 // heldRestore starts a restore, and returns when it is in the middle of it.
 func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process, release func()) {
 	t.Helper()
