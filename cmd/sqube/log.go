@@ -128,6 +128,7 @@ var ordinary = []string{
 	"context canceled",
 	"Post-timeout activity",
 	"http: Handler timeout",
+	`"Failed to encode watch event" err="i/o timeout"`,
 	`Resetting endpoints for master service "kubernetes"`,
 	"Found stale data, removed previous endpoints on kubernetes service",
 	"Getting lastest possible tracked_since time",

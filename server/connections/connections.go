@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"k8s.io/component-base/metrics"
 )
@@ -31,8 +33,11 @@ const (
 	maxFrameBytes    = 16 << 10 // a TLS record has no more
 	maxBufferedBytes = 256 << 10
 
-	// maxUnknown is how many connections there may be on which no client has authenticated.
+	// maxUnknown is how many connections there may be on which no client has authenticated; half of the limit of open files
+	// if that is less.
 	maxUnknown = 1000
+	// maxIdle is how many connections of clients that are known may have no request; a quarter of that limit if that is less.
+	maxIdle = 4000
 	// maxUnknownRequests is how many requests may run on these connections at once, beyond one on each.
 	maxUnknownRequests = 500
 	// maxLate is how many handlers one connection may have that run on after their request was answered with a timeout.
@@ -57,7 +62,7 @@ func (a allowance) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond,
 // were cancelled, or refused, too often) or "unauthenticated" (too many connections without a client that is known).
 var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "sqube_connections_closed_total",
-	Help:           "Connections that the server has closed for what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated).",
+	Help:           "Connections that the server has closed for what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated), too many without a request (idle).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
@@ -65,25 +70,36 @@ var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
 type Connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]*connection
-	// unknown are those on which no client has authenticated. An arbitrary one of them has to make room for the next
-	// beyond maxUnknown: a client that has credentials soon does not belong here any more.
-	unknown map[*connection]struct{}
+	// unknown are those on which no client has authenticated, in the order in which they came. The first has to make room
+	// for the next one beyond maxUnknown: a client with credentials shows them soon.
+	unknown *list.List
+	// idle are those of known clients that have no request, in the order in which they came to rest.
+	idle *list.List
 
-	unknownRequests atomic.Int32 // of maxUnknownRequests
+	maxUnknown, maxIdle int
+	unknownRequests     atomic.Int32 // of maxUnknownRequests
 }
 
 // connection is the account of one connection.
 type connection struct {
 	net     net.Conn
-	known   atomic.Bool  // a client has authenticated on it
-	running atomic.Int32 // requests that are not authenticated so far
-	late    atomic.Int32 // of maxLate
+	unknown *list.Element // of Connections.unknown, at first
+	idle    *list.Element // of Connections.idle, or nil
+	known   atomic.Bool   // a client has authenticated on it
+	running atomic.Int32  // requests that are not authenticated so far
+	late    atomic.Int32  // of maxLate
 	cancels atomic.Pointer[rate.Limiter]
 }
 
 // New returns the account of a server that has no connections yet.
 func New() *Connections {
-	return &Connections{open: map[net.Conn]*connection{}, unknown: map[*connection]struct{}{}}
+	c := &Connections{open: map[net.Conn]*connection{}, unknown: list.New(), idle: list.New(), maxUnknown: maxUnknown, maxIdle: maxIdle}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		c.maxUnknown = int(min(maxUnknown, files.Cur/2))
+		c.maxIdle = int(min(maxIdle, files.Cur/4))
+	}
+	return c
 }
 
 // Configure sets all limits and hooks of the server that concern connections. A request that is not long-running may take
@@ -92,7 +108,7 @@ func (c *Connections) Configure(server *http.Server, maxStreams int, requestTime
 	if maxStreams == 0 {
 		maxStreams = DefaultMaxStreams
 	}
-	server.ReadHeaderTimeout = ReadHeaderTimeout
+	server.ReadHeaderTimeout = min(ReadHeaderTimeout, requestTimeout)
 	server.ReadTimeout = requestTimeout + lingerTimeout
 	server.WriteTimeout = requestTimeout + lingerTimeout
 	server.IdleTimeout = idleTimeout
@@ -114,26 +130,40 @@ func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context
 	account.cancels.Store(unknownAllowance.limiter())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.unknown) >= maxUnknown {
-		for victim := range c.unknown { // which one is left to chance
-			delete(c.unknown, victim)
-			victim.close("unauthenticated")
-			break
-		}
+	if c.unknown.Len() >= c.maxUnknown {
+		c.unknown.Remove(c.unknown.Front()).(*connection).close("unauthenticated")
 	}
-	c.open[conn], c.unknown[account] = account, struct{}{}
+	c.open[conn], account.unknown = account, c.unknown.PushBack(account)
 	return context.WithValue(ctx, connectionKey{}, account)
 }
 
-// changed ends the account of a connection that is closed, or no longer the server's.
+// changed follows a connection. The one that has been idle for longest is closed when there are too many, as all are that
+// are idle for long: its client opens another when it needs one.
 func (c *Connections) changed(conn net.Conn, state http.ConnState) {
-	if state != http.StateClosed && state != http.StateHijacked {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.unknown, c.open[conn])
-	delete(c.open, conn)
+	account, ok := c.open[conn]
+	if !ok {
+		return
+	}
+	if account.idle != nil {
+		c.idle.Remove(account.idle)
+		account.idle = nil
+	}
+	switch state {
+	case http.StateIdle:
+		if account.known.Load() {
+			account.idle = c.idle.PushBack(account)
+		}
+		if c.idle.Len() > c.maxIdle {
+			oldest := c.idle.Remove(c.idle.Front()).(*connection)
+			oldest.idle = nil
+			oldest.close("idle")
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.unknown.Remove(account.unknown) // or it is no longer in it
+		delete(c.open, conn)
+	}
 }
 
 // authenticated notes that the client is known.
@@ -144,7 +174,7 @@ func (c *Connections) authenticated(account *connection) {
 	account.cancels.Store(knownAllowance.limiter())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.unknown, account)
+	c.unknown.Remove(account.unknown)
 }
 
 // cancelled notes that a request was cancelled, or refused.

@@ -132,7 +132,7 @@ func TestUnknownConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	const more = 10
-	ended := make(chan error, maxUnknown+more)
+	ended := make(chan error, c.maxUnknown+more)
 	for range maxUnknown + more {
 		conn := dial()
 		go func() {

@@ -24,6 +24,11 @@ func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck,
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(time.Time{})
+		defer func() { // what is left in buffers
+			if r.Context().Err() == nil {
+				_ = control.SetWriteDeadline(time.Now().Add(patience))
+			}
+		}()
 		if !info.IsResourceRequest { // a profile, which would be refused if it takes longer than the server's deadlines
 			r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, nil))
 		}

@@ -3,8 +3,8 @@ package flood
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -42,7 +42,12 @@ type target struct {
 
 func startTarget(t *testing.T, args ...string) *target {
 	t.Helper()
-	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: args})
+	return startTargetWith(t, sqube.Options{Datastore: harness.SQLite(t), Args: args})
+}
+
+func startTargetWith(t *testing.T, o sqube.Options) *target {
+	t.Helper()
+	s := sqube.Start(t, o)
 	config := s.Config(t)
 	trusted, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -83,7 +88,7 @@ func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	watching.Go(func() { s.guard(ctx, t) })
 	stranger := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{TLSClientConfig: s.anonymous.Clone(), DisableKeepAlives: true}}
 	known := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{TLSClientConfig: s.administrator.Clone(), ForceAttemptHTTP2: true}}
-	watching.Go(func() { probe(ctx, t, stranger, s.URL+"/readyz") })
+	watching.Go(func() { probe(ctx, t, stranger, s.URL+"/livez") })
 	watching.Go(func() { probe(ctx, t, known, s.URL+"/api/v1/namespaces/default") })
 	attack(ctx)
 	cancel()
@@ -107,9 +112,10 @@ func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
 		begin := time.Now()
 		response, err := client.Get(url)
 		if err == nil {
+			text, _ := io.ReadAll(response.Body) // what there is of it
 			response.Body.Close()
 			if response.StatusCode != http.StatusOK {
-				err = errors.New(response.Status)
+				err = fmt.Errorf("%s: %s", response.Status, text)
 			}
 		}
 		if err != nil {
