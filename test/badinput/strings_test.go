@@ -53,6 +53,9 @@ func TestStrings(t *testing.T) {
 	}
 	as := func(c badCase, name, value string) badCase {
 		c.header = map[string]string{name: value}
+		if name == "Impersonate-User" {
+			c.header["Impersonate-Group"] = "system:masters"
+		}
 		return c
 	}
 	token := func(start string) string {
@@ -109,7 +112,9 @@ func TestStrings(t *testing.T) {
 		{200, del("collection of nothing", configMaps+"?fieldSelector=metadata.name%3D%00", "")},
 
 		// Who asks.
-		{201, as(post("user", configMaps, `{"metadata":{"generateName":"user-"}}`), "User-Agent", notUTF8)},
+		{201, as(post("user", configMaps, `{"metadata":{"generateName":"user-"}}`), "Impersonate-User", notUTF8)},
+		{201, as(post("long user", configMaps, `{"metadata":{"generateName":"user-"}}`), "Impersonate-User", repeat("u", 100_000))},
+		{201, as(post("user agent", configMaps, `{"metadata":{"generateName":"user-"}}`), "User-Agent", notUTF8)},
 		{201, as(post("user agent of escapes", configMaps, `{"metadata":{"generateName":"user-"}}`), "User-Agent", "\u009b31m")},
 		{201, as(post("long user agent", configMaps, `{"metadata":{"generateName":"user-"}}`), "User-Agent", repeat("m", 100_000))},
 		{422, post("field manager", configMaps+"?fieldManager=%00", `{"metadata":{"generateName":"user-"}}`)},
