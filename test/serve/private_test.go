@@ -45,6 +45,10 @@ func TestFilesArePrivate(t *testing.T) {
 	succeeds(t, []string{"restore", filepath.Join(out, "backup.db"), "--data-dir", filepath.Join(out, "restored")}, openUmask)
 	succeeds(t, []string{"migrate", "up", "--data-dir", filepath.Join(out, "migrated")}, openUmask)
 	succeeds(t, []string{"restore", filepath.Join(out, "backup.db"), "--data-dir", filepath.Join(out, "restored"), "--force"}, openUmask)
+	succeeds(t, append([]string{"backup", filepath.Join(out, "closed.db")}, database...), func(cmd *exec.Cmd) {
+		openUmask(cmd)
+		cmd.Args[2] = strings.ReplaceAll(cmd.Args[2], "000", "777")
+	})
 	postgres := []string{"--datastore", harness.Postgres(t)}
 	succeeds(t, append([]string{"restore", filepath.Join(out, "backup.db")}, postgres...), openUmask)
 	succeeds(t, append([]string{"backup", filepath.Join(out, "archive")}, postgres...), openUmask)

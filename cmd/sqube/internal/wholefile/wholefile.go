@@ -42,6 +42,14 @@ func Create(path string, write func(*os.File) error) (err error) {
 			}
 		}
 	}()
+	// A umask may take even its owner's rights. On a file system without modes there is nothing to correct.
+	info, err := f.Stat()
+	if err == nil && info.Mode().Perm()&mode != mode {
+		err = f.Chmod(mode)
+	}
+	if err != nil {
+		return err
+	}
 	if err := write(f); err != nil {
 		return err
 	}
