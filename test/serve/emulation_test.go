@@ -42,10 +42,13 @@ func TestEmulatedVersion(t *testing.T) {
 	s.terminate(t)
 
 	// What the older version has written the newer one serves, and has what is new.
-	s = serveAt(t, dataDir, freePort(t), nil)
+	s = serveAt(t, dataDir, freePort(t), []string{"--kubernetes-service-node-port=30555"})
 	c = client(t, s.kubeconfig()).Discovery()
 	if !served("storage.k8s.io/v1", "volumeattributesclasses") {
 		t.Error("without the flag an API is not served")
+	}
+	if service, err := client(t, s.kubeconfig()).CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil || service.Spec.Ports[0].NodePort != 30555 {
+		t.Errorf("the Service kubernetes, which was there before, gets no node port: %+v, error %v", service.Spec, err)
 	}
 	if maps, err := client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(maps.Items) == 0 {
 		t.Errorf("what was written before is gone: %v", err)

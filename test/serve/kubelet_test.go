@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +26,10 @@ func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
 	k := &kubelet{asked: make(chan *http.Request, 1)}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/exec/") {
+			stream(t, w)
+			return
+		}
 		k.asked <- r
 		io.WriteString(w, "hello")
 	}))
@@ -68,5 +74,43 @@ func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
 	}
 	if asked.URL.Path != "/containerLogs/default/pod/c" {
 		t.Errorf("asks for %s", asked.URL)
+	}
+}
+
+// streamed is how many bytes the kubelet sends over a connection into a pod.
+const streamed = 12000
+
+// stream answers with a connection of another protocol.
+func stream(t *testing.T, w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+strings.Repeat("x", streamed)); err != nil {
+		t.Error(err)
+	}
+}
+
+// throttles reads what the kubelet streams through a server that lets no more than so many bytes a second through.
+func throttles(t *testing.T, s *server, bytesPerSecond int) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/v1/namespaces/default/pods/pod/exec?command=ls&stdout=true", nil)
+	must(t, err)
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "SPDY/3.1")
+	start := time.Now()
+	response, err := httpClient(t, s.kubeconfig(), "HTTP/1.1").Do(request)
+	must(t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(response.Status)
+	}
+	if _, err := io.CopyN(io.Discard, response.Body, streamed); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took < streamed*time.Second/time.Duration(bytesPerSecond)/2 {
+		t.Errorf("%d bytes came within %s", streamed, took)
 	}
 }

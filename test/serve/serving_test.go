@@ -35,7 +35,7 @@ func TestServingFlags(t *testing.T) {
 		"--tls-sni-cert-key=" + named.flag(), "--tls-sni-cert-key=" + more.flag() + ":*.more.example.com",
 		"--strict-transport-security-directives=max-age=31536000,includeSubDomains", "--http2-max-streams-per-connection=77",
 		"--goaway-chance=0.02", "--external-hostname=api.example.com", "--kubernetes-service-node-port=30443", "--permit-port-sharing",
-		"--delete-collection-workers=3", "--vmodule=httplog=3",
+		"--max-connection-bytes-per-sec=10000", "--delete-collection-workers=3", "--vmodule=httplog=3",
 		"--kubelet-client-certificate", kubelet.cert, "--kubelet-client-key", kubelet.key, "--kubelet-preferred-address-types=ExternalIP",
 	})
 	t.Run("versions, ciphers and key exchanges", func(t *testing.T) {
@@ -115,7 +115,10 @@ func TestServingFlags(t *testing.T) {
 			}
 		}
 	})
-	t.Run("kubelets", func(t *testing.T) { node.logs(t, s, kubelet.read(t)) })
+	t.Run("kubelets", func(t *testing.T) {
+		node.logs(t, s, kubelet.read(t))
+		throttles(t, s, 10000)
+	})
 	t.Run("many are deleted at once", func(t *testing.T) { deletesAtOnce(t, client(t, s.kubeconfig()), 3) })
 	t.Run("one file of the libraries logs more", func(t *testing.T) {
 		if log := s.read(t, "stderr"); !strings.Contains(log, `level=DEBUG msg="\"HTTP\" verb=\"GET\"`) {
@@ -123,7 +126,10 @@ func TestServingFlags(t *testing.T) {
 		}
 	})
 	t.Run("a port for two", func(t *testing.T) {
-		other := launchAt(t, filepath.Join(t.TempDir(), "data"), port, []string{"--permit-port-sharing", "--disable-http2-serving"})
+		certs := t.TempDir()
+		inFolder := pair{filepath.Join(certs, "apiserver.crt"), filepath.Join(certs, "apiserver.key")}
+		inFolder.renew(t, "folder.example.com")
+		other := launchAt(t, filepath.Join(t.TempDir(), "data"), port, []string{"--permit-port-sharing", "--disable-http2-serving", "--cert-dir", certs})
 		eventually(t, "another server serves on the same port", func() error {
 			if !strings.Contains(other.read(t, "stderr"), "msg=ready") {
 				return errors.New("not ready")
@@ -137,6 +143,9 @@ func TestServingFlags(t *testing.T) {
 		must(t, response.Body.Close())
 		if response.ProtoMajor != 1 || response.Header.Get("Strict-Transport-Security") != "" {
 			t.Errorf("%s with headers %v", response.Proto, response.Header)
+		}
+		if got, err := shown(s, &tls.Config{}); err != nil || !got.Equal(inFolder.read(t)) {
+			t.Errorf("the certificate in --cert-dir is not shown, but that of %v, error %v", got.Subject, err)
 		}
 	})
 }
