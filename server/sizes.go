@@ -17,8 +17,14 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// sizesInterval is how often the objects of a resource are counted, as upstream.
-const sizesInterval = time.Minute
+// The objects of a resource are counted again after a minute, as upstream, or sooner where that costs little: a list is
+// weighed by what was counted last.
+const (
+	sizesLatest  = time.Minute
+	sizesSoonest = 5 * time.Second
+	// sizesShare bounds the time that counting takes to a part of all time.
+	sizesShare = 200
+)
 
 // objectCounts is a metric of kube-apiserver. It is -1 where counting fails.
 var objectCounts = metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -79,14 +85,22 @@ func (s *sizes) forget(resource schema.GroupResource, made storage.Interface) {
 // run counts until ctx ends.
 func (s *sizes) run(ctx context.Context) {
 	go s.counts.RunUntil(ctx.Done())
-	ticker := time.NewTicker(sizesInterval)
+	ticker := time.NewTicker(sizesSoonest)
 	defer ticker.Stop()
+	var due map[schema.GroupResource]time.Time
 	for {
+		next := map[schema.GroupResource]time.Time{}
 		s.mu.Lock()
 		storages := maps.Clone(s.storages)
 		s.mu.Unlock()
 		for resource, made := range storages {
+			began := time.Now()
+			if began.Before(due[resource]) {
+				next[resource] = due[resource]
+				continue
+			}
 			stats, err := made.Stats(ctx)
+			next[resource] = time.Now().Add(min(sizesLatest, max(sizesSoonest, sizesShare*time.Since(began))))
 			if ctx.Err() != nil {
 				return
 			}
@@ -97,6 +111,7 @@ func (s *sizes) run(ctx context.Context) {
 			}
 			objectCounts.WithLabelValues(resource.Group, resource.Resource).Set(float64(stats.ObjectCount))
 		}
+		due = next
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():

@@ -24,7 +24,7 @@ import (
 // What is listed, and by how much the process may grow meanwhile. Were each list in memory as a whole, it would grow by more
 // than a GiB.
 const (
-	largeObjects = 80
+	largeObjects = 60
 	largeSize    = 900 << 10
 	largeGrowth  = 160 << 20
 )

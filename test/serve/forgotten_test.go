@@ -1,0 +1,57 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestListOutlivesItsRevision stops to read in the middle of a list until the revision that it is of is forgotten: the list
+// breaks off, and does not end as if it were whole.
+func TestListOutlivesItsRevision(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1s", "--compact-interval", "100ms"})
+		createLarge(t, s)
+		c := client(t, s.kubeconfig())
+		maps := c.CoreV1().ConfigMaps("default")
+		clients := map[string]*http.Client{"HTTP/2.0": httpClient(t, s.kubeconfig(), "HTTP/2.0"), "HTTP/1.1": httpClient(t, s.kubeconfig(), "HTTP/1.1")}
+		lists := map[string]*http.Response{}
+		for protocol, client := range clients {
+			response, err := client.Get(s.url + "/api/v1/namespaces/default/configmaps")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if _, err := io.ReadFull(response.Body, make([]byte, 1)); err != nil || response.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %s, %v", protocol, response.Status, err)
+			}
+			lists[protocol] = response
+		}
+		// The last change is later than the lists.
+		changed, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changes"}}, metav1.CreateOptions{})
+		if err == nil {
+			changed.Data = map[string]string{"a": "b"}
+			changed, err = maps.Update(t.Context(), changed, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		version, err := strconv.ParseFloat(changed.ResourceVersion, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "the revision is forgotten", func() bool { return storeMetrics(t, c)["compacted_revision"] >= version })
+		for protocol, response := range lists {
+			if n, err := io.Copy(io.Discard, response.Body); err == nil {
+				t.Errorf("%s: the list ends after %d bytes as if it were whole", protocol, n)
+			}
+		}
+	})
+}
