@@ -36,12 +36,17 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 		place := c.place(account)
 		if place == nil {
 			account.cancelled()
+			// Without a body, for which an HTTP/2 client may leave no room.
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests) // as upstream's filters
+			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
 		defer place.leave()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, place)))
+		// An answer that its client does not take keeps the place. Over HTTP/1.1 no other request comes before it is taken.
+		if flusher, ok := w.(http.Flusher); ok && r.ProtoMajor == 2 && !account.known.Load() {
+			flusher.Flush()
+		}
 	})
 }
 
