@@ -73,6 +73,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return serverfilters.WithProbabilisticGoaway(h, o.GoawayChance)
 		},
 		func(h http.Handler) http.Handler { return whileServing(h, c.serving) },
+		withClient,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)
 		},

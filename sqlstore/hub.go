@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 )
@@ -17,10 +16,11 @@ type hub struct {
 	topics   map[Resource]map[*Subscription]struct{}
 	closed   bool
 	behind   chan struct{} // holds one: rows may be missing, the tail shall look
+	memory   *memory
 }
 
-func newHub(position int64, cache *cache) *hub {
-	return &hub{cache: cache, position: position, topics: map[Resource]map[*Subscription]struct{}{}, behind: make(chan struct{}, 1)}
+func newHub(position int64, cache *cache, m *memory) *hub {
+	return &hub{cache: cache, memory: m, position: position, topics: map[Resource]map[*Subscription]struct{}{}, behind: make(chan struct{}, 1)}
 }
 
 // offer hands out the changes of the revisions behind from up to to. Where
@@ -38,11 +38,18 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 			continue
 		}
 		subs := h.topics[c.Resource]
+		if len(subs) == 0 {
+			continue
+		}
 		c.Watchers = len(subs)
+		c.holders.Store(1) // until all have it
+		h.memory.held.Add(c.size())
 		for sub := range subs {
 			sub.push(c)
 		}
+		c.letGo(h.memory)
 	}
+	h.memory.hold(0)
 	h.moveTo(to)
 }
 
@@ -121,19 +128,9 @@ func (h *hub) close() {
 	h.topics = nil
 }
 
-// maxQueue is how many changes wait for one subscriber at the most, and
-// maxQueueBytes how large their values may be together. The changes are shared,
-// so the queue itself is only pointers; but a reader so far behind keeps them
-// all in memory.
-const (
-	maxQueue      = 8192
-	maxQueueBytes = 32 << 20
-)
-
-// ErrSlow ends a subscription whose reader, or whose process, fell too far
-// behind. The reader can begin again from the last revision that it saw; if
-// that is too old by now, Replay says so.
-var ErrSlow = errors.New("the watcher is too slow")
+// maxQueue is how many changes wait for one subscriber at the most. How large
+// they may be together with those of all others, see memory.
+const maxQueue = 8192
 
 // Subscription receives the changes of one collection or object.
 type Subscription struct {
@@ -141,23 +138,27 @@ type Subscription struct {
 	// changes. What came before has to be read from the log.
 	Start int64
 
+	follower *Follower
 	hub      *hub
 	resource Resource
 	match    func(key string) bool
 
 	mu    sync.Mutex
 	queue []*Change
-	bytes int // of the values in the queue
 	err   error
 	wake  chan struct{} // holds one
 }
 
 // Subscribe begins to receive the changes of the objects of resource whose
 // keys begin with prefix, or of the one with that key where it does not end in
-// "/" and is not empty. The caller must Close it.
-func (s *Store) Subscribe(resource Resource, prefix string) *Subscription {
-	sub := &Subscription{hub: s.hub, resource: resource, wake: make(chan struct{}, 1), match: matcher(prefix)}
-	h := s.hub
+// "/" and is not empty. It is called once; the Follower's Close ends it.
+func (f *Follower) Subscribe(resource Resource, prefix string) *Subscription {
+	h := f.store.hub
+	sub := &Subscription{follower: f, hub: h, resource: resource, wake: make(chan struct{}, 1), match: matcher(prefix)}
+	f.sub.Store(sub)
+	if f.ended.Load() {
+		sub.end(ErrSlow)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	sub.Start = h.position
@@ -179,44 +180,67 @@ func matcher(prefix string) func(string) bool {
 	return func(key string) bool { return key == prefix }
 }
 
-// Close ends the subscription.
+// Close ends the subscription and lets go of what is queued.
 func (sub *Subscription) Close() {
-	sub.hub.mu.Lock()
-	defer sub.hub.mu.Unlock()
-	if subs := sub.hub.topics[sub.resource]; subs != nil {
+	h := sub.hub
+	h.mu.Lock()
+	if subs := h.topics[sub.resource]; subs != nil {
 		delete(subs, sub)
 		if len(subs) == 0 {
-			delete(sub.hub.topics, sub.resource)
+			delete(h.topics, sub.resource)
 		}
 	}
+	h.mu.Unlock()
+	sub.end(ErrClosed)
+	sub.drop()
 }
 
 // push queues c without ever waiting for the reader.
 func (sub *Subscription) push(c *Change) {
-	if !sub.match(c.Record.Key) {
-		return
+	if sub.match(c.Record.Key) && !sub.enqueue(c) {
+		sub.follower.ended.Store(true)
+		sub.follower.end()
 	}
-	sub.mu.Lock()
-	defer sub.mu.Unlock()
-	switch {
-	case sub.err != nil:
-		return
-	case len(sub.queue) >= maxQueue || sub.bytes >= maxQueueBytes:
-		sub.queue, sub.err = nil, ErrSlow
-	default:
-		sub.queue = append(sub.queue, c)
-		sub.bytes += c.size()
-	}
-	sub.signal()
 }
 
-func (sub *Subscription) end(err error) {
+// enqueue returns false when the queue is full.
+func (sub *Subscription) enqueue(c *Change) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
+	if sub.err != nil {
+		return true
+	}
+	if len(sub.queue) >= maxQueue {
+		return false
+	}
+	sub.queue = append(sub.queue, c)
+	sub.follower.receive(c)
+	sub.signal()
+	return true
+}
+
+// end says why nothing more will come. A reader that is too slow does not get
+// what is queued either.
+func (sub *Subscription) end(err error) {
+	sub.mu.Lock()
 	if sub.err == nil {
 		sub.err = err
 	}
 	sub.signal()
+	sub.mu.Unlock()
+	if err == ErrSlow {
+		sub.drop()
+	}
+}
+
+func (sub *Subscription) drop() {
+	sub.mu.Lock()
+	dropped := sub.queue
+	sub.queue = nil
+	sub.mu.Unlock()
+	for _, c := range dropped {
+		sub.follower.Done(c)
+	}
 }
 
 func (sub *Subscription) signal() {
@@ -230,13 +254,14 @@ func (sub *Subscription) signal() {
 func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
 // Take returns the changes that have come in since the last call, which may be
-// none. It returns ErrSlow or ErrClosed when there will be no more.
+// none; each has to be let go of with the Follower's Done. It returns ErrSlow
+// or ErrClosed when there will be no more.
 func (sub *Subscription) Take() ([]*Change, error) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if len(sub.queue) > 0 {
 		changes := sub.queue
-		sub.queue, sub.bytes = nil, 0
+		sub.queue = nil
 		if sub.err != nil {
 			sub.signal()
 		}

@@ -24,7 +24,8 @@ func TestCloseEndsEverything(t *testing.T) {
 				if _, err := s.Write(t.Context(), w); err != nil {
 					t.Fatal(err)
 				}
-				sub := s.Subscribe(w.Resource, "")
+				f := s.Follow(t.Context())
+				sub := f.Subscribe(w.Resource, "")
 				if _, _, err := s.Get(t.Context(), w.Resource, w.Key); err != nil {
 					t.Fatal(err)
 				}
@@ -34,7 +35,7 @@ func TestCloseEndsEverything(t *testing.T) {
 				if _, err := sub.Take(); !errors.Is(err, sqlstore.ErrClosed) {
 					t.Errorf("a subscription outlives its log: %v", err)
 				}
-				sub.Close()
+				f.Close()
 				if round == 0 { // what drivers keep for the process is there now
 					before = runtime.NumGoroutine()
 				}

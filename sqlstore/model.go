@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -33,9 +34,10 @@ type Change struct {
 	// Previous is the version that the change replaced, nil in a creation.
 	Previous *Record
 
-	// Watchers is how many subscriptions received the change from the hub; 0
-	// for a change that was read for one of them.
+	// Watchers is how many followers may have received the change from the hub;
+	// 0 for a change that was read for one of them.
 	Watchers int
+	holders  atomic.Int32 // how many of them have it
 
 	sets struct {
 		once              sync.Once
@@ -46,11 +48,14 @@ type Change struct {
 	Cache sync.Map
 }
 
-// size is that of the values.
-func (c *Change) size() int {
-	size := len(c.Record.Value)
+// cost is how much memory the change takes that was read for one follower.
+func (c *Change) cost() int { return Cost(int(c.size())) }
+
+// size is roughly how much memory the change takes.
+func (c *Change) size() int64 {
+	size := recordOverhead + c.Record.memory()
 	if c.Previous != nil {
-		size += len(c.Previous.Value)
+		size += c.Previous.memory()
 	}
 	return size
 }

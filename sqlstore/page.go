@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 || q.Limit > PageRecords {
 		q.Limit = PageRecords
 	}
+	q.Bytes = cmp.Or(q.Bytes, PageBytes)
 	snap, at, err := s.cached(ctx, q)
 	if err != nil {
 		return Page{Position: at}, err
@@ -53,7 +55,7 @@ func (s *snapshot) page(q Query, at Position) Page {
 	s.walk(q, func(r *Record) bool {
 		page.Records = append(page.Records, r)
 		size += len(r.Value)
-		page.More = len(page.Records) == q.Limit || size >= PageBytes
+		page.More = len(page.Records) == q.Limit || size >= q.Bytes
 		return !page.More
 	})
 	return page
@@ -65,6 +67,7 @@ func (s *snapshot) page(q Query, at Position) Page {
 // position comes with each of its rows. Only where there is no row another
 // statement asks for it, on the condition that there is still none.
 func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
+	q.Bytes = cmp.Or(q.Bytes, PageBytes)
 	for {
 		page, err := s.page(ctx, q)
 		if err != nil || len(page.Records) > 0 {
@@ -100,7 +103,7 @@ func (s *Store) page(ctx context.Context, q Query) (page Page, err error) {
 			}
 		}
 		page.Records = append(page.Records, r)
-		if size += len(r.Value); size >= PageBytes {
+		if size += len(r.Value); size >= q.Bytes {
 			return errEnough
 		}
 		return nil

@@ -110,7 +110,12 @@ func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
 		"page at revision":           list(sqlstore.Query{Revision: at - 100, After: "ns-01/pod-00001", Limit: 500}),
 		"namespace page at revision": list(sqlstore.Query{Revision: at - 100, Prefix: "ns-01/", Limit: 100}),
 		"replay": func(ctx context.Context) error {
-			return s.Replay(ctx, pods, "", at-100, at, func(*sqlstore.Change) error { return nil })
+			f := s.Follow(ctx)
+			defer f.Close()
+			return f.Replay(pods, "", at-100, at, func(c *sqlstore.Change) error {
+				f.Done(c)
+				return nil
+			})
 		},
 	}
 }

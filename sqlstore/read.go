@@ -32,6 +32,8 @@ type Query struct {
 	Revision int64
 	// Limit is how many records are wanted at the most, 0 for all.
 	Limit int
+	// Bytes ends a page with the record whose value reaches it, 0 for PageBytes.
+	Bytes int
 	// Terms narrow the query; see Term.
 	Terms []Term
 	// WithoutValues leaves the values of the records out.
@@ -139,6 +141,7 @@ func (at Position) readable(revision int64) error {
 // database makes, also where nearly all of them are of other resources.
 const (
 	maxChanges     = 500
+	firstChanges   = 8 // where the engine sends what is too much all the same
 	maxChangeBytes = 16 << 20
 	maxSpan        = 5000
 )
@@ -148,7 +151,7 @@ var errEnough = errors.New("enough has been read")
 // changes returns the changes of the revisions behind from up to to, oldest
 // first, of one resource or (nil) of all, and the revision up to which those
 // are all: to, or one before it where there is too much to be read at once.
-func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource) (changes []*Change, read int64, err error) {
+func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource, maxRows, maxBytes int) (changes []*Change, read int64, err error) {
 	to = min(to, from+maxSpan)
 	b := s.statement().add(`SELECT l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value, p.id, p.labels, p.fields, p.value
 FROM log l LEFT JOIN log p ON p.id = l.replaces`)
@@ -156,7 +159,7 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 	if resource != nil {
 		b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name))
 	}
-	b.add(" ORDER BY l.id LIMIT " + b.arg(maxChanges))
+	b.add(" ORDER BY l.id LIMIT " + b.arg(maxRows))
 	bytes := 0
 	err = s.run(ctx, b, func(row dialect.Row) error {
 		c := &Change{}
@@ -176,12 +179,12 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 			c.Previous = &Record{Revision: *previous, Key: c.Record.Key, Labels: *previousLabels, Fields: *previousFields, Value: previousValue}
 		}
 		changes = append(changes, c)
-		if bytes += len(c.Record.Value) + len(previousValue); bytes >= maxChangeBytes {
+		if bytes += len(c.Record.Value) + len(previousValue); bytes >= maxBytes {
 			return errEnough
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) || err == nil && len(changes) == maxChanges {
+	if errors.Is(err, errEnough) || err == nil && len(changes) == maxRows {
 		return changes, changes[len(changes)-1].Record.Revision, nil
 	}
 	return changes, to, err

@@ -22,6 +22,9 @@ type Stats struct {
 	Removed int64
 	// Lag is for how long there have been rows that should be gone.
 	Lag time.Duration
+	// Watches is how many bytes watches hold, SlowWatches how many of them were
+	// ended because that was too much.
+	Watches, SlowWatches int64
 }
 
 // size is what Stats is made of.
@@ -57,6 +60,7 @@ func (s *Store) Stats() Stats {
 	defer s.size.mu.Unlock()
 	stats := s.size.stats
 	stats.Current, stats.Cached = s.hub.at(), s.cache.size()
+	stats.Watches, stats.SlowWatches = s.memory.held.Load(), s.memory.slow.Load()
 	if !s.size.due.IsZero() {
 		stats.Lag = time.Since(s.size.due)
 	}

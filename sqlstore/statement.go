@@ -36,7 +36,7 @@ func (b *statement) page(q Query) *statement {
 	case !b.engine.Streams():
 		const size = "coalesce(octet_length(value), 0)"
 		b.add(", value FROM (SELECT *, sum(" + size + ") OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) - " + size + " AS before FROM (")
-		b.rows(q, record+", value").add(") AS page) AS page WHERE before < " + b.arg(PageBytes))
+		b.rows(q, record+", value").add(") AS page) AS page WHERE before < " + b.arg(q.Bytes))
 	case q.Revision == 0:
 		return b.add(", value FROM log").live(q).ordered(q)
 	default:

@@ -67,6 +67,9 @@ type Options struct {
 	// CacheBytes is how much memory the live rows may take that are kept to be
 	// read without the database. Default DefaultCacheBytes; NoCache for none.
 	CacheBytes int64
+	// FollowerMemory is how many bytes all followers may keep in use. Default
+	// DefaultFollowerMemory.
+	FollowerMemory int64
 	// OnBatch is told how long each batch of compaction took, in which rows were
 	// removed. Optional.
 	OnBatch func(took time.Duration)
@@ -90,6 +93,9 @@ func (o Options) withDefaults() Options {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
+	if o.FollowerMemory <= 0 {
+		o.FollowerMemory = DefaultFollowerMemory
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -108,6 +114,7 @@ type Store struct {
 	opts   Options
 	hub    *hub
 	cache  *cache
+	memory *memory
 	size   size
 	newest revisions
 	// ambiguous counts the commits of which it is not known whether they took
@@ -147,7 +154,8 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	}
 	s.compacted.Store(at.Compacted)
 	s.cache = newCache(s.opts.CacheBytes, at.Current, time.Now)
-	s.hub = newHub(at.Current, s.cache)
+	s.memory = newMemory(s.opts.FollowerMemory)
+	s.hub = newHub(at.Current, s.cache, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
 		s.done.Add(1)

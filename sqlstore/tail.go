@@ -78,7 +78,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		if at.Current <= from {
 			return nil
 		}
-		changes, to, err := s.changes(ctx, from, at.Current, nil)
+		changes, to, err := s.changes(ctx, from, at.Current, nil, maxChanges, maxChangeBytes)
 		if err != nil {
 			return err
 		}
@@ -93,35 +93,4 @@ func (s *Store) catchUp(ctx context.Context) error {
 		s.hub.offer(from, to, changes)
 	}
 	return err
-}
-
-// Replay calls yield with the changes of the objects of resource under prefix
-// behind revision from, up to and including to. It returns ErrCompacted when
-// they are no longer all kept, having yielded some or none of them in order.
-func (s *Store) Replay(ctx context.Context, resource Resource, prefix string, from, to int64, yield func(*Change) error) error {
-	match := matcher(prefix)
-	for from < to {
-		changes, read, err := s.changes(ctx, from, to, &resource)
-		if err != nil {
-			return err
-		}
-		// Asked afterwards: rows that were missing from the read above had been
-		// declared compacted before it.
-		at, err := s.Revision(ctx)
-		if err != nil {
-			return err
-		}
-		if from < at.Compacted {
-			return ErrCompacted
-		}
-		for _, c := range changes {
-			if match(c.Record.Key) {
-				if err := yield(c); err != nil {
-					return err
-				}
-			}
-		}
-		from = read
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -34,3 +35,19 @@ func collectLess() (settle func(ctx context.Context)) {
 		debug.FreeOSMemory()
 	}
 }
+
+// followerShare is the part of GOMEMLIMIT that is for watches.
+const followerShare = 16
+
+// followerMemory is how much memory watches may keep in use together: a part of GOMEMLIMIT, or 0, for the default, where
+// that is not set.
+func followerMemory() int64 {
+	limit := debug.SetMemoryLimit(-1) // a negative one changes nothing
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return max(limit/followerShare, leastFollowerMemory)
+}
+
+// leastFollowerMemory holds a few of the largest objects.
+const leastFollowerMemory = 8 << 20

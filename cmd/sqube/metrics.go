@@ -63,6 +63,10 @@ var storeGauges = []struct {
 		func(s sqlstore.Stats) float64 { return float64(s.Cached) }},
 	{storeDesc("held_back", "How many things keep the room of removed rows from being used again; the log names them."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(len(s.Space.HeldBack)) }},
+	{storeDesc("watch_bytes", "Memory that holds what watches have not sent to their clients yet."), metrics.GaugeValue,
+		func(s sqlstore.Stats) float64 { return float64(s.Watches) }},
+	{storeDesc("slow_watches_total", "Watches that were ended because their clients read too slowly."), metrics.CounterValue,
+		func(s sqlstore.Stats) float64 { return float64(s.SlowWatches) }},
 }
 
 func storeDesc(name, help string) *metrics.Desc {

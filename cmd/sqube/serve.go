@@ -138,6 +138,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	figures := newStoreMetrics()
 	o.store.OnBatch = figures.observe
+	o.store.FollowerMemory = followerMemory()
 	store, err := sqlstore.Open(ctx, engine, o.store)
 	if err != nil {
 		return err

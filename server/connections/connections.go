@@ -58,11 +58,10 @@ var (
 
 func (a allowance) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond, a.burst) }
 
-// Closed is a metric of the connections that were closed for what their clients did, by reason: "cancels" (requests that
-// were cancelled, or refused, too often) or "unauthenticated" (too many connections without a client that is known).
+// Closed is a metric of the connections that were closed for what their clients did, by reason; its help lists them.
 var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "sqube_connections_closed_total",
-	Help:           "Connections that the server has closed for what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated), too many without a request (idle).",
+	Help:           "Connections that the server has closed for what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated), too many without a request (idle), a watch that had to be ended on a connection that its client does not read (slow).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
@@ -198,6 +197,13 @@ func (a *connection) close(reason string) {
 }
 
 type connectionKey struct{}
+
+// Close closes the connection that the request came on, and counts why.
+func Close(r *http.Request, reason string) {
+	if account := of(r); account != nil {
+		account.close(reason)
+	}
+}
 
 // of returns the account of the connection that the request came on; nil if it came from this process.
 func of(r *http.Request) *connection {

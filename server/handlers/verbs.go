@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -32,16 +34,34 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, minTimeout time.Duration) http.HandlerFunc {
 	lister, _ := storage.(rest.Lister)
 	watcher, _ := storage.(rest.Watcher)
-	handler := handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
+	watching := *scope
+	watching.Serializer = unpooled{scope.Serializer}
+	watch := handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout)
 	if watchOnly {
-		return handler
+		return watch
 	}
-	handler = convertedOr(storage, scope, handler, func(converted *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
+	list := handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
+	list = convertedOr(storage, scope, list, func(converted *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
 		return handlers.ListResource(converted, watcher, scope, watchOnly, minTimeout)
 	})
-	return bytesOr(storage, scope, handler, func(raw *registry.Store) http.HandlerFunc {
+	list = bytesOr(storage, scope, list, func(raw *registry.Store) http.HandlerFunc {
 		return handlers.ListResource(raw, watcher, scope, watchOnly, minTimeout)
 	})
+	return func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
+			watch(w, r)
+			return
+		}
+		list(w, r)
+	}
+}
+
+// unpooled makes encoders that keep no buffer. A watch would keep one as large as its largest event for as long as it runs.
+type unpooled struct{ runtime.NegotiatedSerializer }
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (u unpooled) EncoderForVersion(encoder runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
+	return struct{ runtime.Encoder }{u.NegotiatedSerializer.EncoderForVersion(encoder, version)}
 }
 
 // The handlers of writes are made anew for every request: each call of the function they return wraps the admission it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -90,6 +91,7 @@ func TestWatchOfASlowClient(t *testing.T) {
 		if event.Type != watch.Added {
 			t.Fatalf("after %d pods and %s came %v", seen, time.Since(began), event)
 		}
+		event.Object.(runtime.CacheableObject).GetObject()
 		seen++
 		time.Sleep(slowness)
 	}

@@ -4,47 +4,108 @@ import (
 	"bytes"
 	"io"
 	"sync"
+	"sync/atomic"
+	"weak"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// object returns the object of a change, as of the change's revision: the
-// version that it made, or the previous one where last is set.
+// sharedObject is the object of a change that several watchers send. The
+// first to ask decodes it for all of them, and the first to send it encodes it
+// for all.
 //
-// Where several watchers receive the change, the first to ask decodes the
-// object for all of them, and the first to send it encodes it for all.
-func (w *watcher) object(c *sqlstore.Change, last bool) (runtime.Object, error) {
-	if c.Watchers <= 1 {
-		return w.decodeChange(c, last)
-	}
-	slot, _ := c.Cache.LoadOrStore(cacheKey{w.Storage, last}, &decoded{})
-	d := slot.(*decoded)
-	d.once.Do(func() {
-		obj, err := w.decodeChange(c, last)
-		if err != nil {
-			d.err = err
-			return
-		}
-		d.object = share(obj)
-	})
-	return d.object, d.err
+// What is derived is counted, see sqlstore.Store.Hold, and kept for sure only
+// while a watcher is about to send it. A slow one that comes to it much later
+// makes it once more.
+type sharedObject struct {
+	users atomic.Int32
+	now   atomic.Pointer[derived] // while there are users
+
+	mu   sync.Mutex // held to begin and to end the use of it
+	held int        // bytes counted
+	kept weak.Pointer[derived]
 }
 
-type cacheKey struct {
+// sharedKey names the object in sqlstore.Change.Cache.
+type sharedKey struct {
 	storage *Storage
 	last    bool
 }
 
-type decoded struct {
-	once   sync.Once
-	object runtime.Object
-	err    error
+// derived is what is made of a stored object. Nobody changes the object: who
+// wants to, takes a copy.
+type derived struct {
+	object    runtime.Object
+	encodings sync.Map // runtime.Identifier → *encoding
 }
 
-func (w *watcher) decodeChange(c *sqlstore.Change, last bool) (runtime.Object, error) {
+type encoding struct {
+	once  sync.Once
+	bytes []byte
+	err   error
+}
+
+// use returns what is derived. Until done is called as often as use was, it is
+// kept.
+func (o *sharedObject) use(store *sqlstore.Store, size int, decode func() (runtime.Object, error)) (*derived, error) {
+	for users := o.users.Load(); users > 0; users = o.users.Load() {
+		if o.users.CompareAndSwap(users, users+1) {
+			return o.now.Load(), nil
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.now.Load() // there is one if others were faster
+	if now == nil {
+		if now = o.kept.Value(); now == nil {
+			object, err := decode()
+			if err != nil {
+				return nil, err
+			}
+			now = &derived{object: object}
+			o.kept = weak.Make(now)
+		}
+		o.now.Store(now)
+		o.held = decodedAndEncoded * size
+		store.Hold(o.held)
+	}
+	o.users.Add(1)
+	return now, nil
+}
+
+// done ends a use.
+func (o *sharedObject) done(store *sqlstore.Store) {
+	if o.users.Add(-1) > 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.users.Load() == 0 && o.now.Load() != nil {
+		o.now.Store(nil)
+		store.Release(o.held)
+	}
+}
+
+// encoded returns the event that encode makes of the object, one for each
+// media type and version.
+func (d *derived) encoded(id runtime.Identifier, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	slot, ok := d.encodings.Load(id)
+	if !ok {
+		slot, _ = d.encodings.LoadOrStore(id, &encoding{})
+	}
+	e := slot.(*encoding)
+	e.once.Do(func() {
+		// Encoders may set the kind of what they encode, so each gets a copy.
+		e.bytes, e.err = encodeEvent(d.object.DeepCopyObject(), size, encode)
+	})
+	return e.bytes, e.err
+}
+
+// object returns the object of a change, as of the change's revision: the
+// version that it made, or the previous one where last is set.
+func (w *watcher) object(c *sqlstore.Change, last bool) (runtime.Object, error) {
 	r := &c.Record
 	if last {
 		r = c.Previous
@@ -57,66 +118,20 @@ func (w *watcher) decodeChange(c *sqlstore.Change, last bool) (runtime.Object, e
 	return obj, w.versioner.UpdateObject(obj, uint64(c.Record.Revision))
 }
 
-// sharedObject is an object that several watchers send. It keeps its
-// encodings, one per media type and version. Nobody changes it: who wants to,
-// takes a copy with GetObject.
-type sharedObject struct {
-	runtime.Object
-	metav1.ObjectMetaAccessor
+// largeObject is the size from which on an object is encoded without the
+// buffers of the watch's encoder, which would stay that large.
+const largeObject = 32 << 10
 
-	encodings sync.Map // runtime.Identifier → *encoding
-}
-
-type encoding struct {
-	once  sync.Once
-	bytes []byte
-	err   error
-}
-
-// share wraps obj, or returns it as it is where it has no metadata.
-func share(obj runtime.Object) runtime.Object {
-	accessor, ok := obj.(metav1.ObjectMetaAccessor)
-	if !ok {
-		if m, isMeta := obj.(metav1.Object); isMeta {
-			accessor, ok = objectMeta{m}, true
+// encodeEvent returns the event that encode makes of an object of a size.
+func encodeEvent(object runtime.Object, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	var event bytes.Buffer
+	if size >= largeObject {
+		inner := &embedded{object: object}
+		if err := encode(inner, &event); err != nil {
+			return nil, err
 		}
+		return inner.join(event.Bytes())
 	}
-	if !ok {
-		return obj
-	}
-	return &sharedObject{Object: obj, ObjectMetaAccessor: accessor}
+	err := encode(object, &event)
+	return event.Bytes(), err
 }
-
-type objectMeta struct{ metav1.Object }
-
-func (m objectMeta) GetObjectMeta() metav1.Object { return m.Object }
-
-// CacheEncode implements runtime.CacheableObject.
-func (o *sharedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	slot, ok := o.encodings.Load(id)
-	if !ok {
-		slot, _ = o.encodings.LoadOrStore(id, &encoding{})
-	}
-	e := slot.(*encoding)
-	e.once.Do(func() {
-		var buffer bytes.Buffer
-		// Encoders may set the kind of what they encode, so each gets a copy.
-		e.err = encode(o.GetObject(), &buffer)
-		e.bytes = buffer.Bytes()
-	})
-	if e.err != nil {
-		return e.err
-	}
-	if splice, ok := w.(runtime.Splice); ok {
-		splice.Splice(e.bytes)
-		return nil
-	}
-	_, err := w.Write(e.bytes)
-	return err
-}
-
-// GetObject implements runtime.CacheableObject.
-func (o *sharedObject) GetObject() runtime.Object { return o.Object.DeepCopyObject() }
-
-// DeepCopyObject implements runtime.Object.
-func (o *sharedObject) DeepCopyObject() runtime.Object { return o.GetObject() }

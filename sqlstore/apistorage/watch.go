@@ -42,16 +42,17 @@ const (
 //	      ─► the subscription's changes, and a bookmark now and then
 type watcher struct {
 	*Storage
-	ctx    context.Context
-	cancel context.CancelFunc
-	opts   storage.ListOptions
+	follower *sqlstore.Follower
+	ctx      context.Context // the follower's
+	opts     storage.ListOptions
 	// row is the key or prefix of rows watched, full the same as the caller
 	// gave it.
 	row, full string
 	// from is the revision up to which the client knows everything.
-	from   int64
-	result chan watch.Event
-	sub    *sqlstore.Subscription
+	from    int64
+	result  chan watch.Event
+	sub     *sqlstore.Subscription
+	transit transit
 }
 
 // errStopped ends a watch that nobody reads any more.
@@ -59,7 +60,9 @@ var errStopped = errors.New("the watch was stopped")
 
 // Watch implements storage.Interface. The watch ends, its channel closed, with
 // ctx, with Stop, and when its reader is too slow; errors come as an event of
-// type Error, the last one.
+// type Error, the last one. The caller must Stop it, also when it has ended, and
+// until then encode, or get, the objects of events in their order: that tells
+// the watch how far its client is.
 func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	row, full, err := s.rowKey(key, opts.Recursive)
 	if err != nil {
@@ -80,20 +83,31 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		// From now on, which is before the caller does anything else.
 		w.from = at.Current
 	}
-	w.ctx, w.cancel = context.WithCancel(ctx)
+	w.transit.changed.L = &w.transit.mu
+	w.follower = s.store.Follow(ctx)
+	w.ctx = w.follower.Context()
 	go w.run()
 	return w, nil
 }
 
 // Stop implements watch.Interface.
-func (w *watcher) Stop() { w.cancel() }
+func (w *watcher) Stop() { w.follower.Stop() }
 
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
 func (w *watcher) run() {
-	defer close(w.result)
-	defer w.cancel()
+	w.watch()
+	close(w.result)
+	if w.sub != nil {
+		w.sub.Close()
+	}
+	<-w.ctx.Done() // until then the client may take what it has been sent
+	w.recall()
+	w.follower.Close()
+}
+
+func (w *watcher) watch() {
 	err := w.begin()
 	utilflowcontrol.WatchInitialized(w.ctx)
 	if err == nil {
@@ -151,38 +165,63 @@ func (w *watcher) initialState() error {
 	opts := w.opts
 	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
 	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	l := &walk{Storage: w.Storage, opts: opts, query: sqlstore.Query{Resource: w.resource, Prefix: w.row}, full: w.full}
-	var found []runtime.Object
+	l := &walk{Storage: w.Storage, opts: opts, full: w.full,
+		query: sqlstore.Query{Resource: w.resource, Prefix: w.row, Bytes: sqlstore.FollowBytes}}
+	var found []*sqlstore.Record
 	l.take = func(r *sqlstore.Record) (bool, error) {
-		obj := w.NewObject()
-		if err := w.view(w.ctx, r, w.prefix+r.Key, obj); err != nil {
-			return false, err
-		}
-		if l.undecided(r) {
-			if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
-				return false, nil
-			}
-		}
-		found = append(found, obj)
+		found = append(found, r)
 		return true, nil
 	}
-	send := func() error {
-		for _, obj := range found {
-			if err := w.send(watch.Event{Type: watch.Added, Object: obj}); err != nil {
-				return err
+	send := func(read func() error) error {
+		err := w.follower.Read(w.resource, func() (cost int, err error) {
+			err = read()
+			for _, r := range found {
+				cost += sqlstore.Cost(len(r.Value))
+			}
+			return cost, err
+		})
+		for i, r := range found {
+			if found[i] = nil; err == nil {
+				err = w.current(r, l.undecided(r))
+			} else {
+				w.follower.Forget(sqlstore.Cost(len(r.Value)))
 			}
 		}
 		found = found[:0]
-		return nil
+		return err
 	}
 	var err error
-	if w.opts.Recursive {
-		err = l.collection(w.ctx, "", send)
-	} else if err = l.single(w.ctx, w.row); err == nil {
-		err = send()
+	if !w.opts.Recursive {
+		err = send(func() error { return l.single(w.ctx, w.row) })
+	} else if err = l.begin(w.ctx, ""); err == nil {
+		for err == nil && l.goesOn() {
+			err = send(func() error { return l.page(w.ctx) })
+		}
 	}
 	w.from = l.query.Revision
 	return err
+}
+
+// current sends a record of the initial state, and forgets what was read. Where
+// it is undecided, that is up to the object.
+func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
+	p := parcel{size: len(r.Value), cost: sqlstore.Cost(len(r.Value))}
+	obj := w.NewObject()
+	err := w.await(p.size)
+	if err == nil {
+		err = w.view(w.ctx, r, w.prefix+r.Key, obj)
+	}
+	if err != nil {
+		w.letGo(p)
+		return err
+	}
+	if undecided {
+		if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
+			w.letGo(p)
+			return nil
+		}
+	}
+	return w.deliver(watch.Added, &delivery{object: obj}, p)
 }
 
 // follow sends the changes behind w.from until the watch ends.
@@ -191,8 +230,7 @@ func (w *watcher) follow() error {
 		<-w.ctx.Done() // nothing can ever happen there
 		return errStopped
 	}
-	w.sub = w.store.Subscribe(w.resource, w.row)
-	defer w.sub.Close()
+	w.sub = w.follower.Subscribe(w.resource, w.row)
 	if err := w.replay(); err != nil {
 		return err
 	}
@@ -207,10 +245,16 @@ func (w *watcher) follow() error {
 			if err != nil {
 				return err
 			}
-			for _, c := range changes {
-				if err := w.change(c); err != nil {
-					return err
+			for i, c := range changes {
+				if err == nil {
+					err = w.change(c)
+				} else {
+					w.follower.Done(c)
 				}
+				changes[i] = nil
+			}
+			if err != nil {
+				return err
 			}
 		case <-bookmarks.C:
 			if w.opts.Predicate.AllowWatchBookmarks || w.opts.ProgressNotify {
@@ -234,7 +278,7 @@ func (w *watcher) replay() error {
 	if w.from >= w.sub.Start {
 		return nil
 	}
-	err := w.store.Replay(w.ctx, w.resource, w.row, w.from, w.sub.Start, w.change)
+	err := w.follower.Replay(w.resource, w.row, w.from, w.sub.Start, w.change)
 	if errors.Is(err, sqlstore.ErrCompacted) {
 		at, err := w.store.Revision(w.ctx)
 		if err != nil {
@@ -246,44 +290,80 @@ func (w *watcher) replay() error {
 }
 
 // change sends one change as the watch's selectors see it: an object that
-// begins to match is added, one that no longer does is deleted.
+// begins to match is added, one that no longer does is deleted. It lets go of
+// the change.
 func (w *watcher) change(c *sqlstore.Change) error {
 	if c.Record.Revision <= w.from {
+		w.follower.Done(c)
 		return nil
 	}
 	event, err := w.event(c)
 	if err != nil {
+		w.follower.Done(c)
 		return err
 	}
 	w.from = c.Record.Revision
-	if event == nil {
+	if event == "" {
+		w.follower.Done(c)
 		return nil
 	}
-	return w.send(*event)
+	last := event == watch.Deleted
+	size := len(c.Record.Value)
+	if last {
+		size = len(c.Previous.Value)
+	}
+	if err := w.await(size); err != nil {
+		w.follower.Done(c)
+		return err
+	}
+	p := parcel{size: size, change: c}
+	decode := func() (runtime.Object, error) { return w.object(c, last) }
+	if c.Watchers > 1 {
+		slot, ok := c.Cache.Load(sharedKey{w.Storage, last})
+		if !ok {
+			slot, _ = c.Cache.LoadOrStore(sharedKey{w.Storage, last}, &sharedObject{})
+		}
+		shared := slot.(*sharedObject)
+		use, err := shared.use(w.store, size, decode)
+		if err != nil {
+			w.follower.Done(c)
+			return err
+		}
+		p.shared = shared
+		w.follower.Share(decodedAndEncoded * size)
+		return w.deliver(event, &delivery{shared: use}, p)
+	}
+	if c.Watchers > 0 { // what Replay reads is counted as a whole
+		p.held = decodedAndEncoded * size
+		w.follower.Hold(p.held)
+	}
+	obj, err := decode()
+	if err != nil {
+		w.letGo(p)
+		return err
+	}
+	return w.deliver(event, &delivery{object: obj}, p)
 }
 
-func (w *watcher) event(c *sqlstore.Change) (*watch.Event, error) {
+// event returns what the change is to the watch, "" for nothing.
+func (w *watcher) event(c *sqlstore.Change) (watch.EventType, error) {
 	is, err := w.selects(c, false)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	was, err := w.selects(c, true)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	var event watch.Event
 	switch {
 	case is && was:
-		event.Type = watch.Modified
+		return watch.Modified, nil
 	case is:
-		event.Type = watch.Added
+		return watch.Added, nil
 	case was:
-		event.Type = watch.Deleted
-	default:
-		return nil, nil
+		return watch.Deleted, nil
 	}
-	event.Object, err = w.object(c, !is)
-	return &event, err
+	return "", nil
 }
 
 // selects says whether the selectors match the version that c made, or the
@@ -307,9 +387,6 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 	obj, err := w.object(c, previous)
 	if err != nil {
 		return false, err
-	}
-	if shared, ok := obj.(*sharedObject); ok {
-		obj = shared.Object
 	}
 	matched, err := pred.Matches(obj)
 	return err == nil && matched, nil
@@ -381,4 +458,3 @@ func unreadable(c *sqlstore.Change, key string, err error) error {
 }
 
 var _ watch.Interface = (*watcher)(nil)
-var _ runtime.CacheableObject = (*sharedObject)(nil)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -29,7 +30,7 @@ func TestWatchFromNow(t *testing.T) {
 		}
 		select {
 		case event := <-w.ResultChan():
-			if got := event.Object.(*example.Pod).Name; event.Type != watch.Added || got != pod.Name {
+			if got := event.Object.(runtime.CacheableObject).GetObject().(*example.Pod).Name; event.Type != watch.Added || got != pod.Name {
 				t.Errorf("watch %d began with %s of %s", i, event.Type, got)
 			}
 		case <-time.After(30 * time.Second):

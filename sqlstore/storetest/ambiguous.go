@@ -26,8 +26,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	from := revision(t, s).Current
 
 	// One alone, and nothing behind it that would bring it to light.
-	sub := s.Subscribe(things, "")
-	defer sub.Close()
+	_, sub := subscribe(t, s, "")
 	engine.after = func([]dialect.Write) error { return broken }
 	if _, err := s.Write(t.Context(), put("unanswered", `{}`, nil)); !errors.Is(err, dialect.ErrUnavailable) {
 		t.Errorf("a write whose commit was not answered gave %v", err)

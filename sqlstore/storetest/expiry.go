@@ -99,7 +99,7 @@ func testRetention(t *testing.T, open Opener) {
 		t.Errorf("a list before the compacted revision gave %v", err)
 	}
 	mustList(t, s, at.Compacted)
-	if err := s.Replay(t.Context(), things, "", first, last, func(*sqlstore.Change) error { return nil }); !errors.Is(err, sqlstore.ErrCompacted) {
+	if err := replay(t.Context(), s, first, last, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a replay from before the compacted revision gave %v", err)
 	}
 	follower := StartFollow(t, s, at.Compacted)

@@ -19,11 +19,13 @@ const lastKey = "~last"
 // of lastKey, as a watch gathers them: it subscribes, replays from the log
 // what came before the subscription, and then takes what comes in.
 func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Change, error) {
-	sub := s.Subscribe(things, "")
-	defer sub.Close()
+	f := s.Follow(ctx)
+	defer f.Close()
+	sub := f.Subscribe(things, "")
 	var changes []*sqlstore.Change
 	last := from
 	add := func(c *sqlstore.Change) error {
+		defer f.Done(c)
 		if c.Record.Revision <= from {
 			return nil // asked for a revision that the subscription was behind of
 		}
@@ -35,7 +37,7 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 		return nil
 	}
 	ended := func() bool { return len(changes) > 0 && changes[len(changes)-1].Record.Key == lastKey }
-	if err := s.Replay(ctx, things, "", from, sub.Start, add); err != nil {
+	if err := f.Replay(things, "", from, sub.Start, add); err != nil {
 		return changes, fmt.Errorf("replay behind %d: %w", from, err)
 	}
 	for !ended() {
@@ -55,6 +57,25 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 		}
 	}
 	return changes, nil
+}
+
+// subscribe returns a subscription to the things whose keys begin with prefix,
+// and its follower. It ends with the test.
+func subscribe(t testing.TB, s *sqlstore.Store, prefix string) (*sqlstore.Follower, *sqlstore.Subscription) {
+	f := s.Follow(t.Context())
+	t.Cleanup(f.Close)
+	return f, f.Subscribe(things, prefix)
+}
+
+// replay calls yield with the changes of things behind from up to to.
+func replay(ctx context.Context, s *sqlstore.Store, from, to int64, yield func(*sqlstore.Change)) error {
+	f := s.Follow(ctx)
+	defer f.Close()
+	return f.Replay(things, "", from, to, func(c *sqlstore.Change) error {
+		defer f.Done(c)
+		yield(c)
+		return nil
+	})
 }
 
 // Followed is a Follow that goes on in the background.

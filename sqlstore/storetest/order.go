@@ -101,9 +101,8 @@ func pollLog(t *testing.T, s *sqlstore.Store, from int64, ended <-chan struct{})
 			t.Error(err)
 			return seen
 		}
-		err = s.Replay(t.Context(), things, "", from, at.Current, func(c *sqlstore.Change) error {
+		err = replay(t.Context(), s, from, at.Current, func(c *sqlstore.Change) {
 			seen = append(seen, showChange(c.Operation, &c.Record, c.Previous))
-			return nil
 		})
 		if err != nil {
 			t.Error(err)

@@ -126,8 +126,7 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 	s := Start(t, engine, sqlstore.Options{PollInterval: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	h := &History{}
 	r := must(t, s, put("changed", `{}`, nil))
-	sub := s.Subscribe(things, "")
-	defer sub.Close()
+	_, sub := subscribe(t, s, "")
 
 	engine.Lock()
 	last := commitUnseen(t, engine, h, r, 20)
@@ -152,7 +151,7 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 	if !errors.Is(err, sqlstore.ErrSlow) {
 		t.Errorf("the subscription ended with %v", err)
 	}
-	if err := s.Replay(t.Context(), things, "", r.Revision, last.Revision, func(*sqlstore.Change) error { return nil }); !errors.Is(err, sqlstore.ErrCompacted) {
+	if err := replay(t.Context(), s, r.Revision, last.Revision, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a replay across what was forgotten gave %v", err)
 	}
 	follower := StartFollow(t, s, last.Revision)

@@ -46,8 +46,7 @@ func testClose(t *testing.T, open Opener) {
 	again := open(t)
 	g := newGate()
 	s := Start(t, &intercepted{Engine: OpenEngine(t, again), before: g.before}, sqlstore.Options{})
-	sub := s.Subscribe(things, "")
-	defer sub.Close()
+	_, sub := subscribe(t, s, "")
 
 	var done, coming sync.WaitGroup
 	done.Go(func() {
@@ -101,8 +100,7 @@ func testClose(t *testing.T, open Opener) {
 		t.Errorf("the subscription ended with %v", err)
 	}
 	Equal(t, "what the subscription brought", brought, want)
-	late := s.Subscribe(things, "")
-	defer late.Close()
+	_, late := subscribe(t, s, "")
 	if _, err := late.Take(); !errors.Is(err, sqlstore.ErrClosed) {
 		t.Errorf("a subscription to a closed store got %v", err)
 	}

@@ -27,7 +27,7 @@ func testRetentionRows(t *testing.T, open Opener) {
 	if n := number(t, engine, superseded); n < kept-1 { // a deletion and what it deleted go at once
 		t.Errorf("%d superseded rows are left, want %d", n, kept)
 	}
-	if err := s.Replay(t.Context(), things, "", first, last, func(*sqlstore.Change) error { return nil }); !errors.Is(err, sqlstore.ErrCompacted) {
+	if err := replay(t.Context(), s, first, last, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a replay of what is gone gave %v", err)
 	}
 	at := revision(t, s)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,10 +26,8 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
 	from := revision(t, s).Current
-	slow := s.Subscribe(things, "")
-	defer slow.Close()
-	elsewhere := s.Subscribe(things, "elsewhere/")
-	defer elsewhere.Close()
+	follower, slow := subscribe(t, s, "")
+	_, elsewhere := subscribe(t, s, "elsewhere/")
 	reading := StartFollow(t, s, from)
 
 	for g := range groups {
@@ -49,6 +48,9 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	if taken, err := slow.Take(); !errors.Is(err, sqlstore.ErrSlow) {
 		t.Errorf("the one that does not read got %d changes and %v", len(taken), err)
 	}
+	if err := context.Cause(follower.Context()); !errors.Is(err, sqlstore.ErrSlow) {
+		t.Errorf("the follower that does not read ended with %v", err)
+	}
 	if _, current := slow.Progress(); current {
 		t.Error("a subscription that was ended claims to have received all")
 	}
@@ -57,6 +59,10 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	}
 	if at, current := elsewhere.Progress(); !current || at < changes[len(changes)-1].Record.Revision {
 		t.Errorf("one that nothing concerned is at %d, %t", at, current)
+	}
+	follower.Close()
+	if stats := s.Stats(); stats.Watches != 0 || stats.SlowWatches != 1 {
+		t.Errorf("with nobody behind, watches hold %d bytes, and %d were ended", stats.Watches, stats.SlowWatches)
 	}
 	again, err := Follow(t.Context(), s, from)
 	if err != nil {

@@ -1,0 +1,269 @@
+package apistorage
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// aheadBytes is how much, in bytes as stored, a watcher has decoded that its
+// client has not taken yet; one object may be larger.
+const aheadBytes = sqlstore.FollowBytes
+
+// A decoded object takes about as much memory as it does stored, and so does
+// what it is encoded to.
+const decodedAndEncoded = 2
+
+// delivery is the object of an event on its way to the client.
+type delivery struct {
+	watcher *watcher
+	number  uint64         // of the event
+	size    int            // of the object as stored
+	object  runtime.Object // nil once it is encoded and large, or where it is shared
+	shared  *derived
+}
+
+// parcel is what is let go of once the client has taken an event.
+type parcel struct {
+	size   int
+	change *sqlstore.Change
+	shared *sharedObject
+	held   int // see sqlstore.Follower.Hold
+	cost   int // see sqlstore.Follower.Read
+}
+
+// transit is what a watcher has sent and its client not taken.
+type transit struct {
+	size    atomic.Int64 // of the parcels
+	writing atomic.Bool  // an event is being written
+	over    atomic.Bool  // nothing may be written any more
+
+	mu      sync.Mutex
+	parcels []parcel // of the events before first they are empty
+	first   int
+	sent    uint64    // events so far
+	changed sync.Cond // the client has taken something, or the watcher has ended
+	waiting int       // for that
+}
+
+// await waits until an object of a size may be decoded to be sent.
+func (w *watcher) await(size int) error {
+	t := &w.transit
+	if t.hasRoom(size) {
+		return nil
+	}
+	defer context.AfterFunc(w.ctx, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.changed.Broadcast()
+	})()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for !t.hasRoom(size) {
+		if w.ctx.Err() != nil {
+			return errStopped
+		}
+		t.wait()
+	}
+	return nil
+}
+
+func (t *transit) hasRoom(size int) bool {
+	ahead := t.size.Load()
+	return ahead == 0 || ahead+int64(size) <= aheadBytes
+}
+
+// wait waits for a change. The caller holds t.mu.
+func (t *transit) wait() {
+	t.waiting++
+	t.changed.Wait()
+	t.waiting--
+}
+
+// deliver sends an event whose object is encoded, and the parcel let go of, when
+// the client takes it.
+func (w *watcher) deliver(event watch.EventType, d *delivery, p parcel) error {
+	t := &w.transit
+	d.watcher, d.size = w, p.size
+	t.size.Add(int64(p.size))
+	t.mu.Lock()
+	t.sent++
+	d.number = t.sent
+	if t.first == len(t.parcels) || t.first > resultBuffer {
+		t.parcels, t.first = t.parcels[:copy(t.parcels, t.parcels[t.first:])], 0
+	}
+	t.parcels = append(t.parcels, p)
+	t.mu.Unlock()
+	return w.send(watch.Event{Type: event, Object: d})
+}
+
+// parcel returns the index of the parcel of the event of that number. The
+// caller holds t.mu.
+func (t *transit) parcel(number uint64) int { return len(t.parcels) - 1 - int(t.sent-number) }
+
+// letGo lets go of a parcel.
+func (w *watcher) letGo(p parcel) {
+	if p.shared != nil {
+		p.shared.done(w.store)
+		w.follower.Share(-decodedAndEncoded * p.size)
+	}
+	if p.change != nil {
+		w.follower.Done(p.change)
+	}
+	if p.held > 0 {
+		w.follower.Release(p.held)
+	}
+	if p.cost > 0 {
+		w.follower.Forget(p.cost)
+	}
+}
+
+// begins says that the client is about to be sent an event, unless all is over.
+func (t *transit) begins() bool {
+	t.writing.Store(true)
+	if t.over.Load() {
+		t.ends()
+		return false
+	}
+	return true
+}
+
+// ends says that no event is being written.
+func (t *transit) ends() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writing.Store(false)
+	t.changed.Broadcast()
+}
+
+// encoded lets go of the object of an event of that number, of which there is
+// only the encoded form from now on.
+func (w *watcher) encoded(number uint64) {
+	t := &w.transit
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := &t.parcels[t.parcel(number)]
+	if p.cost > 0 {
+		w.follower.Forget(p.cost - p.size)
+		p.cost = p.size
+	}
+	if p.held > 0 {
+		w.follower.Release(p.held - p.size)
+		p.held = p.size
+	}
+}
+
+// delivered says that the client has taken the event of that number, and all before it.
+func (w *watcher) delivered(number uint64) {
+	w.follower.Advance()
+	t := &w.transit
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for last := t.parcel(number); t.first <= last; t.first++ {
+		w.takeBack(&t.parcels[t.first])
+	}
+	t.writing.Store(false)
+	if t.waiting > 0 {
+		t.changed.Broadcast()
+	}
+}
+
+// recall lets go of all that was sent and not taken, once no write is under
+// way any more.
+func (w *watcher) recall() {
+	t := &w.transit
+	t.over.Store(true)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.writing.Load() {
+		t.wait()
+	}
+	for ; t.first < len(t.parcels); t.first++ {
+		w.takeBack(&t.parcels[t.first])
+	}
+}
+
+// takeBack lets go of a parcel that was sent. The caller holds the lock of the
+// transit.
+func (w *watcher) takeBack(p *parcel) {
+	w.transit.size.Add(-int64(p.size))
+	w.letGo(*p)
+	*p = parcel{}
+}
+
+// CacheEncode implements runtime.CacheableObject.
+func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if !d.watcher.transit.begins() {
+		return errStopped
+	}
+	defer d.watcher.delivered(d.number)
+	var data []byte
+	var err error
+	if d.shared != nil {
+		data, err = d.shared.encoded(id, d.size, encode)
+	} else {
+		object := d.object
+		if d.size >= largeObject {
+			d.object = nil // its memory is not needed while the client takes its time
+		}
+		if data, err = encodeEvent(object, d.size, encode); d.object == nil {
+			d.watcher.encoded(d.number)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// peek returns the object, which nobody may change, or nil where it is gone.
+func (d *delivery) peek() runtime.Object {
+	if d.shared != nil {
+		return d.shared.object
+	}
+	return d.object
+}
+
+// GetObject implements runtime.CacheableObject. It is for clients that take
+// objects rather than bytes.
+func (d *delivery) GetObject() runtime.Object {
+	defer d.watcher.delivered(d.number)
+	if object := d.peek(); object != nil {
+		return object.DeepCopyObject()
+	}
+	return d.watcher.NewObject()
+}
+
+// DeepCopyObject implements runtime.Object.
+func (d *delivery) DeepCopyObject() runtime.Object { return d.GetObject() }
+
+// GetObjectKind implements runtime.Object.
+func (d *delivery) GetObjectKind() schema.ObjectKind {
+	if object := d.peek(); object != nil {
+		return object.GetObjectKind()
+	}
+	return schema.EmptyObjectKind
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (d *delivery) GetObjectMeta() metav1.Object {
+	if accessor, err := meta.Accessor(d.peek()); err == nil {
+		return accessor
+	}
+	return &metav1.ObjectMeta{}
+}
+
+var (
+	_ runtime.CacheableObject   = (*delivery)(nil)
+	_ metav1.ObjectMetaAccessor = (*delivery)(nil)
+)

@@ -1,0 +1,209 @@
+package sqlstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultFollowerMemory is how much memory those who follow the log may keep
+// in use together.
+const DefaultFollowerMemory = 32 << 20
+
+// While others wait for memory, a follower is ended when its client has taken
+// nothing for so long, or has not taken all that was reserved.
+const (
+	stuckAfter = 2 * time.Second
+	slowAfter  = 15 * time.Second
+)
+
+// memory accounts for what followers keep in use: changes that they have not
+// sent yet, each counted once however many have it, and what they read from
+// the log for themselves.
+//
+// What comes from the hub is never refused, as the committer waits for nobody.
+// When it is too much, the followers that have been standing still for longest
+// are ended, until it is not. What followers read from the log waits until there
+// is room for it, which is in half of the memory.
+type memory struct {
+	limit int64
+	began time.Time
+
+	held atomic.Int64 // bytes, reserved ones included
+	slow atomic.Int64 // followers that were ended
+
+	mu        sync.Mutex
+	followers map[*Follower]struct{}
+	reserved  int64
+	waiting   []*reservation // in order
+	costs     map[Resource]int
+}
+
+// reservation waits for room.
+type reservation struct {
+	bytes int64
+	ready chan struct{} // closed once it has it
+}
+
+func newMemory(limit int64) *memory {
+	return &memory{limit: limit, began: time.Now(), followers: map[*Follower]struct{}{}, costs: map[Resource]int{}}
+}
+
+// clock is the time that has passed, whatever is done to the machine's clock.
+func (m *memory) clock() time.Duration { return time.Since(m.began) }
+
+// hold counts bytes that are in use, and ends followers where that is too much.
+func (m *memory) hold(bytes int64) {
+	if m.held.Add(bytes) > m.limit {
+		m.relieve()
+	}
+}
+
+func (m *memory) release(bytes int64) { m.held.Add(-bytes) }
+
+// relieve ends followers until what is left is within the limit, once they
+// have let go of what they hold.
+func (m *memory) relieve() {
+	m.mu.Lock()
+	excess := m.held.Load() - m.limit
+	var slowest []*Follower
+	for f := range m.followers {
+		if f.ended.Load() {
+			excess -= f.held.Load()
+		}
+	}
+	for excess > 0 {
+		f := m.slowest()
+		if f == nil {
+			break
+		}
+		f.ended.Store(true)
+		excess -= f.held.Load()
+		slowest = append(slowest, f)
+	}
+	m.mu.Unlock()
+	for _, f := range slowest {
+		f.end()
+	}
+}
+
+// slowest returns the follower that has been standing still for longest, of
+// those that hold something. The caller holds m.mu.
+func (m *memory) slowest() (slowest *Follower) {
+	for f := range m.followers {
+		if f.held.Load() > 0 && !f.ended.Load() && (slowest == nil || f.progress() < slowest.progress()) {
+			slowest = f
+		}
+	}
+	return slowest
+}
+
+// reserve waits until there is room for bytes that a follower is about to
+// read. Where there is nothing else, any number has room.
+func (m *memory) reserve(ctx context.Context, bytes int64) error {
+	r := &reservation{bytes: bytes, ready: make(chan struct{})}
+	m.mu.Lock()
+	m.waiting = append(m.waiting, r)
+	m.admit()
+	m.mu.Unlock()
+	ticker := time.NewTicker(stuckAfter / 4)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.ready:
+			return nil
+		default:
+		}
+		m.endStuck()
+		select {
+		case <-r.ready:
+			return nil
+		case <-ticker.C:
+		case <-ctx.Done():
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for i, w := range m.waiting {
+				if w == r {
+					m.waiting = append(m.waiting[:i:i], m.waiting[i+1:]...)
+					m.admit()
+					return context.Cause(ctx)
+				}
+			}
+			return nil // it has it by now
+		}
+	}
+}
+
+// admit gives room to those who wait for it. The caller holds m.mu.
+func (m *memory) admit() {
+	for len(m.waiting) > 0 && (m.reserved == 0 || m.reserved+m.waiting[0].bytes <= m.limit/2) {
+		r := m.waiting[0]
+		m.waiting = m.waiting[1:]
+		m.reserved += r.bytes
+		m.held.Add(r.bytes)
+		close(r.ready)
+	}
+}
+
+// adjust corrects what was reserved by so many bytes.
+func (m *memory) adjust(bytes int64) {
+	if bytes == 0 {
+		return
+	}
+	m.mu.Lock()
+	m.reserved += bytes
+	m.admit()
+	m.mu.Unlock()
+	m.hold(bytes)
+}
+
+// expected is what a read of the resource will cost, by what earlier ones did.
+func (m *memory) expected(resource Resource) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(m.costs[resource], Cost(FollowBytes))
+}
+
+// learn notes what a read has cost: the largest, until there were only smaller
+// ones for a while.
+func (m *memory) learn(resource Resource, cost int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cost = max(cost, m.costs[resource]*7/8); cost > Cost(FollowBytes) {
+		m.costs[resource] = cost
+	} else {
+		delete(m.costs, resource)
+	}
+}
+
+// endStuck ends the followers that keep others waiting for memory.
+func (m *memory) endStuck() {
+	now := m.clock()
+	var stuck []*Follower
+	m.mu.Lock()
+	for f := range m.followers {
+		if !f.ended.Load() && f.reserved.Load() > 0 &&
+			(now-f.progress() > stuckAfter || now-time.Duration(f.reading.Load()) > slowAfter) {
+			f.ended.Store(true)
+			stuck = append(stuck, f)
+		}
+	}
+	m.mu.Unlock()
+	for _, f := range stuck {
+		f.end()
+	}
+}
+
+func (m *memory) add(f *Follower) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.followers[f] = struct{}{}
+}
+
+func (m *memory) remove(f *Follower) {
+	m.mu.Lock()
+	delete(m.followers, f)
+	m.mu.Unlock()
+	m.hold(0) // what it shares with others may still be too much
+}

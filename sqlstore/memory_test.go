@@ -1,0 +1,141 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const pageCost = 3 * (FollowBytes + recordOverhead)
+
+// newFollowers returns the memory for so many pages, twice over as followers read into half of it, and followers.
+func newFollowers(t *testing.T, pages int64, n int) (*memory, []*Follower) {
+	t.Helper()
+	s := &Store{memory: newMemory(2 * pages * pageCost)}
+	var followers []*Follower
+	for range n {
+		followers = append(followers, s.Follow(t.Context()))
+		time.Sleep(time.Millisecond) // none has got on as late as the next
+	}
+	return s.memory, followers
+}
+
+func (f *Follower) isSlow() bool { return errors.Is(context.Cause(f.Context()), ErrSlow) }
+
+// page reads one page.
+func (f *Follower) page() error {
+	return f.Read(Resource{}, func() (int, error) { return pageCost, nil })
+}
+
+// TestSharedChangesCountOnce lets two followers fall behind by the same changes, which are counted once, and ends the one
+// that stands still when it is too much.
+func TestSharedChangesCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := newFollowers(t, 1, 3)
+		h := newHub(0, newCache(0, 0, time.Now), m)
+		for _, f := range f {
+			f.store.hub = h
+			f.Subscribe(Resource{}, "")
+		}
+		size := m.limit / 4
+		change := func(revision int64) {
+			time.Sleep(time.Millisecond)
+			h.offer(revision-1, revision, []*Change{{Record: Record{Revision: revision, Value: make([]byte, size-2*recordOverhead)}}})
+		}
+		reads := func(f *Follower) {
+			changes, err := f.sub.Load().Take()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range changes {
+				f.Advance()
+				f.Done(c)
+			}
+		}
+		for revision := int64(1); revision <= 4; revision++ {
+			change(revision)
+			reads(f[1])
+		}
+		if held := m.held.Load(); held != 4*size || f[0].isSlow() {
+			t.Fatalf("changes of %d bytes take %d, and the limit is %d", 4*size, held, m.limit)
+		}
+		reads(f[2])
+		for _, c := range []int64{5, 6} {
+			change(c)
+			reads(f[1])
+		}
+		if !f[0].isSlow() || f[1].isSlow() || f[2].isSlow() {
+			t.Errorf("ended are %t, %t, %t", f[0].isSlow(), f[1].isSlow(), f[2].isSlow())
+		}
+		for _, f := range f {
+			f.Close()
+		}
+		if held := m.held.Load(); held != 0 {
+			t.Errorf("without followers %d bytes are held", held)
+		}
+	})
+}
+
+// TestReadsWaitForMemory has more followers read than there is memory for. Those whose clients take what they get are not
+// ended; of the others, those that others wait for.
+func TestReadsWaitForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := newFollowers(t, 2, 4)
+		for _, f := range f[:2] {
+			if err := f.page(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read := make([]error, len(f))
+		done := make(chan int, len(f))
+		for i := 2; i < len(f); i++ {
+			go func() {
+				read[i] = f[i].page()
+				done <- i
+			}()
+			synctest.Wait()
+		}
+		for range 5 { // one client takes its time
+			time.Sleep(stuckAfter / 2)
+			f[1].Advance()
+		}
+		synctest.Wait()
+		if !f[0].isSlow() || f[1].isSlow() || len(done) != 0 {
+			t.Fatalf("ended are %t, %t, and %d have read", f[0].isSlow(), f[1].isSlow(), len(done))
+		}
+		f[0].Forget(pageCost)
+		f[0].Close()
+		if i := <-done; i != 2 || read[i] != nil {
+			t.Errorf("number %d was next, with %v", i, read[i])
+		}
+		f[3].Stop()
+		if i := <-done; i != 3 || !errors.Is(read[i], context.Canceled) {
+			t.Errorf("who gave up got %v", read[i])
+		}
+		for _, f := range f[1:3] {
+			f.Forget(pageCost)
+			f.Close()
+		}
+		if m.held.Load() != 0 || m.reserved != 0 || len(m.waiting) != 0 {
+			t.Errorf("in the end %d bytes are held, %d reserved, and %d wait", m.held.Load(), m.reserved, len(m.waiting))
+		}
+	})
+}
+
+// TestLargeReadsAreExpected learns from one read what the next ones will cost.
+func TestLargeReadsAreExpected(t *testing.T) {
+	m := newMemory(DefaultFollowerMemory)
+	large := Cost(1 << 20)
+	m.learn(Resource{Name: "a"}, large)
+	if m.expected(Resource{Name: "a"}) != large || m.expected(Resource{Name: "b"}) != Cost(FollowBytes) {
+		t.Errorf("expected are %v", m.costs)
+	}
+	for range 100 {
+		m.learn(Resource{Name: "a"}, 1)
+	}
+	if len(m.costs) != 0 {
+		t.Errorf("after small reads expected are %v", m.costs)
+	}
+}
