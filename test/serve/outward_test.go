@@ -45,7 +45,7 @@ endpoint: `+spans.address+`
 `), 0o600))
 		kubelet, pair := newKubelet(t), newPair(t, "sqube")
 		s := serve(t, []string{"--datastore", engine.Datastore, "--egress-selector-config-file", egress, "--tracing-config-file", tracing,
-			"--kubelet-client-certificate", pair.cert, "--kubelet-client-key", pair.key, "--kubelet-preferred-address-types=ExternalIP"})
+			"--kubelet-client-certificate", pair.cert, "--kubelet-client-key", pair.key, "--kubelet-preferred-address-types=ExternalIP", "--cache-size=0"}) // reads from memory have no statement
 		kubelet.logs(t, s, pair.read(t))
 		if want := fmt.Sprintf("127.0.0.1:%d", kubelet.port); !slices.Contains(nodes.seen(), want) {
 			t.Errorf("the kubelet at %s is not reached through the proxy, but %v", want, nodes.seen())
@@ -54,11 +54,14 @@ endpoint: `+spans.address+`
 		// A request is traced whose client asks for it and is an administrator.
 		c := httpClient(t, s.kubeconfig(), "HTTP/2.0")
 		maps := s.url + "/api/v1/namespaces/default/configmaps"
-		requests := []struct{ trace, method, url, body, operation, statement string }{
-			{strings.Repeat("a", 32), http.MethodPost, maps, `{"metadata":{"name":"traced"}}`, "Create sqlstore", "COMMIT log"},
-			{strings.Repeat("b", 32), http.MethodGet, maps + "/traced", "", "Get sqlstore", "SELECT log"},
-			{strings.Repeat("c", 32), http.MethodGet, maps + "?limit=1", "", "List sqlstore", "SELECT log"},
-			{strings.Repeat("d", 32), http.MethodDelete, maps + "/traced", "", "Delete sqlstore", "COMMIT log"},
+		requests := []struct {
+			trace, method, url, body string
+			below                    []string
+		}{
+			{strings.Repeat("a", 32), http.MethodPost, maps, `{"metadata":{"name":"traced"}}`, []string{"Create sqlstore", "COMMIT log"}},
+			{strings.Repeat("b", 32), http.MethodGet, maps + "/traced", "", []string{"Get sqlstore", "SELECT log"}},
+			{strings.Repeat("c", 32), http.MethodGet, maps + "?limit=1", "", []string{"List sqlstore", "SELECT log"}},
+			{strings.Repeat("d", 32), http.MethodDelete, maps + "/traced", "", []string{"Delete sqlstore", "COMMIT log"}},
 		}
 		for _, r := range requests {
 			request, err := http.NewRequestWithContext(t.Context(), r.method, r.url, strings.NewReader(r.body))
@@ -74,7 +77,7 @@ endpoint: `+spans.address+`
 		}
 		s.terminate(t) // which sends what is left
 		for _, r := range requests {
-			if err := spans.path(r.trace, r.method+" /api/v1/", r.operation, r.statement); err != nil {
+			if err := spans.path(r.trace, append([]string{r.method + " /api/v1/"}, r.below...)...); err != nil {
 				t.Error(err)
 			}
 		}
