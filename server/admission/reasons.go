@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -28,7 +28,7 @@ type namespaces struct{ admission.Interface }
 
 // Admit implements admission.MutationInterface.
 func (n namespaces) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if problems := path.IsValidPathSegmentName(a.GetNamespace()); len(problems) > 0 && a.GetKind().GroupKind() != api.Kind("Namespace") {
+	if problems := content.IsPathSegmentName(a.GetNamespace()); len(problems) > 0 && a.GetKind().GroupKind() != api.Kind("Namespace") {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid namespace %q: %s", a.GetNamespace(), strings.Join(problems, ", ")))
 	}
 	return n.Interface.(admission.MutationInterface).Admit(ctx, a, o)

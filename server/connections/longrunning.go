@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // LongRunning lifts the deadlines that Configure sets from requests that may last. A watch whose client does not take what
@@ -46,7 +46,6 @@ func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck,
 // HTTP/2 a message to the connection's goroutine.
 type impatientWriter struct {
 	http.ResponseWriter
-	//lint:ignore SA1019 upstream's filters ask for it
 	http.CloseNotifier
 	flusher  http.Flusher
 	patience time.Duration

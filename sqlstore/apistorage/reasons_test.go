@@ -33,7 +33,7 @@ func TestFailuresAreTheServers(t *testing.T) {
 	t.Parallel()
 	part := errors.New("it broke")
 	faulty := &faultyEngine{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
-	f := newFixtureOn(t, storetest.Start(t, faulty, sqlstore.Options{Log: slog.New(slog.DiscardHandler)}))
+	f := newFixtureOn(t, storetest.Start(t, faulty, sqlstore.Options{CacheBytes: sqlstore.NoCache, Log: slog.New(slog.DiscardHandler)}))
 	f.Transformer = trimmed{} // what is encrypted has no labels
 	whole := f.Config
 	create := func(name string) error {

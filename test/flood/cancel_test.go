@@ -2,14 +2,11 @@ package flood
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"testing"
-
-	"golang.org/x/net/http2"
 )
 
 // TestQuickCancels has a client that behaves, and changes its mind: a thousand requests and a thousand watches that are
@@ -17,11 +14,14 @@ import (
 func TestQuickCancels(t *testing.T) {
 	s := startTarget(t)
 	var connections atomic.Int32
-	client := &http.Client{Timeout: answerTimeout, Transport: &http2.Transport{
+	var http2 http.Protocols
+	http2.SetHTTP2(true)
+	client := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{
 		TLSClientConfig: s.administrator.Clone(),
-		DialTLSContext: func(ctx context.Context, network, address string, config *tls.Config) (net.Conn, error) {
+		Protocols:       &http2,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			connections.Add(1)
-			return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+			return new(net.Dialer).DialContext(ctx, network, address)
 		},
 	}}
 	defer client.CloseIdleConnections()
