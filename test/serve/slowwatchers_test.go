@@ -73,8 +73,8 @@ func TestMemoryOfSlowWatchers(t *testing.T) {
 			if peak-before > growth {
 				t.Errorf("the server grew by %d MiB, from %d MiB", (peak-before)>>20, before>>20)
 			}
-			// What the others hold is within the limit of all.
-			clients.ended(t, slowWatchers/2)
+			// What the others hold is within the limit of all. The faster the writes, the fewer have to go.
+			clients.ended(t, slowWatchers/10)
 		})
 	}
 }
