@@ -24,7 +24,12 @@ func TestListOutlivesItsRevision(t *testing.T) {
 		clients := map[string]*http.Client{"HTTP/2.0": httpClient(t, s.kubeconfig(), "HTTP/2.0"), "HTTP/1.1": httpClient(t, s.kubeconfig(), "HTTP/1.1")}
 		lists := map[string]*http.Response{}
 		for protocol, client := range clients {
-			response, err := client.Get(s.url + "/api/v1/namespaces/default/configmaps")
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api/v1/namespaces/default/configmaps", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be on the way at once
+			response, err := client.Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}
