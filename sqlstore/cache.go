@@ -33,7 +33,6 @@ type cache struct {
 	collections map[Resource]*collection
 	bytes       int64 // of all collections
 	clock       int64 // counts reads, for collection.used
-	now         func() time.Time
 }
 
 // collection is what the cache knows of one resource.
@@ -93,8 +92,8 @@ const (
 	largeRow   = 32 << 10
 )
 
-func newCache(budget, position int64, now func() time.Time) *cache {
-	return &cache{budget: max(budget, 0), position: position, collections: map[Resource]*collection{}, now: now}
+func newCache(budget, position int64) *cache {
+	return &cache{budget: max(budget, 0), position: position, collections: map[Resource]*collection{}}
 }
 
 func byKey(a, b *Record) bool { return a.Key < b.Key }
@@ -207,7 +206,7 @@ func (c *cache) evict() {
 
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes
-	*col = collection{used: col.used, retry: c.now().Add(refillAfter)}
+	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 
 // reset forgets everything: changes up to position were missed.
@@ -242,7 +241,7 @@ func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at in
 		at = max(c.position, col.filled)
 		return col.at(revision), at, nil, false
 	}
-	if col.filling == nil && revision == 0 && !c.now().Before(col.retry) {
+	if col.filling == nil && revision == 0 && !time.Now().Before(col.retry) {
 		col.filling, begins = &filling{began: c.position, done: make(chan struct{})}, true
 	}
 	return nil, 0, col.filling, begins
@@ -302,9 +301,9 @@ func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) erro
 	}
 	switch err = cmp.Or(f.err, err); {
 	case errors.Is(err, errTooLarge):
-		had.retry = c.now().Add(refillAfter)
+		had.retry = time.Now().Add(refillAfter)
 	case err != nil:
-		had.retry = c.now().Add(retryAfter)
+		had.retry = time.Now().Add(retryAfter)
 	}
 	if had.filling = nil; err != nil {
 		return

@@ -12,7 +12,7 @@ import (
 const hearWithin = time.Second
 
 // cached returns the state that q reads and where the log stood, or nil where
-// the database has to be asked. It returns ErrFuture and ErrCompacted as List
+// the database has to be asked. It returns ErrFuture and ErrCompacted as Page
 // does.
 //
 // A read without a revision sees every write that any process acknowledged

@@ -34,7 +34,7 @@ func (f *Follower) page() error {
 func TestSharedChangesCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 1, 3)
-		h := newHub(0, newCache(0, 0, time.Now), m)
+		h := newHub(0, newCache(0, 0), m)
 		for _, f := range f {
 			f.store.hub = h
 			f.Subscribe(Resource{}, "")

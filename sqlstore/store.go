@@ -153,7 +153,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 		return nil, errors.Join(err, engine.Close())
 	}
 	s.compacted.Store(at.Compacted)
-	s.cache = newCache(s.opts.CacheBytes, at.Current, time.Now)
+	s.cache = newCache(s.opts.CacheBytes, at.Current)
 	s.memory = newMemory(s.opts.FollowerMemory)
 	s.hub = newHub(at.Current, s.cache, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
