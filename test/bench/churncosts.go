@@ -71,8 +71,9 @@ func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) 
 	}
 	for i, request := range churnRequests {
 		b, a := before[i].result(churnClients, len(before[i].latencies)), after[i].result(churnClients, len(after[i].latencies))
-		progress("%s: %s: CPU %.0f, then %.0f µs; p50 %.2f, then %.2f ms", s.server.Name, request.name, b.CPU+b.DatabaseCPU, a.CPU+a.DatabaseCPU, b.P50, a.P50)
-		figures = append(figures, (a.CPU+a.DatabaseCPU)/(b.CPU+b.DatabaseCPU), a.P50/b.P50)
+		bCPU, aCPU := before[i].cpuPerRequest(), after[i].cpuPerRequest()
+		progress("%s: %s: CPU %.0f, then %.0f µs; p50 %.2f, then %.2f ms", s.server.Name, request.name, bCPU, aCPU, b.P50, a.P50)
+		figures = append(figures, aCPU/bCPU, a.P50/b.P50)
 	}
 	calm := after[len(after)-1].latencies
 	busy, err := s.dueAtOnce(ctx)
@@ -82,6 +83,12 @@ func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) 
 	figures = append(figures, milliseconds(quantile(busy, 99))/milliseconds(quantile(calm, 99)), milliseconds(quantile(busy, 100)), milliseconds(quantile(calm, 100)))
 	size, err := s.sizeOver(ctx, empty)
 	return append(figures, size), err
+}
+
+// cpuPerRequest returns the CPU time of the server and Postgres per request, in microseconds. A few requests may take less
+// than the clock's tick; they count as one, so that ratios are numbers.
+func (s sample) cpuPerRequest() figure {
+	return microseconds(max(s.cpu+s.databaseCPU, tick)) / figure(len(s.latencies))
 }
 
 // costs measures the requests.
