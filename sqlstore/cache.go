@@ -333,19 +333,9 @@ func (s *snapshot) walk(q Query, yield func(*Record) bool) {
 		switch {
 		case !strings.HasPrefix(r.Key, q.Prefix), q.Exactly != nil && r.Key != *q.Exactly:
 			return false
-		case q.After != "" && r.Key == q.After, !q.selects(r):
+		case q.After != "" && r.Key == q.After, !passesAll(q.Terms, r):
 			return true
 		}
 		return yield(r)
 	})
-}
-
-// selects says whether r passes the terms of q.
-func (q *Query) selects(r *Record) bool {
-	for _, term := range q.Terms {
-		if !term.passes(r) {
-			return false
-		}
-	}
-	return true
 }

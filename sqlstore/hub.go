@@ -4,23 +4,28 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // hub hands every change, once and in order, to the subscriptions it concerns.
 type hub struct {
 	cache *cache // hears of the changes first
 
+	position atomic.Int64 // all changes up to here have been handed out; set under mu
+
 	mu       sync.Mutex
-	position int64         // all changes up to here have been handed out
-	moved    chan struct{} // closed when position changes; nil while nobody waits for that
-	topics   map[Resource]map[*Subscription]struct{}
+	moved    chan struct{} // closed when position changes; nil while no one waits for that
+	topics   map[Resource]*audience
+	audience []*Subscription // of the change at hand; kept for its memory
 	closed   bool
 	behind   chan struct{} // holds one: rows may be missing, the tail shall look
 	memory   *memory
 }
 
 func newHub(position int64, cache *cache, m *memory) *hub {
-	return &hub{cache: cache, memory: m, position: position, topics: map[Resource]map[*Subscription]struct{}{}, behind: make(chan struct{}, 1)}
+	h := &hub{cache: cache, memory: m, topics: map[Resource]*audience{}, behind: make(chan struct{}, 1)}
+	h.position.Store(position)
+	return h
 }
 
 // offer hands out the changes of the revisions behind from up to to. Where
@@ -28,27 +33,28 @@ func newHub(position int64, cache *cache, m *memory) *hub {
 func (h *hub) offer(from, to int64, changes []*Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if from > h.position {
+	if from > h.at() {
 		h.nudge()
 		return
 	}
 	h.cache.apply(to, changes)
 	for _, c := range changes {
-		if c.Record.Revision <= h.position {
+		topic := h.topics[c.Resource]
+		if topic == nil || c.Record.Revision <= h.at() {
 			continue
 		}
-		subs := h.topics[c.Resource]
-		if len(subs) == 0 {
+		h.audience = topic.of(c, h.audience[:0])
+		if c.Watchers = len(h.audience); c.Watchers == 0 {
 			continue
 		}
-		c.Watchers = len(subs)
 		c.holders.Store(1) // until all have it
 		h.memory.held.Add(c.size())
-		for sub := range subs {
+		for _, sub := range h.audience {
 			sub.push(c)
 		}
 		c.letGo(h.memory)
 	}
+	clear(h.audience[:cap(h.audience)])
 	h.memory.hold(0)
 	h.moveTo(to)
 }
@@ -59,8 +65,8 @@ func (h *hub) skip(to int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cache.reset(to)
-	for _, subs := range h.topics {
-		for sub := range subs {
+	for _, topic := range h.topics {
+		for sub := range topic.all {
 			sub.end(ErrSlow)
 		}
 	}
@@ -68,7 +74,7 @@ func (h *hub) skip(to int64) {
 }
 
 func (h *hub) moveTo(position int64) {
-	h.position = max(h.position, position)
+	h.position.Store(max(h.at(), position))
 	if h.moved != nil {
 		close(h.moved)
 		h.moved = nil
@@ -92,9 +98,12 @@ func (s *Store) Await(ctx context.Context, revision int64) error {
 
 // before returns what is closed when the position changes, or nil where that is at revision or behind it.
 func (h *hub) before(revision int64) <-chan struct{} {
+	if h.at() >= revision {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.position >= revision {
+	if h.at() >= revision {
 		return nil
 	}
 	if h.moved == nil {
@@ -110,18 +119,14 @@ func (h *hub) nudge() {
 	}
 }
 
-func (h *hub) at() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.position
-}
+func (h *hub) at() int64 { return h.position.Load() }
 
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	for _, subs := range h.topics {
-		for sub := range subs {
+	for _, topic := range h.topics {
+		for sub := range topic.all {
 			sub.end(ErrClosed)
 		}
 	}
@@ -141,7 +146,10 @@ type Subscription struct {
 	follower *Follower
 	hub      *hub
 	resource Resource
+	prefix   string
 	match    func(key string) bool
+	terms    []Term
+	offered  int64 // the revision of the last change that it was found for; the audience's own
 
 	mu    sync.Mutex
 	queue []*Change
@@ -151,25 +159,27 @@ type Subscription struct {
 
 // Subscribe begins to receive the changes of the objects of resource whose
 // keys begin with prefix, or of the one with that key where it does not end in
-// "/" and is not empty. It is called once; the Follower's Close ends it.
-func (f *Follower) Subscribe(resource Resource, prefix string) *Subscription {
+// "/" and is not empty. Changes of which neither the version that they made nor
+// the one that they replaced passes the terms may be left out. It is called
+// once; the Follower's Close ends it.
+func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
 	h := f.store.hub
-	sub := &Subscription{follower: f, hub: h, resource: resource, wake: make(chan struct{}, 1), match: matcher(prefix)}
+	sub := &Subscription{follower: f, hub: h, resource: resource, prefix: prefix, match: matcher(prefix), terms: sieve(terms), wake: make(chan struct{}, 1)}
 	f.sub.Store(sub)
 	if f.ended.Load() {
 		sub.end(ErrSlow)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sub.Start = h.position
+	sub.Start = h.at()
 	if h.closed {
 		sub.end(ErrClosed)
 		return sub
 	}
 	if h.topics[resource] == nil {
-		h.topics[resource] = map[*Subscription]struct{}{}
+		h.topics[resource] = newAudience()
 	}
-	h.topics[resource][sub] = struct{}{}
+	h.topics[resource].add(sub)
 	return sub
 }
 
@@ -184,9 +194,9 @@ func matcher(prefix string) func(string) bool {
 func (sub *Subscription) Close() {
 	h := sub.hub
 	h.mu.Lock()
-	if subs := h.topics[sub.resource]; subs != nil {
-		delete(subs, sub)
-		if len(subs) == 0 {
+	if topic := h.topics[sub.resource]; topic != nil {
+		topic.remove(sub)
+		if len(topic.all) == 0 {
 			delete(h.topics, sub.resource)
 		}
 	}
@@ -197,7 +207,7 @@ func (sub *Subscription) Close() {
 
 // push queues c without ever waiting for the reader.
 func (sub *Subscription) push(c *Change) {
-	if sub.match(c.Record.Key) && !sub.enqueue(c) {
+	if !sub.enqueue(c) {
 		sub.follower.ended.Store(true)
 		sub.follower.end()
 	}
@@ -277,5 +287,5 @@ func (sub *Subscription) Progress() (int64, bool) {
 	defer sub.hub.mu.Unlock()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	return sub.hub.position, len(sub.queue) == 0 && sub.err == nil
+	return sub.hub.at(), len(sub.queue) == 0 && sub.err == nil
 }

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 
@@ -34,15 +33,11 @@ type Change struct {
 	// Previous is the version that the change replaced, nil in a creation.
 	Previous *Record
 
-	// Watchers is how many followers may have received the change from the hub;
+	// Watchers is how many followers receive the change from the hub;
 	// 0 for a change that was read for one of them.
 	Watchers int
 	holders  atomic.Int32 // how many of them have it
 
-	sets struct {
-		once              sync.Once
-		current, previous Sets
-	}
 	// Cache holds what consumers derive from the change, such as the decoded
 	// object and its encodings, so that they do it once for all watchers.
 	Cache sync.Map
@@ -58,61 +53,6 @@ func (c *Change) size() int64 {
 		size += c.Previous.memory()
 	}
 	return size
-}
-
-// Sets are the labels and fields by which selectors decide on a version.
-type Sets struct{ Labels, Fields map[string]string }
-
-// Sets returns the decoded labels and fields of the version that the change
-// made and of the one that it replaced, each empty where there is none.
-func (c *Change) Sets() (current, previous Sets) {
-	c.sets.once.Do(func() {
-		c.sets.current = c.Record.Sets()
-		if c.Previous != nil {
-			c.sets.previous = c.Previous.Sets()
-		}
-	})
-	return c.sets.current, c.sets.previous
-}
-
-// Sets decodes the labels and fields of r.
-func (r *Record) Sets() Sets {
-	return Sets{Labels: DecodeSet(r.Labels), Fields: DecodeSet(r.Fields)}
-}
-
-// Withheld stands in the columns labels and fields of a version of which
-// nothing may be told in the clear: selectors have to ask the object.
-const Withheld = "null"
-
-// Withheld says whether the row does not tell labels and fields.
-func (r *Record) Withheld() bool { return r.Labels == Withheld }
-
-// EncodeSet returns set as the columns labels and fields hold it: a JSON
-// object with sorted keys and no spaces, so that a pair is found in it as the
-// text "key":"value".
-func EncodeSet(set map[string]string) string {
-	if len(set) == 0 {
-		return "{}"
-	}
-	text, err := json.Marshal(set)
-	if err != nil {
-		// A map of strings always has a JSON form.
-		panic(err)
-	}
-	return string(text)
-}
-
-// DecodeSet reads what EncodeSet wrote. What is no JSON object of strings, a
-// row that somebody edited, counts as empty, and so does Withheld.
-func DecodeSet(text string) map[string]string {
-	if len(text) <= len("{}") {
-		return nil
-	}
-	set := map[string]string{}
-	if json.Unmarshal([]byte(text), &set) != nil {
-		return nil
-	}
-	return set
 }
 
 // Author is who asked for a write, as the log records it.

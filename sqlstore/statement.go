@@ -117,11 +117,7 @@ func (b *statement) where(q Query) *statement {
 
 // terms adds as many of them as a statement may have.
 func (b *statement) terms(terms []Term) *statement {
-	patterns := 0
-	for _, term := range terms {
-		if patterns += len(term.anyOf); patterns > maxPatterns {
-			break
-		}
+	for _, term := range sieve(terms) {
 		b.add(" AND " + term.condition(b))
 	}
 	return b

@@ -232,7 +232,7 @@ func (w *walk) begin(ctx context.Context, start string) error {
 		}
 	}
 	pred := &w.opts.Predicate
-	w.query.Terms = append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)
+	w.query.Terms = terms(pred)
 	w.more = true
 	return nil
 }
@@ -350,27 +350,25 @@ func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sq
 // decided says whether the stored sets let r pass. Where they can't tell, see
 // undecided, it passes and the object decides.
 func (w *walk) decided(r *sqlstore.Record) bool {
-	return w.opts.Predicate.Empty() || w.undecided(r) || matches(&w.opts.Predicate, r.Sets())
+	return w.opts.Predicate.Empty() || w.undecided(r) || matches(&w.opts.Predicate, r)
 }
 
-func (w *walk) undecided(r *sqlstore.Record) bool {
-	return undecided(&w.opts.Predicate, r, r.Sets)
-}
+func (w *walk) undecided(r *sqlstore.Record) bool { return undecided(&w.opts.Predicate, r) }
 
 // undecided says whether the stored sets can't decide on a predicate: it
 // selects by a field that the row lacks, as it was written before that field
 // could be selected by, or by what is no label or field, or the row withholds
 // all of them.
-func undecided(pred *storage.SelectionPredicate, r *sqlstore.Record, sets func() sqlstore.Sets) bool {
+func undecided(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
 	if sharded(pred) || r.Withheld() && !pred.Empty() {
 		return true
 	}
 	if pred.Field == nil || pred.Field.Empty() {
 		return false
 	}
-	have := sets().Fields
+	have := r.Sets().Fields
 	for _, r := range pred.Field.Requirements() {
-		if _, ok := have[r.Field]; !ok {
+		if !have.Has(r.Field) {
 			return true
 		}
 	}
@@ -382,8 +380,15 @@ func sharded(pred *storage.SelectionPredicate) bool {
 	return pred.ShardSelector != nil && !pred.ShardSelector.Empty()
 }
 
-func matches(pred *storage.SelectionPredicate, sets sqlstore.Sets) bool {
-	return pred.MatchesObjectAttributes(sets.Labels, sets.Fields)
+// matches says whether the stored sets of a row match a predicate.
+func matches(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
+	sets := r.Sets()
+	return pred.Label.Matches(sets.Labels) && (pred.Field == nil || pred.Field.Matches(sets.Fields))
+}
+
+// terms returns the terms that hold for every object that a predicate matches.
+func terms(pred *storage.SelectionPredicate) []sqlstore.Term {
+	return append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)
 }
 
 // newItemFunc returns what makes an item of a list to decode into. Items of

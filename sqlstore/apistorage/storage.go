@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -301,16 +303,15 @@ func (s *Storage) viewed(r *sqlstore.Record, key string, into runtime.Object, op
 }
 
 // attributes returns the sets by which selectors will decide on obj.
-func (s *Storage) attributes(obj runtime.Object) (sqlstore.Sets, error) {
+func (s *Storage) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	if s.Attributes != nil {
-		labels, fields, err := s.Attributes(obj)
-		return sqlstore.Sets{Labels: labels, Fields: fields}, err
+		return s.Attributes(obj)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return sqlstore.Sets{}, err
+		return nil, nil, err
 	}
-	return sqlstore.Sets{Labels: accessor.GetLabels()}, nil
+	return accessor.GetLabels(), nil, nil
 }
 
 func conversionPtr(obj runtime.Object) (reflect.Value, error) {

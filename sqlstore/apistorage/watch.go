@@ -230,7 +230,7 @@ func (w *watcher) follow() error {
 		<-w.ctx.Done() // nothing can ever happen there
 		return errStopped
 	}
-	w.sub = w.follower.Subscribe(w.resource, w.row)
+	w.sub = w.follower.Subscribe(w.resource, w.row, terms(&w.opts.Predicate)...)
 	if err := w.replay(); err != nil {
 		return err
 	}
@@ -377,12 +377,11 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 		return true, nil
 	}
 	record := &c.Record
-	sets, before := c.Sets()
 	if previous {
-		record, sets = c.Previous, before
+		record = c.Previous
 	}
-	if !undecided(pred, record, func() sqlstore.Sets { return sets }) {
-		return matches(pred, sets), nil
+	if !undecided(pred, record) {
+		return matches(pred, record), nil
 	}
 	obj, err := w.object(c, previous)
 	if err != nil {

@@ -86,11 +86,11 @@ func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Obj
 	if isSealed(value) {
 		w.Labels, w.Fields = sqlstore.Withheld, sqlstore.Withheld
 	} else {
-		sets, err := s.attributes(obj)
+		labels, fields, err := s.attributes(obj)
 		if err != nil {
 			return nil, err
 		}
-		w.Labels, w.Fields = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields)
+		w.Labels, w.Fields = sqlstore.EncodeSet(labels), sqlstore.EncodeSet(fields)
 	}
 	if previous == nil {
 		w.Operation = dialect.Create

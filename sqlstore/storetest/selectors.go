@@ -39,13 +39,13 @@ func proveSelectors(t *testing.T, s *sqlstore.Store) {
 		}
 		return set
 	}
-	stored := map[string]sqlstore.Sets{}
+	type sets struct{ labels, fields map[string]string }
+	stored := map[string]sets{}
 	for i := range 150 {
 		w := put(fmt.Sprintf("%03d", i), `{}`, nil)
-		sets := sqlstore.Sets{Labels: randomSet(), Fields: randomSet()}
-		w.Labels, w.Fields = sqlstore.EncodeSet(sets.Labels), sqlstore.EncodeSet(sets.Fields)
+		stored[w.Key] = sets{randomSet(), randomSet()}
+		w.Labels, w.Fields = sqlstore.EncodeSet(stored[w.Key].labels), sqlstore.EncodeSet(stored[w.Key].fields)
 		must(t, s, w)
-		stored[w.Key] = sets
 	}
 
 	withheld := put("withheld", `{}`, nil)
@@ -65,7 +65,7 @@ func proveSelectors(t *testing.T, s *sqlstore.Store) {
 			passed[r.Key] = true
 		}
 		for key, sets := range stored {
-			if byLabel.Matches(labels.Set(sets.Labels)) && byField.Matches(fields.Set(sets.Fields)) && !passed[key] {
+			if byLabel.Matches(labels.Set(sets.labels)) && byField.Matches(fields.Set(sets.fields)) && !passed[key] {
 				t.Errorf("labels %q, fields %q keep back %v", byLabel, byField, sets)
 			}
 		}

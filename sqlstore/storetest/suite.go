@@ -34,6 +34,7 @@ func Run(t *testing.T, open Opener) {
 		{"Restart", testRestart},
 		{"Close", testClose},
 		{"Selectors", testSelectors},
+		{"Audience", testAudience},
 		{"SmallCache", testSmallCache},
 		{"CacheAfterAmbiguousCommit", testCacheAfterAmbiguousCommit},
 		{"CacheOfOtherProcess", testCacheOfOtherProcess},

@@ -1,0 +1,150 @@
+package sqlstore
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// audience is the subscriptions of one resource, arranged so that a change
+// finds those that can care for it without a look at the others: a thousand
+// kubelets each watch the pods of their node, and a change of a pod concerns
+// one of them.
+//
+// A subscription stands in one place: with the one key that it watches, or with
+// one label or field that it requires, or else with the prefix of its keys.
+type audience struct {
+	all        map[*Subscription]struct{}
+	byKey      listeners
+	byPrefix   listeners
+	byRequired map[attr]listeners // by the value, as JSON
+}
+
+// listeners are subscriptions by what they listen to.
+type listeners map[string]map[*Subscription]struct{}
+
+func (l listeners) add(key string, sub *Subscription) {
+	if l[key] == nil {
+		l[key] = map[*Subscription]struct{}{}
+	}
+	l[key][sub] = struct{}{}
+}
+
+func (l listeners) remove(key string, sub *Subscription) {
+	if delete(l[key], sub); len(l[key]) == 0 {
+		delete(l, key)
+	}
+}
+
+func newAudience() *audience {
+	return &audience{
+		all: map[*Subscription]struct{}{}, byKey: listeners{}, byPrefix: listeners{},
+		byRequired: map[attr]listeners{},
+	}
+}
+
+// single says whether a subscription is to one object.
+func (sub *Subscription) single() bool {
+	return sub.prefix != "" && !strings.HasSuffix(sub.prefix, "/")
+}
+
+// requires returns a label or field of which the subscription requires one of
+// some values, or nil where it requires none. Fields come first: those that
+// objects are selected by, such as a pod's node, have many values.
+func (sub *Subscription) requires() (found *Term) {
+	for i := range sub.terms {
+		t := &sub.terms[i]
+		if _, ok := t.required(); ok && (found == nil || found.column == labelColumn && t.column == fieldColumn) {
+			found = t
+		}
+	}
+	return found
+}
+
+func (a *audience) add(sub *Subscription) {
+	a.all[sub] = struct{}{}
+	a.place(sub, listeners.add)
+}
+
+func (a *audience) remove(sub *Subscription) {
+	delete(a.all, sub)
+	a.place(sub, listeners.remove)
+}
+
+// place adds a subscription to where it stands, or removes it from there.
+func (a *audience) place(sub *Subscription, do func(listeners, string, *Subscription)) {
+	if sub.single() {
+		do(a.byKey, sub.prefix, sub)
+		return
+	}
+	term := sub.requires()
+	if term == nil {
+		do(a.byPrefix, sub.prefix, sub)
+		return
+	}
+	if a.byRequired[term.attr] == nil {
+		a.byRequired[term.attr] = listeners{}
+	}
+	for _, value := range term.values {
+		do(a.byRequired[term.attr], value, sub)
+	}
+	if len(a.byRequired[term.attr]) == 0 {
+		delete(a.byRequired, term.attr)
+	}
+}
+
+// of appends the subscriptions that c may concern to found, each once.
+func (a *audience) of(c *Change, found []*Subscription) []*Subscription {
+	take := func(subs map[*Subscription]struct{}) {
+		for sub := range subs {
+			if sub.offered < c.Record.Revision && sub.concerns(c) {
+				sub.offered = c.Record.Revision
+				found = append(found, sub)
+			}
+		}
+	}
+	key := c.Record.Key
+	take(a.byKey[key])
+	take(a.byPrefix[""])
+	for i := range len(key) {
+		if key[i] == '/' {
+			take(a.byPrefix[key[:i+1]])
+		}
+	}
+	for attr, subs := range a.byRequired {
+		for _, value := range c.values(attr) {
+			if value != untold {
+				take(subs[value])
+				continue
+			}
+			for _, subs := range subs {
+				take(subs)
+			}
+		}
+	}
+	return found
+}
+
+// concerns says whether c may concern the subscription.
+func (sub *Subscription) concerns(c *Change) bool {
+	return sub.match(c.Record.Key) &&
+		(c.Operation != dialect.Delete && passesAll(sub.terms, &c.Record) || c.Previous != nil && passesAll(sub.terms, c.Previous))
+}
+
+// values returns the values that an attribute has in the versions that c made
+// and replaced, those that they do not tell included.
+func (c *Change) values(a attr) []string {
+	values := make([]string, 0, 2)
+	if c.Operation != dialect.Delete {
+		if value, has := a.of(&c.Record); has {
+			values = append(values, value)
+		}
+	}
+	if c.Previous != nil {
+		if value, has := a.of(c.Previous); has && !slices.Contains(values, value) {
+			values = append(values, value)
+		}
+	}
+	return values
+}

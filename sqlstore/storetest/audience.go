@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// told is what a row tells of an object: nothing where it is withheld.
+type told struct {
+	labels, fields map[string]string
+	withheld       bool
+}
+
+// randomTold returns sets of which many have a value in common.
+func randomTold(random *rand.Rand) *told {
+	set := func() map[string]string {
+		set := map[string]string{}
+		for _, key := range someKeys {
+			value := []string{"", "a", "b", "1"}[random.IntN(4)]
+			if random.IntN(3) == 0 {
+				value = someValues[random.IntN(len(someValues))]
+			}
+			if random.IntN(4) > 0 && utf8.ValidString(value) {
+				set[key] = value
+			}
+		}
+		return set
+	}
+	return &told{labels: set(), fields: set(), withheld: random.IntN(20) == 0}
+}
+
+func (o *told) encode(w *sqlstore.Write) {
+	w.Labels, w.Fields = sqlstore.EncodeSet(o.labels), sqlstore.EncodeSet(o.fields)
+	if o.withheld {
+		w.Labels, w.Fields = sqlstore.Withheld, sqlstore.Withheld
+	}
+}
+
+// choice is what a client selects: the objects under a prefix, or at a key,
+// that match.
+type choice struct {
+	prefix string
+	labels labels.Selector
+	fields fields.Selector
+}
+
+func randomChoice(t *testing.T, random *rand.Rand) choice {
+	for {
+		s := choice{
+			prefix: []string{"", "", "n1/", "n2/", "n1/3"}[random.IntN(5)],
+			labels: randomLabelSelector(t, random), fields: randomFieldSelector(random),
+		}
+		if utf8.ValidString(s.String()) {
+			return s
+		}
+	}
+}
+
+func (s choice) String() string {
+	return fmt.Sprintf("%q, labels %q, fields %q", s.prefix, s.labels, s.fields)
+}
+
+func (s choice) terms() []sqlstore.Term {
+	return append(sqlstore.LabelTerms(s.labels), sqlstore.FieldTerms(s.fields)...)
+}
+
+// selects says whether the choice has, or may have, the object at key: what
+// its row does not tell does not keep it back.
+func (s choice) selects(key string, o *told) bool {
+	if o == nil || key != s.prefix && !(strings.HasPrefix(key, s.prefix) && (s.prefix == "" || strings.HasSuffix(s.prefix, "/"))) {
+		return false
+	}
+	if o.withheld {
+		return true
+	}
+	known := fields.Set{}
+	for _, r := range s.fields.Requirements() {
+		if value, ok := o.fields[r.Field]; ok {
+			known[r.Field] = value
+		}
+	}
+	selector, err := s.fields.Transform(func(field, value string) (string, string, error) {
+		if !known.Has(field) {
+			return "", "", nil // leaves it out
+		}
+		return field, value, nil
+	})
+	return err == nil && selector.Matches(known) && s.labels.Matches(labels.Set(o.labels))
+}
+
+// testAudience changes objects that many watch, each by another selection.
+// Each watcher receives the changes that can concern it and no others, and
+// knows how far it is all the same.
+func testAudience(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	random := rand.New(rand.NewPCG(11, 12))
+	type watcher struct {
+		choice
+		follower *sqlstore.Follower
+		sub      *sqlstore.Subscription
+		want     []int64
+	}
+	watch := func(choice choice) *watcher {
+		f := s.Follow(t.Context())
+		return &watcher{choice: choice, follower: f, sub: f.Subscribe(things, choice.prefix, choice.terms()...)}
+	}
+	var watchers []*watcher
+	for range 200 {
+		watchers = append(watchers, watch(randomChoice(t, random)))
+	}
+	records, objects := map[string]*sqlstore.Record{}, map[string]*told{}
+	audience := map[int64]int{}
+	for i := range 400 {
+		key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(10))
+		w := put(key, fmt.Sprintf(`{"n":%d}`, i), records[key])
+		before, after := objects[key], randomTold(random)
+		switch {
+		case before != nil && random.IntN(4) == 0:
+			w, after = remove(records[key]), nil
+		case before != nil && random.IntN(2) == 0:
+			after = before
+		}
+		if after != nil {
+			after.encode(w)
+		}
+		records[key], objects[key] = must(t, s, w), after
+		revision := records[key].Revision
+		if w.Operation == dialect.Delete {
+			records[key] = nil
+		}
+		for _, w := range watchers {
+			if w.selects(key, before) || w.selects(key, after) {
+				w.want = append(w.want, revision)
+				audience[revision]++
+			}
+		}
+		if i%10 == 0 { // some come and go
+			watchers[0].follower.Close()
+			watchers = append(watchers[1:], watch(randomChoice(t, random)))
+		}
+	}
+	at := revision(t, s).Current
+	received := 0
+	for _, w := range watchers {
+		changes, err := w.sub.Take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for _, c := range changes {
+			got = append(got, c.Record.Revision)
+			if c.Watchers != audience[c.Record.Revision] {
+				t.Errorf("the change of %s at %d counts %d watchers, want %d", c.Record.Key, c.Record.Revision, c.Watchers, audience[c.Record.Revision])
+			}
+			w.follower.Done(c)
+		}
+		if !slices.Equal(got, w.want) {
+			t.Errorf("the watcher of %s received %v, want %v", w.choice, got, w.want)
+		}
+		if position, current := w.sub.Progress(); position != at || !current {
+			t.Errorf("the watcher of %s is at %d, %t; the log at %d", w.choice, position, current, at)
+		}
+		received += len(got)
+		w.follower.Close()
+	}
+	if stats := s.Stats(); stats.Watches != 0 || received == 0 || received > 400*len(watchers)/2 {
+		t.Errorf("%d changes were received, and %d bytes are held in the end", received, stats.Watches)
+	}
+}
