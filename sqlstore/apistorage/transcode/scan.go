@@ -1,0 +1,262 @@
+package transcode
+
+import (
+	"bytes"
+	"errors"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// errUnusual says that JSON is not as encoding/json writes an object of the
+// type.
+var errUnusual = errors.New("the JSON is not what an encoder wrote")
+
+// scanner reads JSON.
+type scanner struct {
+	data []byte
+	at   int
+}
+
+// next returns the next byte that is no space, and is then at it; 0 at the end.
+func (s *scanner) next() byte {
+	for ; s.at < len(s.data); s.at++ {
+		switch c := s.data[s.at]; c {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// take goes behind c, or returns false where that is not next.
+func (s *scanner) take(c byte) bool {
+	if s.next() != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// null goes behind a null, or returns false where that is not next.
+func (s *scanner) null() bool {
+	if s.next() != 'n' || !bytes.HasPrefix(s.data[s.at:], []byte("null")) {
+		return false
+	}
+	s.at += len("null")
+	return true
+}
+
+// quoted returns the text of a string as it stands, and whether it has escapes.
+func (s *scanner) quoted() (raw []byte, escaped bool, err error) {
+	if !s.take('"') {
+		return nil, false, errUnusual
+	}
+	rest := s.data[s.at:]
+	end := bytes.IndexByte(rest, '"')
+	if end < 0 {
+		return nil, false, errUnusual
+	}
+	if bytes.IndexByte(rest[:end], '\\') < 0 {
+		s.at += end + 1
+		return rest[:end], false, nil
+	}
+	for i := 0; i < len(rest); i++ {
+		switch rest[i] {
+		case '\\':
+			i++
+		case '"':
+			s.at += i + 1
+			return rest[:i], true, nil
+		}
+	}
+	return nil, false, errUnusual
+}
+
+// appendText appends a string to b.
+func (s *scanner) appendText(b []byte) ([]byte, error) {
+	raw, escaped, err := s.quoted()
+	if err != nil {
+		return b, err
+	}
+	if !utf8.Valid(raw) {
+		return b, errUnusual
+	}
+	if !escaped {
+		return append(b, raw...), nil
+	}
+	return appendUnescaped(b, raw)
+}
+
+func appendUnescaped(b, raw []byte) ([]byte, error) {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return append(b, raw...), nil
+		}
+		b = append(b, raw[:i]...)
+		if raw = raw[i+1:]; len(raw) == 0 {
+			return b, errUnusual
+		}
+		c := raw[0]
+		raw = raw[1:]
+		switch c {
+		case '"', '\\', '/':
+			b = append(b, c)
+		case 'b':
+			b = append(b, '\b')
+		case 'f':
+			b = append(b, '\f')
+		case 'n':
+			b = append(b, '\n')
+		case 'r':
+			b = append(b, '\r')
+		case 't':
+			b = append(b, '\t')
+		case 'u':
+			r, ok := hex4(raw)
+			if !ok {
+				return b, errUnusual
+			}
+			raw = raw[4:]
+			if utf16.IsSurrogate(r) {
+				low, ok := rune(0), false
+				if bytes.HasPrefix(raw, []byte(`\u`)) {
+					low, ok = hex4(raw[2:])
+				}
+				if r = utf16.DecodeRune(r, low); !ok || r == utf8.RuneError {
+					return b, errUnusual
+				}
+				raw = raw[6:]
+			}
+			b = utf8.AppendRune(b, r)
+		default:
+			return b, errUnusual
+		}
+	}
+}
+
+func hex4(b []byte) (r rune, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	for _, c := range b[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// any returns the next value as it stands.
+func (s *scanner) any() ([]byte, error) {
+	start, depth := 0, 0
+	for first := true; ; first = false {
+		c := s.next()
+		if first {
+			start = s.at
+		}
+		switch c {
+		case '{', '[':
+			depth++
+			s.at++
+		case '}', ']':
+			depth--
+			s.at++
+		case ',', ':':
+			if depth == 0 {
+				return nil, errUnusual
+			}
+			s.at++
+			continue
+		case '"':
+			if _, _, err := s.quoted(); err != nil {
+				return nil, err
+			}
+		case 0:
+			return nil, errUnusual
+		default:
+			s.literal()
+		}
+		if depth <= 0 {
+			if depth < 0 {
+				return nil, errUnusual
+			}
+			return s.data[start:s.at], nil
+		}
+	}
+}
+
+// literal returns a number, true, false or null: up to what ends one.
+func (s *scanner) literal() []byte {
+	start := s.at
+	for ; s.at < len(s.data); s.at++ {
+		switch s.data[s.at] {
+		case ',', ':', '{', '}', '[', ']', '"', ' ', '\t', '\n', '\r':
+			if s.at == start {
+				s.at++ // so that whoever asks moves on
+			}
+			return s.data[start:s.at]
+		}
+	}
+	return s.data[start:]
+}
+
+// each calls take with each element of an array, which has to read it.
+func (s *scanner) each(take func() error) (n int, err error) {
+	if !s.take('[') {
+		return 0, errUnusual
+	}
+	if s.take(']') {
+		return 0, nil
+	}
+	for {
+		if err := take(); err != nil {
+			return n, err
+		}
+		n++
+		if s.take(']') {
+			return n, nil
+		}
+		if !s.take(',') {
+			return n, errUnusual
+		}
+	}
+}
+
+// names calls take with each name of an object, which has to read the value.
+func (s *scanner) names(take func(name []byte) error) (n int, err error) {
+	if !s.take('{') {
+		return 0, errUnusual
+	}
+	if s.take('}') {
+		return 0, nil
+	}
+	for {
+		name, escaped, err := s.quoted()
+		if err == nil && escaped {
+			name, err = appendUnescaped(nil, name)
+		}
+		if err != nil || !s.take(':') {
+			return n, errUnusual
+		}
+		if err := take(name); err != nil {
+			return n, err
+		}
+		n++
+		if s.take('}') {
+			return n, nil
+		}
+		if !s.take(',') {
+			return n, errUnusual
+		}
+	}
+}

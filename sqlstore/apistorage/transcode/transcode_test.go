@@ -1,0 +1,202 @@
+package transcode
+
+import (
+	"bytes"
+	"encoding/json"
+	corev1 "k8s.io/api/core/v1"
+	"math/rand"
+	"os"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	utiljson "sigs.k8s.io/json"
+)
+
+// TestAllTypes turns objects of every type with random content into messages,
+// which have to be those of the generated code, and back.
+func TestAllTypes(t *testing.T) {
+	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(1), scheme.Codecs)
+	types := 0
+	defer func() {
+		if types < 100 {
+			t.Errorf("only %d types", types)
+		}
+	}()
+	for gvk := range scheme.Scheme.AllKnownTypes() {
+		obj, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := obj.(metav1.ObjectMetaAccessor); !ok {
+			continue
+		}
+		if _, ok := obj.(marshaler); !ok {
+			continue
+		}
+		types++
+		t.Run(gvk.String(), func(t *testing.T) {
+			for range 40 {
+				fresh, _ := scheme.Scheme.New(gvk)
+				fill.Fill(fresh)
+				fresh.GetObjectKind().SetGroupVersionKind(gvk)
+				fresh.(metav1.ObjectMetaAccessor).GetObjectMeta().SetResourceVersion("")
+				compare(t, fresh)
+			}
+		})
+	}
+}
+
+// compare turns an object into a message.
+func compare(t *testing.T, obj runtime.Object) {
+	t.Helper()
+	data, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, decoded); err != nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+	decoded.(metav1.ObjectMetaAccessor).GetObjectMeta().SetResourceVersion("12345")
+	want, err := decoded.(marshaler).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ, err := For(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, exact, err := typ.Append([]byte("before"), data, "12345")
+	if err != nil {
+		if !bytes.Contains(data, []byte(":null")) { // which maps may not have
+			t.Errorf("%v: %s", err, data)
+		}
+		return
+	}
+	got, _ = bytes.CutPrefix(got, []byte("before"))
+	if !bytes.Equal(got, want) {
+		t.Fatalf("%s\nbecomes\n%q\ninstead of\n%q", data, got, want)
+	}
+	if exact {
+		again := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+		if err := again.(interface{ Unmarshal([]byte) error }).Unmarshal(got); err != nil {
+			t.Fatal(err)
+		}
+		again.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+		if !apiequality.Semantic.DeepEqual(again, decoded) {
+			t.Fatalf("%s is another object", data)
+		}
+		if text, err := json.Marshal(again); err != nil || !bytes.Contains(text, []byte(`"resourceVersion":"12345"`)) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRefusals has JSON that no encoder wrote.
+func TestRefusals(t *testing.T) {
+	typ, err := For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []string{
+		``, `{`, `[]`, `null`, `"a"`, `{}`, `{"metadata":null}`, `{"metadata":{}}x`, `{"metadata":{}`, `{"metadata":{},}`, `{"metadata":[]}`,
+		`{"metadata":{"name":1}}`, `{"metadata":{"name":"a","name":"b"}}`, `{"metadata":{"generation":1.5}}`, `{"metadata":{"generation":1e3}}`,
+		`{"metadata":{"generation":99999999999999999999}}`, `{"metadata":{"creationTimestamp":"2026-02-30T00:00:00Z"}}`,
+		`{"metadata":{"creationTimestamp":"2026-02-03T00:00:00.5Z"}}`, `{"metadata":{"name":"\ud800"}}`, "{\"metadata\":{\"name\":\"\xff\"}}",
+		`{"metadata":{"name":"\x"}}`, `{"metadata":{"name":"a`, `{"metadata":{"labels":{"b":"","a":""}}}`, `{"metadata":{"labels":{"a":"","a":""}}}`,
+		`{"metadata":{"finalizers":[null]}}`, `{"metadata":{},"binaryData":{"a":"%"}}`, `{"metadata":{},"immutable":1}`, `{"metadata":{},"unknown":}`,
+		`{"metadata":{},"unknown":[}`, `{"metadata" {}}`, `{"metadata":{"labels":{"a":null}}}`,
+	} {
+		if got, _, err := typ.Append(nil, []byte(data), "1"); err == nil {
+			t.Errorf("%s becomes %q", data, got)
+		}
+	}
+	for data, same := range map[string]bool{
+		` { "metadata" : { "name" : "a" } } `: true, `{"metadata":{"name":"\u0041\n\ud83d\ude00\/"}}`: true, `{"kind":"x","unknown":{"a":[1,{"b":"]"}]},"metadata":{}}`: true,
+		`{"metadata":{"finalizers":[]}}`: false, `{"metadata":{"labels":{}}}`: false, `{"metadata":{"resourceVersion":"7"}}`: true,
+	} {
+		var want corev1.ConfigMap
+		if err := utiljson.UnmarshalCaseSensitivePreserveInts([]byte(data), &want); err != nil {
+			t.Fatal(err)
+		}
+		want.ResourceVersion = "1"
+		message, err := want.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, exact, err := typ.Append(nil, []byte(data), "1"); err != nil || exact != same || !bytes.Equal(got, message) {
+			t.Errorf("%s becomes %q, %v, %v instead of %q", data, got, exact, err, message)
+		}
+	}
+}
+
+// FuzzAppend holds messages to what a decoder makes of any JSON.
+func FuzzAppend(f *testing.F) {
+	f.Add([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}`))
+	f.Add([]byte(`{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]},"spec":{"volumes":[{"name":"v","emptyDir":{}}],"containers":[{"readinessProbe":{"tcpSocket":{"port":80}}}]}}`))
+	typ, err := For(&corev1.Pod{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, _, err := typ.Append(nil, data, "7")
+		if err != nil || !json.Valid(data) {
+			return
+		}
+		var pod corev1.Pod
+		if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, &pod); err != nil {
+			t.Skip()
+		}
+		pod.ResourceVersion = "7"
+		if want, err := pod.Marshal(); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s\nbecomes\n%q\ninstead of\n%q, %v", data, got, want, err)
+		}
+	})
+}
+
+// BenchmarkAppend is beside what it replaces.
+func BenchmarkAppend(b *testing.B) {
+	data, err := os.ReadFile("testdata/pod.json")
+	if err != nil {
+		b.Fatal(err)
+	}
+	typ, err := For(&corev1.Pod{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var buffer []byte
+	b.Run("transcode", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if buffer, _, err = typ.Append(buffer[:0], data, "7"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("unmarshal", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var pod corev1.Pod
+			if err := pod.Unmarshal(buffer); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		for b.Loop() {
+			var pod corev1.Pod
+			if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, &pod); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
