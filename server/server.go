@@ -23,9 +23,7 @@ import (
 	"slices"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
@@ -136,26 +134,11 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
-	b := &builder{Server: s, client: client, storage: s.sizes.of(s.encryption.Storage(apistorage.Decorator(store, cache())))}
+	b := &builder{Server: s, client: client, storage: s.sizes.of(s.encryption.Storage(apistorage.Decorator(store, legacyscheme.Scheme)))}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// cache keeps objects of built-in kinds as protobuf.
-func cache() apistorage.Cache {
-	serializer := protobuf.NewSerializer(legacyscheme.Scheme, legacyscheme.Scheme)
-	return apistorage.Cache{
-		Bytes: apistorage.DefaultCacheBytes,
-		Wire: func(version runtime.GroupVersioner) runtime.Encoder {
-			return legacyscheme.Codecs.EncoderForVersion(serializer, version)
-		},
-		Wired: func(obj runtime.Object) bool {
-			_, _, err := legacyscheme.Scheme.ObjectKinds(obj)
-			return err == nil
-		},
-	}
 }
 
 func extraNames(o *Options) []string {

@@ -71,7 +71,7 @@ func (a *Adopter) Define(ctx context.Context, key string, stored []byte) error {
 	if err := apiextensionsscheme.Scheme.Convert(obj, definition, nil); err != nil {
 		return err
 	}
-	made, err := crd.NewStorage(definition, a.keys.Storage(apistorage.Decorator(nil, apistorage.Cache{})))
+	made, err := crd.NewStorage(definition, a.keys.Storage(apistorage.Decorator(nil, nil)))
 	if err != nil {
 		return err
 	}

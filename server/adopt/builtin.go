@@ -25,7 +25,7 @@ import (
 // them by the paths that kube-apiserver keeps their objects under.
 func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
 	storages := map[schema.GroupResource]*apistorage.Storage{}
-	collected := collect(keys.Storage(apistorage.Decorator(nil, apistorage.Cache{})), storages)
+	collected := collect(keys.Storage(apistorage.Decorator(nil, nil)), storages)
 	versions, err := resources.ParseRuntimeConfig(map[string]string{"api/all": "true"})
 	if err != nil {
 		return nil, err

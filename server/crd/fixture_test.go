@@ -51,7 +51,7 @@ type server struct {
 func start(t *testing.T) *server {
 	t.Helper()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
-	storage := apistorage.Decorator(store, apistorage.Cache{})
+	storage := apistorage.Decorator(store, nil)
 	transport := loopback.New()
 	authorizer := authorizerfactory.NewAlwaysAllowAuthorizer()
 	apis := aggregated.NewResourceManager("apis")

@@ -182,7 +182,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 
 // newStore opens an empty database.
 func newStore(t testing.TB) generic.StorageDecorator {
-	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), apistorage.Cache{})
+	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), nil)
 }
 
 // withRequestContext puts into the context what the server's filters do.

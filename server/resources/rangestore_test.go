@@ -21,7 +21,7 @@ func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
 	t.Helper()
 	store := storetest.Open(t, open, sqlstore.Options{})
 	make := func() *rangeStore {
-		options, err := NewRESTOptions(DefaultVersions(), apistorage.Decorator(store, apistorage.Cache{}))
+		options, err := NewRESTOptions(DefaultVersions(), apistorage.Decorator(store, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ import (
 //
 // Raw and RawList stand in for the objects that Get and GetList are given to
 // fill. They answer the encoder of a response as a runtime.CacheableObject
-// does, with bytes: to JSON from the database (rawjson.go), to protobuf from
-// what was encoded before (rawprotobuf.go). They take no other encoders.
+// does, with bytes: to JSON as it is stored (rawjson.go), to protobuf made from
+// that (rawprotobuf.go). They take no other encoders.
 
 // Format is what a response is encoded to.
 type Format int
@@ -113,9 +113,6 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 		}
 		return item != nil, err
 	}
-	// What was encoded before need not be read; see load.
-	whole := w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
-	w.query.WithoutValues = whole && out.Format == Protobuf
 	if !w.opts.Recursive {
 		if err := w.single(ctx, row); err != nil {
 			return err
@@ -135,7 +132,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 		item, err := out.item(r)
 		return item != nil, err
 	}
-	end.query.WithoutValues = whole
+	end.query.WithoutValues = w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
 	if w.opts.Predicate.Limit > 0 {
 		for end.goesOn() {
 			if err := end.page(ctx); err != nil {
@@ -155,7 +152,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	s := l.walk.Storage
 	item := &Raw{TypeMeta: l.Item, Format: l.Format, storage: s, key: s.prefix + r.Key, record: r}
-	if r.Value != nil {
+	if r.Value != nil { // the keys are all that is wanted otherwise
 		if err := s.getRaw(l.ctx, r, item.key, item); err != nil {
 			return nil, err
 		}
@@ -184,39 +181,10 @@ func (l *RawList) nextPage() (bool, error) {
 	return true, l.walk.page(l.ctx)
 }
 
-// load reads the data of items which were read without, from the i-th on: as
-// many as a page of values has. The items are all that the query has there.
-func (l *RawList) load(i int) error {
-	q := l.walk.query
-	q.WithoutValues, q.Limit = false, len(l.items)-i
-	q.After, q.From = "", l.items[i].record.Key
-	page, err := l.walk.store.Page(l.ctx, q)
-	if errors.Is(err, sqlstore.ErrCompacted) {
-		return l.walk.expired()
-	}
-	if err != nil {
-		return interpret(err)
-	}
-	for n, r := range page.Records {
-		item := l.items[i+n]
-		if item.record.Revision != r.Revision {
-			return l.walk.expired()
-		}
-		if err := item.storage.getRaw(l.ctx, r, item.key, item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // CacheEncode implements runtime.CacheableObject.
-func (o *Raw) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+func (o *Raw) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	if o.Format == Protobuf {
-		data, err := o.encoded(id, encode)
-		if err == nil {
-			_, err = w.Write(data)
-		}
-		return err
+		return o.writeProtobuf(encode, w)
 	}
 	return o.writeJSON(encode, w)
 }
@@ -225,13 +193,11 @@ func (o *Raw) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.
 // http.ErrAbortHandler where the list can't be read to its end and has begun to
 // be written: a client must see the connection break, as it would take what it
 // has for all of a list that ended in an orderly way.
-func (l *RawList) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	sent := &sentWriter{w: w}
 	write := l.writeJSON
 	if l.Format == Protobuf {
-		write = func(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-			return l.writeProtobuf(id, encode, w)
-		}
+		write = l.writeProtobuf
 	}
 	err := write(encode, sent)
 	if err != nil && sent.begun && !sent.failed {

@@ -38,14 +38,8 @@ func (l *RawList) Pages(use func(page runtime.Object) error) error {
 		items.Set(reflect.MakeSlice(items.Type(), 0, len(l.items)))
 		for _, item := range l.items {
 			obj := newItem()
-			err := s.viewed(item.record, item.key, obj, func() error {
-				if err := s.decode(item.data, obj, item.record.Revision); err != nil {
-					return undecodable(item.record, item.key, err)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
+			if err := s.decode(item.data, obj, item.record.Revision); err != nil {
+				return undecodable(item.record, item.key, err)
 			}
 			items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
 		}

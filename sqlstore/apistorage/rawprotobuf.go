@@ -1,7 +1,6 @@
 package apistorage
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -22,41 +21,38 @@ var envelopeMagic = []byte("k8s\x00")
 // errEnvelope says that an encoder has written something else.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
-// kept returns the envelope of the object if it has been encoded before.
-func (o *Raw) kept(id runtime.Identifier) []byte {
-	return o.storage.encoded.get(encodedKey{o.record.Revision, id})
-}
-
-// encoded returns the envelope of the object, encoded now or before.
-func (o *Raw) encoded(id runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	return o.storage.encoded.obtain(encodedKey{o.record.Revision, id}, func() ([]byte, error) {
-		var buffer bytes.Buffer
-		if err := o.encode(encode, &buffer); err != nil {
-			return nil, err
-		}
-		return bytes.Clone(buffer.Bytes()), nil
-	})
-}
-
-// message returns the message of the i-th item of the page, and lets go of the
-// item.
-func (l *RawList) message(i int, id runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	item := l.items[i]
-	envelope := item.kept(id)
-	if envelope == nil {
-		if item.data == nil {
-			if err := l.load(i); err != nil {
-				return nil, err
-			}
-		}
-		var err error
-		if envelope, err = item.encoded(id, encode); err != nil {
-			return nil, err
+// appendMessage appends the message of the object.
+func (o *Raw) appendMessage(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	if g := o.storage.generated; g != nil && g.kind == o.TypeMeta {
+		if message, ok := g.appendMessage(b, o.data, o.record.Revision); ok {
+			return message, nil
 		}
 	}
-	l.items[i] = nil
-	return unwrap(envelope)
+	var envelope bytes.Buffer
+	if err := o.encode(encode, &envelope); err != nil {
+		return b, err
+	}
+	message, err := unwrap(envelope.Bytes())
+	return append(b, message...), err
 }
+
+// writeProtobuf writes the object in its envelope.
+func (o *Raw) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	message, err := o.appendMessage(nil, encode)
+	if err != nil {
+		return err
+	}
+	envelope := make([]byte, 0, len(message)+128)
+	envelope = append(envelope, envelopeMagic...)
+	envelope = appendField(envelope, 1, typeMeta(o.TypeMeta))
+	envelope = appendField(envelope, 2, message)
+	_, err = w.Write(appendEnvelopeEnd(envelope))
+	return err
+}
+
+// appendEnvelopeEnd appends contentEncoding and contentType, which are written
+// though they are empty.
+func appendEnvelopeEnd(b []byte) []byte { return appendField(appendField(b, 3, nil), 4, nil) }
 
 // errLength says that what was written is not as long as the envelope says.
 var errLength = errors.New("the list has changed its length while it was written")
@@ -65,32 +61,29 @@ var errLength = errors.New("the list has changed its length while it was written
 // message is made before the first byte is written. They are held until then
 // as long as there is room for that; of a list that is longer, the rest is
 // read and made a second time.
-func (l *RawList) writeProtobuf(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	meta, err := l.meta.Marshal()
 	if err != nil {
 		return err
 	}
-	var held [][]byte
+	var held [][]byte // the items of a page each
 	room := &roomShare{room: l.walk.held}
 	defer room.giveBack()
-	var rest *walk // from the page on in which the first is that is not held
-	skip := 0      // in that page
+	var rest *walk // from the page on that is not held
 	size := fieldSize(1, len(meta))
+	var items []byte
 	for more := true; more; {
-		for i := range l.items {
-			message, err := l.message(i, id, encode)
-			if err != nil {
-				return err
-			}
-			size += fieldSize(2, len(message))
-			switch {
-			case rest != nil:
-			case room.take(len(message)), held == nil:
-				held = append(held, message)
-			default:
-				page := l.page
-				rest, skip = &page, i
-			}
+		if items, err = l.appendFields(items[:0], encode); err != nil {
+			return err
+		}
+		size += len(items)
+		switch {
+		case rest != nil:
+		case room.take(len(items)), held == nil:
+			held = append(held, bytes.Clone(items))
+		default:
+			page := l.page
+			rest = &page
 		}
 		if more, err = l.nextPage(); err != nil {
 			return err
@@ -100,57 +93,56 @@ func (l *RawList) writeProtobuf(id runtime.Identifier, encode func(runtime.Objec
 	if _, err := w.Write(envelopeMagic); err != nil {
 		return err
 	}
-	out := bufio.NewWriterSize(w, 256<<10)
-	var head []byte
-	head = appendField(head, 1, typeMeta(l.TypeMeta))
+	head := appendField(nil, 1, typeMeta(l.TypeMeta))
 	head = protowire.AppendTag(head, 2, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(size))
 	head = appendField(head, 1, meta)
-	if _, err := out.Write(head); err != nil {
+	if _, err := w.Write(head); err != nil {
 		return err
 	}
 	size -= fieldSize(1, len(meta))
-	write := func(message []byte) error {
-		size -= fieldSize(2, len(message))
-		head = protowire.AppendVarint(protowire.AppendTag(head[:0], 2, protowire.BytesType), uint64(len(message)))
-		if _, err := out.Write(head); err != nil {
-			return err
-		}
-		_, err := out.Write(message)
-		return err
-	}
-	for _, message := range held {
-		if err := write(message); err != nil {
+	for i, items := range held {
+		held[i] = nil
+		size -= len(items)
+		if _, err := w.Write(items); err != nil {
 			return err
 		}
 	}
 	if rest != nil {
 		l.walk = rest
-		for ; ; skip = 0 {
+		for {
 			if more, err := l.nextPage(); err != nil {
 				return err
 			} else if !more {
 				break
 			}
-			for i := skip; i < len(l.items); i++ {
-				message, err := l.message(i, id, encode)
-				if err != nil {
-					return err
-				}
-				if err := write(message); err != nil {
-					return err
-				}
+			if items, err = l.appendFields(items[:0], encode); err != nil {
+				return err
+			}
+			size -= len(items)
+			if _, err := w.Write(items); err != nil {
+				return err
 			}
 		}
 	}
 	if size != 0 {
 		return errLength
 	}
-	// contentEncoding and contentType are written though they are empty.
-	if _, err := out.Write(appendField(appendField(head[:0], 3, nil), 4, nil)); err != nil {
-		return err
+	_, err = w.Write(appendEnvelopeEnd(nil))
+	return err
+}
+
+// appendFields appends the items of the page at hand as fields of a list.
+func (l *RawList) appendFields(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	var message []byte
+	for _, item := range l.items {
+		var err error
+		if message, err = item.appendMessage(message[:0], encode); err != nil {
+			return b, err
+		}
+		b = appendField(b, 2, message)
 	}
-	return out.Flush()
+	return b, nil
 }
 
 // typeMeta is the message runtime.TypeMeta.

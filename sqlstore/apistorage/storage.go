@@ -58,12 +58,10 @@ type Storage struct {
 	versioner versioner
 	// prefix is Config.Prefix with the slash that ends it.
 	prefix string
-	// encoded is shared by all storages of a Decorator. wire encodes what is
-	// kept in it to be decoded again; nil for kinds that it can't encode.
-	encoded *encodedCache
-	wire    runtime.Encoder
+	// generated is nil for kinds that are not.
+	generated *generated
 	// decoded is the room of lists of objects, held that of protobuf lists. They
-	// are shared in the same way.
+	// are shared by all storages of a Decorator.
 	decoded, held *room
 	// sized is set once EnableResourceSizeEstimation was called.
 	sized bool
@@ -84,29 +82,15 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		store:    store,
 		resource: sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
 		prefix:   c.Prefix + "/",
-		encoded:  newEncodedCache(0),
 		decoded:  newRoom(roomBytes),
 		held:     newRoom(heldBytes),
 	}, nil
 }
 
-// DefaultCacheBytes is how much memory encoded objects are kept in.
-const DefaultCacheBytes = 64 << 20
-
-// Cache says what the storages of a Decorator keep in memory.
-type Cache struct {
-	// Bytes is the limit of all they keep.
-	Bytes int
-	// Wire returns the encoder to a form, in the given version, that is faster
-	// to decode than the JSON in the database. Optional.
-	Wire func(runtime.GroupVersioner) runtime.Encoder
-	// Wired says whether Wire's encoder knows a kind.
-	Wired func(runtime.Object) bool
-}
-
 // Decorator returns what generic.RESTOptions needs to build storages on store.
-func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
-	encoded, decoded, held := newEncodedCache(keep.Bytes), newRoom(roomBytes), newRoom(heldBytes)
+// The scheme knows the versions of built-in kinds; nil where there are none.
+func Decorator(store *sqlstore.Store, scheme *runtime.Scheme) generic.StorageDecorator {
+	decoded, held := newRoom(roomBytes), newRoom(heldBytes)
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
@@ -122,10 +106,8 @@ func Decorator(store *sqlstore.Store, keep Cache) generic.StorageDecorator {
 		if err != nil {
 			return nil, nil, err
 		}
-		s.encoded, s.decoded, s.held = encoded, decoded, held
-		if keep.Wire != nil && config.EncodeVersioner != nil && keep.Wired(newObject()) {
-			s.wire = keep.Wire(config.EncodeVersioner)
-		}
+		s.decoded, s.held = decoded, held
+		s.generated = generatedFor(scheme, newObject(), config.EncodeVersioner)
 		return s, func() {}, nil
 	}
 }
@@ -240,8 +222,12 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 	if _, err := conversionPtr(into); err != nil {
 		return err
 	}
-	if _, _, err := s.Codec.Decode(data, nil, into); err != nil {
+	if done, err := s.generated.decode(data, into, revision); err != nil {
 		return err
+	} else if !done {
+		if _, _, err := s.Codec.Decode(data, nil, into); err != nil {
+			return err
+		}
 	}
 	return s.versioner.UpdateObject(into, uint64(revision))
 }
@@ -266,40 +252,14 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 	return data, stale, nil
 }
 
-// view decodes a record for a reader. Unlike open it may take the object from
-// the cache, and puts it there. Into a PartialObjectMetadata it decodes no more
-// than the metadata.
+// view decodes a record for a reader. Into a PartialObjectMetadata it decodes
+// no more than the metadata.
 func (s *Storage) view(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) error {
 	if partial, ok := into.(*metav1.PartialObjectMetadata); ok {
 		return s.viewMetadata(ctx, r, key, partial)
 	}
-	return s.viewed(r, key, into, func() error {
-		_, _, err := s.open(ctx, r, key, into)
-		return err
-	})
-}
-
-// viewed is view of an object that open decodes where the cache has it not.
-func (s *Storage) viewed(r *sqlstore.Record, key string, into runtime.Object, open func() error) error {
-	if s.wire == nil {
-		return open()
-	}
-	opened := false
-	data, err := s.encoded.obtain(encodedKey{r.Revision, s.wire.Identifier()}, func() ([]byte, error) {
-		opened = true
-		if err := open(); err != nil {
-			return nil, err
-		}
-		data, err := runtime.Encode(s.wire, into)
-		if err != nil {
-			return nil, storage.NewInternalError(fmt.Errorf("encoding the object at key %q: %w", key, err))
-		}
-		return data, nil
-	})
-	if err != nil || opened {
-		return err
-	}
-	return s.decode(data, into, r.Revision)
+	_, _, err := s.open(ctx, r, key, into)
+	return err
 }
 
 // attributes returns the sets by which selectors will decide on obj.
