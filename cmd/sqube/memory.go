@@ -17,15 +17,19 @@ const atRest = 10 * time.Second
 
 // collectLess lets garbage grow further than usual between collections, which otherwise take a quarter of a start. The
 // func that it returns goes back to the usual, waits until the server is at rest, and gives the memory of the start back
-// to the system; it returns early when ctx ends. If the environment has GOGC, that stands throughout.
+// to the system; it returns early when ctx ends. If the environment has GOGC, that stands throughout. See pace for what
+// comes then.
 func collectLess() (settle func(ctx context.Context)) {
-	back := func() {}
+	back := func(context.Context) {}
 	if os.Getenv("GOGC") == "" {
 		usual := debug.SetGCPercent(startPercent)
-		back = func() { debug.SetGCPercent(usual) }
+		back = func(ctx context.Context) {
+			debug.SetGCPercent(usual)
+			go pace(ctx, usual)
+		}
 	}
 	return func(ctx context.Context) {
-		back()
+		back(ctx)
 		select {
 		case <-ctx.Done():
 			return
