@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,32 +21,55 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestQuickRun runs every phase on sqube, on both engines, and on the floor, and looks whether the output is complete.
+// TestQuickRun runs every phase of every command on sqube, on both engines and in turns, and on the floor, and looks
+// whether the table is complete.
 func TestQuickRun(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--quick", "--binary", sqube.Binary(t)}, &out); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	lines := map[string]int{}
-	for line := range strings.Lines(out.String()) {
-		if !strings.HasPrefix(line, "{") {
-			continue
-		}
-		var r result
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		lines[r.Server]++
-		if r.Operations > 0 && (r.PerSecond <= 0 || r.P50 <= 0) {
-			t.Errorf("a phase without figures: %s", line)
-		}
-	}
-	want := len(phases(quickSizes))
-	if lines["sqube-sqlite"] != want || lines["sqube-postgres"] != want || lines["floor"] == 0 {
-		t.Errorf("%v phases were measured, not %d on each engine", lines, want)
-	}
-	if table := out.String(); !strings.Contains(table, "| idle CPU") {
-		t.Errorf("no table:\n%s", table)
+	binary := sqube.Binary(t)
+	for command, flags := range map[string][]string{
+		"":      {"--quick"},
+		"size":  {"--quick", "--floor=false", "--writes", "40", "--gets", "40", "--objects", "200"},
+		"crowd": {"--quick", "--floor=false", "--rounds", "2", "--pods", "50", "--gomemlimit", "200MiB"},
+	} {
+		t.Run("bench "+command, func(t *testing.T) {
+			var out bytes.Buffer
+			args := append(flags, "--binary", binary)
+			if command != "" {
+				args = append(args, command)
+			}
+			if err := run(t.Context(), args, nil, &out); err != nil {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			results, err := readResults(&out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range results {
+				if r.Operations > 0 && (r.PerSecond <= 0 || r.P50 <= 0) {
+					t.Errorf("a phase without figures: %+v", r)
+				}
+			}
+			suite, err := suiteOf(command)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newFigures(results)
+			if want := []string{"sqube-sqlite", "sqube-postgres", "floor"}[:len(f.servers)]; len(want) < 2 || !slices.Equal(f.servers, want) {
+				t.Errorf("measured were %v, not %v", f.servers, want)
+			}
+			for _, row := range suite.rows {
+				for _, server := range f.servers[:2] {
+					if f.of(server, row) == 0 && !strings.HasPrefix(row.unit, "Postgres") {
+						t.Errorf("no figure of %s for %q, %s", server, row.work, row.unit)
+					}
+				}
+			}
+			if command == "crowd" {
+				last := results[len(results)-1]
+				if turns := slices.IndexFunc(results, func(r result) bool { return r.Round == 2 }); results[turns].Server != f.servers[0] || last.Server != f.servers[1] {
+					t.Error("the servers were not measured in turns")
+				}
+			}
+		})
 	}
 }
 
@@ -54,7 +77,7 @@ func TestQuickRun(t *testing.T) {
 func TestChurn(t *testing.T) {
 	var out bytes.Buffer
 	args := []string{"--quick", "--updates", "100", "--settle", "1ms", "--direct", "--sqube", "sqlite", "--binary", sqube.Binary(t), "churn"}
-	if err := run(t.Context(), args, &out); err != nil {
+	if err := run(t.Context(), args, nil, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if ratios := regexp.MustCompile(`(?m)^\|.*\| \d+\.\d\d +\|$`).FindAllString(out.String(), -1); len(ratios) != 11 {

@@ -19,6 +19,7 @@ type program struct {
 }
 
 var (
+	// kube-apiserver has the version of the libraries that sqube is made of.
 	apiserverProgram = program{"kube-apiserver", ".", "k8s.io/kubernetes/cmd/kube-apiserver", "0"}
 	etcdProgram      = program{"etcd", "test/bench/peers", "go.etcd.io/etcd/server/v3", "0"}
 	kineProgram      = program{"kine", "test/bench/peers", "github.com/k3s-io/kine", "1"}
@@ -44,33 +45,67 @@ func newBinaries(ctx context.Context, dir string) (*binaries, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
 	return &binaries{dir: dir, root: filepath.Dir(file), built: map[string]string{}}, nil
 }
 
 // build returns the path of the program's binary.
 func (b *binaries) build(ctx context.Context, p program) (string, error) {
-	if path, ok := b.built[p.name]; ok {
+	return b.once(p.name, func() (string, error) {
+		modfile, err := b.modfile(p)
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(b.dir, p.name)
+		cmd := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-modfile", modfile, "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", path, p.pkg)
+		cmd.Dir = filepath.Join(b.root, p.module)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", p.name, err, out)
+		}
 		return path, nil
+	})
+}
+
+// modfile copies the program's go.mod and go.sum, so that the build may add to go.sum the hashes of modules that the
+// program needs and sqube does not, which `go mod tidy` removes.
+func (b *binaries) modfile(p program) (string, error) {
+	modfile := filepath.Join(b.dir, p.name+".mod")
+	for from, to := range map[string]string{"go.mod": modfile, "go.sum": strings.TrimSuffix(modfile, ".mod") + ".sum"} {
+		content, err := os.ReadFile(filepath.Join(b.root, p.module, from))
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(to, content, 0o644); err != nil {
+			return "", err
+		}
 	}
-	path := filepath.Join(b.dir, p.name)
-	progress("building %s", p.name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", path, p.pkg)
-	cmd.Dir = filepath.Join(b.root, p.module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", p.name, err, out)
-	}
-	b.built[p.name] = path
-	return path, nil
+	return modfile, nil
 }
 
 // sqube makes bin/sqube as its users do and returns its path.
 func (b *binaries) sqube(ctx context.Context) (string, error) {
-	progress("building sqube")
-	cmd := exec.CommandContext(ctx, "make", "build")
-	cmd.Dir = b.root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make build: %w\n%s", err, out)
+	return b.once("sqube", func() (string, error) {
+		cmd := exec.CommandContext(ctx, "make", "build")
+		cmd.Dir = b.root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("make build: %w\n%s", err, out)
+		}
+		return filepath.Join(b.root, "bin", "sqube"), nil
+	})
+}
+
+// once calls make unless the binary of that name was built before, and returns its path.
+func (b *binaries) once(name string, make func() (string, error)) (string, error) {
+	if path, ok := b.built[name]; ok {
+		return path, nil
 	}
-	return filepath.Join(b.root, "bin", "sqube"), nil
+	progress("building %s", name)
+	path, err := make()
+	if err == nil {
+		b.built[name] = path
+	}
+	return path, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"time"
 )
@@ -144,7 +143,7 @@ func (s *session) liveBytes(ctx context.Context) (total int64, err error) {
 	}
 	defer clients{c}.close()
 	for _, kind := range churnKinds {
-		n, err := c.discard(ctx, kind.collection, mediaJSON)
+		n, err := c.discard(ctx, get(kind.collection))
 		if err != nil {
 			return 0, err
 		}
@@ -173,7 +172,7 @@ func (s *session) churn(ctx context.Context) error {
 
 // populate makes the objects.
 func (s *session) populate(ctx context.Context) error {
-	pod, err := podBodies(0)
+	pod, err := podBodies(s.sizes)
 	if err != nil {
 		return err
 	}
@@ -182,7 +181,7 @@ func (s *session) populate(ctx context.Context) error {
 		if kind.body != "" {
 			body = fmt.Appendf(nil, kind.body, podName(i))
 		}
-		return c.do(ctx, http.MethodPost, kind.collection, mediaJSON, body)
+		return c.do(ctx, post(kind.collection, body))
 	})
 	return err
 }
@@ -192,5 +191,5 @@ func churnUpdate(ctx context.Context, c *client, i int) error {
 	object := i % churnObjects
 	kind := churnKinds[object%len(churnKinds)]
 	path := kind.collection + "/" + podName(object) + kind.subresource
-	return c.do(ctx, http.MethodPatch, path, mediaJSON, fmt.Appendf(nil, kind.patch, i%1_000_000))
+	return c.do(ctx, patch(path, mediaMergePatch, fmt.Appendf(nil, kind.patch, i%1_000_000)))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,10 +18,10 @@ var churnRequests = []struct {
 	{"get", 3000, func(ctx context.Context, c *client, i int) error {
 		object := i % churnObjects
 		kind := churnKinds[object%len(churnKinds)]
-		return c.do(ctx, http.MethodGet, kind.collection+"/"+podName(object), mediaJSON, nil)
+		return c.do(ctx, get(kind.collection+"/"+podName(object)))
 	}},
 	{"list", 60, func(ctx context.Context, c *client, i int) error {
-		_, err := c.discard(ctx, churnKinds[i%len(churnKinds)].collection, mediaJSON)
+		_, err := c.discard(ctx, get(churnKinds[i%len(churnKinds)].collection))
 		return err
 	}},
 	{"write", 3000, churnUpdate},
@@ -62,7 +61,7 @@ func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) 
 	if err := s.churn(ctx); err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, settle); err != nil {
+	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return nil, err
 	}
 	after, err := s.costs(ctx)
@@ -85,10 +84,9 @@ func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) 
 	return append(figures, size), err
 }
 
-// cpuPerRequest returns the CPU time of the server and Postgres per request, in microseconds. A few requests may take less
-// than the clock's tick; they count as one, so that ratios are numbers.
+// cpuPerRequest returns the CPU time of the server and Postgres per request, in microseconds.
 func (s sample) cpuPerRequest() figure {
-	return microseconds(max(s.cpu+s.databaseCPU, tick)) / figure(len(s.latencies))
+	return microseconds(s.cpu+s.databaseCPU) / figure(len(s.latencies))
 }
 
 // costs measures the requests.
@@ -144,7 +142,7 @@ func (s *session) metric(ctx context.Context, name string) (float64, error) {
 		return 0, err
 	}
 	defer clients{c}.close()
-	if err := c.do(ctx, http.MethodGet, "/metrics", mediaJSON, nil); err != nil {
+	if err := c.do(ctx, get("/metrics")); err != nil {
 		return 0, err
 	}
 	line := regexp.MustCompile(`(?m)^sqube_store_` + name + ` (\S+)$`).FindSubmatch(c.answer.Bytes())

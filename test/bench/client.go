@@ -12,13 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The media types that the phases ask for.
-const (
-	mediaJSON     = "application/json"
-	mediaProtobuf = "application/vnd.kubernetes.protobuf"
-	mediaTable    = "application/json;as=Table;g=meta.k8s.io;v=v1"
-)
-
 // dialer makes clients for one server.
 type dialer struct {
 	config *rest.Config
@@ -42,7 +35,7 @@ type client struct {
 }
 
 // dial returns a client whose connection stands, so that its handshake falls into no measurement. Answers come
-// without compression, whose cost would hide that of everything else.
+// without compression, unless a request asks for it, since its cost would hide that of everything else.
 func (d *dialer) dial(ctx context.Context) (*client, error) {
 	tls, err := rest.TLSConfigFor(d.config)
 	if err != nil {
@@ -58,7 +51,7 @@ func (d *dialer) dial(ctx context.Context) (*client, error) {
 		base:  d.config.Host,
 		token: d.config.BearerToken,
 	}
-	return c, c.do(ctx, http.MethodGet, "/version", mediaJSON, nil)
+	return c, c.do(ctx, get("/version"))
 }
 
 // dialAll returns n clients.
@@ -85,17 +78,10 @@ func (all clients) close() {
 }
 
 // send sends a request and returns the answer, whose body the caller closes. Any status but 2xx is a *statusError.
-func (c *client) send(ctx context.Context, method, path, accept string, body []byte) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
+	request, err := r.http(ctx, c.base)
 	if err != nil {
 		return nil, err
-	}
-	request.Header.Set("Accept", accept)
-	switch {
-	case method == http.MethodPatch:
-		request.Header.Set("Content-Type", "application/merge-patch+json")
-	case body != nil:
-		request.Header.Set("Content-Type", mediaJSON)
 	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
@@ -106,14 +92,14 @@ func (c *client) send(ctx context.Context, method, path, accept string, body []b
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		text, readErr := io.ReadAll(io.LimitReader(response.Body, 2048))
-		return nil, errors.Join(&statusError{code: response.StatusCode, request: method + " " + path, text: string(text)}, readErr, response.Body.Close())
+		return nil, errors.Join(&statusError{code: response.StatusCode, request: r.method + " " + r.path, text: string(text)}, readErr, response.Body.Close())
 	}
 	return response, nil
 }
 
 // do sends a request and keeps the answer in c.answer.
-func (c *client) do(ctx context.Context, method, path, accept string, body []byte) error {
-	response, err := c.send(ctx, method, path, accept, body)
+func (c *client) do(ctx context.Context, r request) error {
+	response, err := c.send(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -122,9 +108,9 @@ func (c *client) do(ctx context.Context, method, path, accept string, body []byt
 	return errors.Join(err, response.Body.Close())
 }
 
-// discard gets a path and returns how long its answer is, without keeping it.
-func (c *client) discard(ctx context.Context, path, accept string) (int64, error) {
-	response, err := c.send(ctx, http.MethodGet, path, accept, nil)
+// discard sends a request and returns how long its answer is, without keeping it.
+func (c *client) discard(ctx context.Context, r request) (int64, error) {
+	response, err := c.send(ctx, r)
 	if err != nil {
 		return 0, err
 	}

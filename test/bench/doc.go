@@ -3,15 +3,26 @@
 //
 //	go run ./test/bench                                   # sqube on SQLite and on Postgres
 //	go run ./test/bench --peers etcd,kine-sqlite          # kube-apiserver on etcd and on kine in the same run
+//	go run ./test/bench --peers etcd --rounds 5 >run.jsonl
+//	go run ./test/bench plot <run.jsonl >ratios.svg       # draws the ratios of a recorded run; "table" prints its table again
 //	go run ./test/bench --kubeconfig FILE [--pid N,N]     # whatever server the file names, in the same run
+//	go run ./test/bench size                              # what work costs in a collection of 100,000 objects with 1,000 watches,
+//	                                                      # over what it costs in a hundredth of that
+//	go run ./test/bench --gomemlimit 400MiB crowd         # how much memory 50 clients take that list all pods at once
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
 //	                                                      # and what they cost; "churn size" and "churn costs" are one of both
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //
-// It prints one JSON line per phase and, at the end, a table in which every figure is set in relation to the first
-// server's. CPU per operation is the figure to compare: it is the servers' own user and system time, read from
-// /proc, so that the load generator beside them does not count, while wall time does include waiting for it. A datastore
-// shim (etcd, kine) counts as part of its server; Postgres is reported apart.
+// It prints one JSON line per phase and, at the end, a table with the medians of the rounds. Figures to compare carry their
+// ratio to the peer's, or to the first server's when there is no peer: below 1, a server needs less. CPU per operation is
+// the figure to compare: it is the servers' own user and system time, read from their CPU clocks, so that the load
+// generator beside them does not count, while wall time does include waiting for it. A datastore shim (etcd, kine) counts
+// as part of its server; Postgres is reported apart.
+//
+// The servers take turns: the first round of each, the second of each, and so on, so that a machine that gets slower or
+// faster meanwhile does so for all. Each turn starts its server with nothing stored and ends it afterwards. So no server
+// takes memory, caches or CPU time from another, each round repeats all of a server's life, the first read after a write
+// and the memory of a fresh server included, and rounds are independent of each other.
 //
 // The column "floor" is the transport's limit: Go's own TLS server with HTTP/2, which answers the same requests with ready
 // bytes of the same size.

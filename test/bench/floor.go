@@ -16,6 +16,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
+// floorName is what results call it.
+const floorName = "floor"
+
 // floorCommand makes this binary the server with ready bytes. It is a process of its own so that its CPU time can be told
 // from the load generator's.
 const floorCommand = "floor-server"
@@ -29,7 +32,7 @@ const (
 
 // openFloor starts the server with ready bytes.
 func openFloor(ctx context.Context, pods int) (_ *server, err error) {
-	s := &server{Name: "floor", ReadOnly: true}
+	s := &server{Name: floorName, ReadOnly: true}
 	defer closeOnError(s, &err)
 	dir, err := s.tempDir()
 	if err != nil {
@@ -47,15 +50,16 @@ func openFloor(ctx context.Context, pods int) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := start(dir, self, floorCommand, "-port", strconv.Itoa(port), "-cert", access.Certificate, "-key", access.Key, "-pods", strconv.Itoa(pods))
-	if err != nil {
+	s.launch = func(ctx context.Context, _ []string) ([]*process, error) {
+		p, err := start(dir, nil, self, floorCommand, "-port", strconv.Itoa(port), "-cert", access.Certificate, "-key", access.Key, "-pods", strconv.Itoa(pods))
+		if err != nil {
+			return nil, err
+		}
+		return []*process{p}, p.waitReady(ctx, readyz(port))
+	}
+	if err := s.Start(ctx); err != nil {
 		return nil, err
 	}
-	s.onClose(p.Stop)
-	if err := p.waitReady(ctx, readyz(port)); err != nil {
-		return nil, err
-	}
-	s.PIDs = []int{p.Pid()}
 	ca, err := os.ReadFile(access.Certificate)
 	if err != nil {
 		return nil, err

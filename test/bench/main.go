@@ -15,23 +15,33 @@ import (
 
 // options are the command's flags.
 type options struct {
-	sqube      list     // engines to run sqube on
-	peers      list     // peers to run
+	sqube      names    // engines to run sqube on
+	peers      names    // peers to run
 	floor      bool     // measure the transport's limit too
+	rounds     int      // how often each server is measured
 	kubeconfig string   // a server that runs already
-	pids       list     // its processes
+	pids       names    // its processes
 	name       string   // how the table calls it
 	binary     string   // sqube's binary; "" builds bin/sqube
 	binDir     string   // where the peers' binaries are built
 	postgres   string   // DSN of a server for the databases; "" starts one
+	memory     string   // GOMEMLIMIT of the API servers
 	flags      []string // further ones of the server to hold
 	quick      bool
 	sizes      sizes
 }
 
+// environment is what the API servers get beside the benchmark's own.
+func (o options) environment() []string {
+	if o.memory == "" {
+		return nil
+	}
+	return []string{"GOMEMLIMIT=" + o.memory}
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout)
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -42,8 +52,8 @@ func main() {
 	}
 }
 
-// run is the command without its process: arguments in, figures out.
-func run(ctx context.Context, args []string, out io.Writer) error {
+// run is the command without its process: arguments and a recorded run in, figures out.
+func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == floorCommand {
 		return serveFloor(ctx, args[1:])
 	}
@@ -51,59 +61,70 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if len(rest) > 1 && rest[0] == "hold" {
-		return hold(ctx, o, rest[1], rest[2:], out)
-	}
-	if len(rest) > 0 && rest[0] == "churn" {
-		return churnAll(ctx, o, rest[1:], out)
-	}
+	command := ""
 	if len(rest) > 0 {
-		return fmt.Errorf("unexpected argument %q; see --help", rest[0])
+		command, rest = rest[0], rest[1:]
 	}
-	return measureAll(ctx, o, out)
+	switch {
+	case command == "hold" && len(rest) > 0:
+		return hold(ctx, o, rest[0], rest[1:], out)
+	case command == "churn":
+		return churnAll(ctx, o, rest, out)
+	case len(rest) > 0:
+		return fmt.Errorf("unexpected argument %q; see --help", rest[0])
+	case command == "table":
+		return tableOf(in, out)
+	case command == "plot":
+		return plotOf(in, out)
+	}
+	suite, err := suiteOf(command)
+	if err != nil {
+		return err
+	}
+	return measureAll(ctx, o, suite, out)
 }
 
+// parse reads the flags. With --quick the quick sizes are their defaults.
 func parse(args []string) (options, []string, error) {
-	o := options{sqube: list{"sqlite", "postgres"}, sizes: defaultSizes}
+	o, rest, err := parseWith(defaultSizes, args)
+	if err == nil && o.quick {
+		o, rest, err = parseWith(quickSizes, args)
+	}
+	if err != nil {
+		return o, nil, err
+	}
+	if o.rounds < 1 || o.rounds > 1 && o.kubeconfig != "" {
+		return o, nil, errors.New("--rounds must be at least 1, and 1 with --kubeconfig, since each round begins with an empty server")
+	}
+	return o, rest, o.sizes.validate()
+}
+
+func parseWith(defaults sizes, args []string) (options, []string, error) {
+	o := options{sqube: names{"sqlite", "postgres"}, sizes: defaults}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.Var(&o.sqube, "sqube", "engines to measure sqube on, of sqlite and postgres; empty for none")
 	fs.Var(&o.peers, "peers", "peers to build and measure in the same run, of etcd, kine-sqlite and kine-postgres")
 	fs.BoolVar(&o.floor, "floor", true, "measure the transport's limit too")
+	fs.IntVar(&o.rounds, "rounds", 1, "how often to measure each server, in turns; the table shows medians")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "also measure the running server that this file names; it gets a namespace \"bench\" with all that is created in it")
 	fs.Var(&o.pids, "pid", "processes of the server of --kubeconfig, its datastore included; by default the one that listens on its port")
 	fs.StringVar(&o.name, "name", "given", "how to call the server of --kubeconfig")
 	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default bin/sqube, which is built")
 	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the peers' binaries; by default one that is removed at the end")
 	fs.StringVar(&o.postgres, "postgres", os.Getenv("SQUBE_TEST_POSTGRES"), "DSN of a Postgres server to make databases on; by default one is started")
+	fs.StringVar(&o.memory, "gomemlimit", "", "GOMEMLIMIT of sqube and kube-apiserver, such as 400MiB; by default none")
 	fs.BoolVar(&o.quick, "quick", false, "small sizes: a check that everything works, whose figures say little")
-	fs.IntVar(&o.sizes.Pods, "pods", o.sizes.Pods, "pods to create and to list")
-	fs.IntVar(&o.sizes.Writes, "writes", o.sizes.Writes, "ConfigMaps to create with 64 clients, and updates of them; a half of it with 16 clients")
-	fs.IntVar(&o.sizes.Gets, "gets", o.sizes.Gets, "single reads")
-	fs.IntVar(&o.sizes.Lists, "lists", o.sizes.Lists, "lists of each kind")
-	fs.IntVar(&o.sizes.Watchers, "watchers", o.sizes.Watchers, "watchers of the fan-out")
-	fs.IntVar(&o.sizes.Events, "events", o.sizes.Events, "creates that the watchers see")
-	fs.DurationVar(&o.sizes.Idle, "idle", o.sizes.Idle, "how long to observe a server that has nothing to do")
-	fs.IntVar(&o.sizes.Updates, "updates", o.sizes.Updates, "updates that churn makes")
-	fs.BoolVar(&o.sizes.Direct, "direct", false, "churn makes its updates through the store alone, with the server stopped, rather than by requests: minutes for a million")
-	fs.DurationVar(&o.sizes.Retention, "retention", o.sizes.Retention, "for how long churn has versions kept, where it has not all of them kept")
-	fs.DurationVar(&o.sizes.Settle, "settle", o.sizes.Settle, "how long after its last update churn looks at the size of the database")
-	if err := fs.Parse(args); err != nil {
-		return o, nil, err
-	}
-	if o.quick {
-		given := map[string]bool{}
-		fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		o.sizes = o.sizes.quick(given)
-	}
-	return o, fs.Args(), o.sizes.validate()
+	o.sizes.flags(fs)
+	err := fs.Parse(args)
+	return o, fs.Args(), err
 }
 
-// list is a flag of names with commas between them.
-type list []string
+// names is a flag of names with commas between them.
+type names []string
 
-func (l *list) String() string { return strings.Join(*l, ",") }
+func (l *names) String() string { return strings.Join(*l, ",") }
 
-func (l *list) Set(s string) error {
+func (l *names) Set(s string) error {
 	*l = nil
 	for name := range strings.SplitSeq(s, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -114,7 +135,7 @@ func (l *list) Set(s string) error {
 }
 
 // numbers reads the list as process ids.
-func (l list) numbers() ([]int, error) {
+func (l names) numbers() ([]int, error) {
 	var ids []int
 	for _, s := range l {
 		n, err := strconv.Atoi(s)

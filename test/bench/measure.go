@@ -8,27 +8,29 @@ import (
 	"os"
 )
 
-// measureAll measures the servers one after the other, so that none disturbs another, and prints the table. What was
-// measured before an error is printed as well.
-func measureAll(ctx context.Context, o options, out io.Writer) error {
+// measureAll measures the servers in turns and prints the table. What was measured before an error is printed as well.
+func measureAll(ctx context.Context, o options, suite suite, out io.Writer) error {
 	openers, cleanup, err := plan(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer cleanup()
 	var results []result
-	for _, opener := range openers {
-		r, err := measureOne(ctx, opener, o.sizes, out)
-		results = append(results, r...)
-		if err != nil {
-			return errors.Join(err, writeTable(out, results))
+	for round := 1; round <= o.rounds; round++ {
+		for _, opener := range openers {
+			progress("%s: starting, round %d of %d", opener.name, round, o.rounds)
+			r, err := measureOne(ctx, opener, o.sizes, suite, round, out)
+			results = append(results, r...)
+			if err != nil {
+				return errors.Join(err, writeTable(out, suite.rows, results))
+			}
 		}
 	}
-	return writeTable(out, results)
+	return writeTable(out, suite.rows, results)
 }
 
-func measureOne(ctx context.Context, opener opener, sizes sizes, out io.Writer) (_ []result, err error) {
-	progress("%s: starting", opener.name)
+// measureOne measures a server from its start with nothing stored to its end.
+func measureOne(ctx context.Context, opener opener, sizes sizes, suite suite, round int, out io.Writer) (_ []result, err error) {
 	s, err := opener.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opener.name, err)
@@ -38,10 +40,10 @@ func measureOne(ctx context.Context, opener opener, sizes sizes, out io.Writer) 
 			err = errors.Join(err, fmt.Errorf("end %s: %w", opener.name, closeErr))
 		}
 	}()
-	return measure(ctx, s, sizes, out)
+	return measure(ctx, s, sizes, suite, round, out)
 }
 
-// plan lists the servers to measure. The first is the one that the table relates the others to.
+// plan lists the servers to measure.
 func plan(ctx context.Context, o options) ([]opener, func(), error) {
 	b, cleanup, err := buildDirectory(ctx, o)
 	if err != nil {
@@ -49,7 +51,7 @@ func plan(ctx context.Context, o options) ([]opener, func(), error) {
 	}
 	var openers []opener
 	for _, engine := range o.sqube {
-		openers = append(openers, opener{"sqube-" + engine, func(ctx context.Context) (*server, error) {
+		openers = append(openers, opener{squbePrefix + engine, func(ctx context.Context) (*server, error) {
 			return openSqube(ctx, o, b, engine)
 		}})
 	}
@@ -62,7 +64,7 @@ func plan(ctx context.Context, o options) ([]opener, func(), error) {
 		openers = append(openers, opener{o.name, func(context.Context) (*server, error) { return given(o) }})
 	}
 	if o.floor {
-		openers = append(openers, opener{"floor", func(ctx context.Context) (*server, error) { return openFloor(ctx, o.sizes.Pods) }})
+		openers = append(openers, opener{floorName, func(ctx context.Context) (*server, error) { return openFloor(ctx, o.sizes.Pods) }})
 	}
 	return openers, cleanup, nil
 }
@@ -93,12 +95,12 @@ func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
 // keeps its state, and waits for the end of ctx.
 func hold(ctx context.Context, o options, name string, flags []string, out io.Writer) (err error) {
 	o.flags = flags
-	o.sqube, o.peers, o.floor = nil, list{name}, false
+	o.sqube, o.peers, o.floor = nil, names{name}, false
 	switch name {
-	case "sqube-sqlite":
-		o.sqube, o.peers = list{"sqlite"}, nil
-	case "sqube-postgres":
-		o.sqube, o.peers = list{"postgres"}, nil
+	case squbePrefix + "sqlite":
+		o.sqube, o.peers = names{"sqlite"}, nil
+	case squbePrefix + "postgres":
+		o.sqube, o.peers = names{"postgres"}, nil
 	}
 	openers, cleanup, err := plan(ctx, o)
 	if err != nil {

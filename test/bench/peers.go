@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"time"
 
 	"github.com/sqube/sqube/test/harness"
 )
@@ -35,37 +35,37 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 	if err != nil {
 		return nil, err
 	}
-	s.Binaries = []string{apiserver, shim.binary}
+	s.Binaries = []string{shim.binary, apiserver}
 
-	began := time.Now()
-	datastore, err := start(dir, shim.binary, shim.args...)
-	if err != nil {
+	s.launch = func(ctx context.Context, flags []string) ([]*process, error) {
+		datastore, err := start(dir, nil, shim.binary, shim.args...)
+		if err != nil {
+			return nil, err
+		}
+		running := []*process{datastore}
+		if err := datastore.waitReady(ctx, accepts(shim.port)); err != nil {
+			return running, err
+		}
+		p, err := start(dir, o.environment(), apiserver, slices.Concat([]string{
+			"--etcd-servers", "http://" + loopback(shim.port),
+			"--bind-address", "127.0.0.1",
+			"--secure-port", strconv.Itoa(port),
+			"--tls-cert-file", access.Certificate, "--tls-private-key-file", access.Key,
+			"--token-auth-file", access.TokenFile,
+			"--authorization-mode", "RBAC",
+			"--service-cluster-ip-range", "10.0.0.0/16",
+			"--service-account-issuer", "https://kubernetes.default.svc",
+			"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
+			"--endpoint-reconciler-type", "none", // which refuses to publish a loopback address
+		}, o.flags, flags)...)
+		if err != nil {
+			return running, err
+		}
+		return append(running, p), p.waitReady(ctx, readyz(port))
+	}
+	if err := s.Start(ctx); err != nil {
 		return nil, err
 	}
-	s.onClose(datastore.Stop)
-	if err := datastore.waitReady(ctx, accepts(shim.port)); err != nil {
-		return nil, err
-	}
-	p, err := start(dir, apiserver, append(o.flags,
-		"--etcd-servers", "http://"+loopback(shim.port),
-		"--bind-address", "127.0.0.1",
-		"--secure-port", strconv.Itoa(port),
-		"--tls-cert-file", access.Certificate, "--tls-private-key-file", access.Key,
-		"--token-auth-file", access.TokenFile,
-		"--authorization-mode", "RBAC",
-		"--service-cluster-ip-range", "10.0.0.0/16",
-		"--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
-		"--endpoint-reconciler-type", "none")...) // which refuses to publish a loopback address
-	if err != nil {
-		return nil, err
-	}
-	s.onClose(p.Stop)
-	if err := p.waitReady(ctx, readyz(port)); err != nil {
-		return nil, err
-	}
-	s.StartUp = time.Since(began)
-	s.PIDs = []int{p.Pid(), datastore.Pid()}
 	ca, err := os.ReadFile(access.Certificate)
 	if err != nil {
 		return nil, err

@@ -8,58 +8,81 @@ import (
 
 // The names of the phases, as the table refers to them.
 const (
-	phaseStart      = "start"
-	phaseFresh      = "memory just started"
-	phaseCreate1    = "create ConfigMap, 1 client"
-	phaseCreate16   = "create ConfigMap, 16 clients"
-	phaseCreate64   = "create ConfigMap, 64 clients"
-	phaseUpdate     = "update ConfigMap, 64 clients"
-	phaseGet        = "get ConfigMap, 16 clients"
-	phasePods       = "create Pod, 32 clients"
-	phaseLoaded     = "memory loaded"
-	phaseListJSON   = "list pods, JSON"
-	phaseListProto  = "list pods, protobuf"
-	phaseListTable  = "list pods, Table"
-	phaseListChunks = "list pods, chunks of 500"
-	phaseSelector   = "list pods, label selector"
-	phaseListFour   = "list pods, 4 clients at once"
-	phaseAfterLists = "memory after lists"
-	phaseWatch      = "watch"
-	phaseIdle       = "idle"
-	phaseDatabase   = "database"
+	phaseStart       = "start"
+	phaseFresh       = "memory just started"
+	phaseCreate1     = "create ConfigMap, 1 client"
+	phaseCreate16    = "create ConfigMap, 16 clients"
+	phaseCreate64    = "create ConfigMap, 64 clients"
+	phaseUpdate      = "update ConfigMap, 64 clients"
+	phaseGet         = "get ConfigMap, 16 clients"
+	phaseLease       = "renew Lease, 64 clients"
+	phaseEvent       = "create Event, 16 clients"
+	phasePatch       = "patch Deployment, 16 clients"
+	phaseApply       = "apply Deployment, 16 clients"
+	phaseCustom      = "create custom resource, 16 clients"
+	phaseListCustom  = "list custom resources"
+	phasePods        = "create Pod, 32 clients"
+	phaseLoaded      = "memory loaded"
+	phaseListProto   = "list pods, protobuf"
+	phaseListJSON    = "list pods, JSON"
+	phaseListGzip    = "list pods, JSON, gzip"
+	phaseListTable   = "list pods, Table"
+	phaseListChunks  = "list pods, chunks of 500"
+	phaseSelector    = "list pods, label selector"
+	phaseField       = "list pods, field selector"
+	phaseListFour    = "list pods, 4 clients at once"
+	phaseStreamJSON  = "streaming list of pods, JSON"
+	phaseStreamProto = "streaming list of pods, protobuf"
+	phaseAfterLists  = "memory after lists"
+	phaseStatus      = "update status of pods, each node watched"
+	phaseWatch       = "watch"
+	phaseIdle        = "idle"
+	phaseDatabase    = "database"
+	phaseRestart     = "restart"
+	phaseRestarted   = "list pods, protobuf, restarted"
 )
-
-// settle is how long a server may finish what it has begun before it is observed without load. Nothing tells from
-// outside when it has.
-const settle = 2 * time.Second
 
 // phases returns what is measured, in its order.
 func phases(n sizes) []phase {
+	pods := get(podsPath)
 	return []phase{
 		{phaseStart, false, (*session).start},
 		{phaseFresh, true, (*session).memory},
-		{phaseCreate1, true, createConfigMaps("one", 1, max(1, n.Writes/20))},
-		{phaseCreate16, true, createConfigMaps("few", 16, max(1, n.Writes/2))},
-		{phaseCreate64, true, createConfigMaps("many", 64, n.Writes)},
-		{phaseUpdate, true, updateConfigMaps("many", 64, n.Writes)},
-		{phaseGet, true, getConfigMaps("many", 16, n.Gets)},
+		{phaseCreate1, true, create(configMaps("one"), 1, max(1, n.Writes/20))},
+		{phaseCreate16, true, create(configMaps("few"), 16, max(1, n.Writes/2))},
+		{phaseCreate64, true, create(configMaps("many"), 64, n.Writes)},
+		{phaseUpdate, true, replace(configMaps("many"), 64, n.Writes)},
+		{phaseGet, true, read(configMaps("many"), 16, n.Writes, n.Gets)},
+		{phaseLease, false, renewLeases(64, max(1, n.Writes/2))},
+		{phaseEvent, false, create(events, 16, max(1, n.Writes/2))},
+		{phasePatch, false, patchDeployments(16, max(1, n.Writes/4))},
+		{phaseApply, false, applyDeployments(16, max(1, n.Writes/4))},
+		{phaseCustom, false, createCertificates(16)},
+		{phaseListCustom, false, list(get(certificates.collection), 1, 2*n.Lists)},
 		{phasePods, true, createPods(32)},
 		{phaseLoaded, true, (*session).memory},
-		{phaseListJSON, true, listPods(mediaJSON, "", 1, n.Lists)},
-		{phaseListProto, true, listPods(mediaProtobuf, "", 1, n.Lists)},
-		{phaseListTable, false, listPods(mediaTable, "", 1, n.Lists)},
-		{phaseListChunks, false, walkPods(500, max(1, n.Lists/2))},
-		{phaseSelector, false, listPods(mediaJSON, selectedLabel, 1, 5*n.Lists)},
-		{phaseListFour, true, listPods(mediaJSON, "", 4, 4*max(1, n.Lists/2))},
+		{phaseListProto, true, listFromCold(pods.as(mediaProtobuf), n.Lists)},
+		{phaseListJSON, true, list(pods, 1, n.Lists)},
+		{phaseListGzip, false, list(pods.gzip(), 1, n.Lists)},
+		{phaseListTable, false, list(pods.as(mediaTable), 1, n.Lists)},
+		{phaseListChunks, false, walk(podsPath, 500, n.Pods, max(1, n.Lists/2))},
+		{phaseSelector, false, list(get(labelled(podsPath, selectedLabel)), 1, 5*n.Lists)},
+		{phaseField, false, list(get(onNode(0)), 1, 10*n.Lists)},
+		{phaseListFour, true, list(pods, 4, 4*max(1, n.Lists/2))},
+		{phaseStreamJSON, false, streamPods(mediaJSON, 1, n.Lists)},
+		{phaseStreamProto, false, streamPods(mediaProtobufWatch, 1, n.Lists)},
 		{phaseAfterLists, true, (*session).memory},
-		{phaseWatch, false, (*session).watch},
+		{phaseStatus, false, updateStatus(max(1, n.Writes/4))},
+		{phaseWatch, false, (*session).watchAll},
 		{phaseIdle, true, (*session).idle},
 		{phaseDatabase, false, (*session).database},
+		{phaseRestart, false, (*session).restart},
+		{phaseRestarted, false, list(pods.as(mediaProtobuf), 1, 1)},
 	}
 }
 
-// start reports how long the server took to start and how large its binaries are, both unknown of one that ran already.
-// Nothing of the namespace for the load falls into a measurement.
+// start reports how long the server took to start and how large its binaries are, both unknown of one that ran already,
+// and makes the namespace for the load, whose cost is not measured.
 func (s *session) start(ctx context.Context) (result, error) {
 	r := result{Seconds: figure(s.server.StartUp.Seconds())}
 	for _, path := range s.server.Binaries {
@@ -69,12 +92,23 @@ func (s *session) start(ctx context.Context) (result, error) {
 		}
 		r.Sizes = append(r.Sizes, megabytes(info.Size()))
 	}
-	return r, nil
+	return r, s.makeNamespace(ctx)
 }
 
-// memory reports what the server holds once it has settled.
+// restart starts the server again on what it has stored, and reports how long that took. One that ran already keeps
+// running.
+func (s *session) restart(ctx context.Context) (result, error) {
+	if s.server.launch == nil {
+		return result{}, nil
+	}
+	err := s.server.Restart(ctx)
+	return result{Seconds: figure(s.server.StartUp.Seconds())}, err
+}
+
+// memory reports what the server holds once it has had time to finish what it had begun. Nothing shows from outside when
+// it has.
 func (s *session) memory(ctx context.Context) (result, error) {
-	if err := wait(ctx, settle); err != nil {
+	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return result{}, err
 	}
 	m, err := readMemory(s.server.PIDs)
@@ -83,7 +117,7 @@ func (s *session) memory(ctx context.Context) (result, error) {
 
 // idle reports what the server uses when nobody asks it for anything.
 func (s *session) idle(ctx context.Context) (result, error) {
-	if err := wait(ctx, settle); err != nil {
+	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return result{}, err
 	}
 	var m sample

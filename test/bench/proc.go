@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tick is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs on.
@@ -18,8 +20,7 @@ const tick = 10 * time.Millisecond
 // processStat is what the benchmark needs of /proc/PID/stat (proc_pid_stat(5)).
 type processStat struct {
 	parent   int
-	own      time.Duration // user and system time
-	children time.Duration // that of the children it has waited for
+	children time.Duration // user and system time of the children it has waited for
 }
 
 func readStat(pid int) (processStat, error) {
@@ -39,7 +40,6 @@ func readStat(pid int) (processStat, error) {
 	}
 	s := processStat{
 		parent:   int(number(1)),
-		own:      time.Duration(number(11)+number(12)) * tick,
 		children: time.Duration(number(13)+number(14)) * tick,
 	}
 	return s, err
@@ -49,13 +49,24 @@ func readStat(pid int) (processStat, error) {
 func cpuTime(pids []int) (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range pids {
-		s, err := readStat(pid)
+		used, err := cpuClock(pid)
 		if err != nil {
 			return 0, err
 		}
-		total += s.own
+		total += used
 	}
 	return total, nil
+}
+
+// cpuClock reads the clock of the CPU time that a process has used with all its threads (clock_getcpuclockid(3)). It
+// counts nanoseconds, where /proc/PID/stat counts ticks of 10 ms.
+func cpuClock(pid int) (time.Duration, error) {
+	const scheduler = 2 // CPUCLOCK_SCHED of the kernel: user and system time
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduler), &t); err != nil {
+		return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // treeCPUTime returns the user and system time of a process and all its children, those that have ended included. It is
@@ -68,7 +79,11 @@ func treeCPUTime(root int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	total := s.own + s.children
+	own, err := cpuClock(root)
+	if err != nil {
+		return 0, err
+	}
+	total := own + s.children
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return 0, err
@@ -84,7 +99,14 @@ func treeCPUTime(root int) (time.Duration, error) {
 		case err != nil:
 			return 0, err
 		case child.parent == root:
-			total += child.own
+			used, err := cpuClock(pid)
+			if errors.Is(err, unix.EINVAL) {
+				continue // ended meanwhile
+			}
+			if err != nil {
+				return 0, err
+			}
+			total += used
 		}
 	}
 	return total, nil
@@ -94,6 +116,7 @@ func treeCPUTime(root int) (time.Duration, error) {
 type memory struct {
 	RSS       int64 // resident, pages of the binary and of mapped files included
 	Anonymous int64 // resident and not backed by a file: heap and stacks
+	Peak      int64 // the most that was resident since the start or resetPeak
 }
 
 // readMemory sums /proc/PID/status over the processes.
@@ -112,6 +135,8 @@ func readMemory(pids []int) (memory, error) {
 				sum = &total.RSS
 			case "RssAnon":
 				sum = &total.Anonymous
+			case "VmHWM":
+				sum = &total.Peak
 			default:
 				continue
 			}
@@ -123,4 +148,14 @@ func readMemory(pids []int) (memory, error) {
 		}
 	}
 	return total, nil
+}
+
+// resetPeak makes what is resident now the peak of each process (proc_pid_clear_refs(5)).
+func resetPeak(pids []int) error {
+	for _, pid := range pids {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+			return fmt.Errorf("peak memory of process %d: %w", pid, err)
+		}
+	}
+	return nil
 }

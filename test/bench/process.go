@@ -32,8 +32,9 @@ type process struct {
 	log    string
 }
 
-// start runs a binary with its output in a log file in dir. Its working directory is dir as well.
-func start(dir, binary string, args ...string) (*process, error) {
+// start runs a binary with its output in a log file in dir, which is also its working directory. env is added to its
+// environment.
+func start(dir string, env []string, binary string, args ...string) (*process, error) {
 	log := filepath.Join(dir, filepath.Base(binary)+".log")
 	file, err := os.Create(log)
 	if err != nil {
@@ -42,6 +43,7 @@ func start(dir, binary string, args ...string) (*process, error) {
 	defer file.Close() // the child has its own descriptor
 	cmd := exec.Command(binary, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, file, file
+	cmd.Env = append(os.Environ(), env...)
 	keeper, err := harness.NewKeeper("")
 	if err != nil {
 		return nil, err

@@ -11,7 +11,9 @@ import (
 
 // result is what one phase measured on one server. A figure that a phase does not measure is 0 and not printed.
 type result struct {
+	Command    string `json:"command,omitempty"` // of the benchmark; none measures all phases
 	Server     string `json:"server"`
+	Round      int    `json:"round"` // from 1
 	Phase      string `json:"phase"`
 	Clients    int    `json:"clients,omitempty"`
 	Operations int    `json:"operations,omitempty"`
@@ -21,6 +23,8 @@ type result struct {
 	P99        figure `json:"p99_ms,omitempty"`
 	// CPU is the servers' user and system time per operation, a datastore shim's included, in microseconds.
 	CPU figure `json:"cpu_us_per_operation,omitempty"`
+	// FirstCPU is that of the first operation, where it is measured apart.
+	FirstCPU figure `json:"cpu_us_of_first_operation,omitempty"`
 	// DatabaseCPU is Postgres' time per operation.
 	DatabaseCPU figure `json:"database_cpu_us_per_operation,omitempty"`
 	// Bytes is the length of one answer.
@@ -28,6 +32,8 @@ type result struct {
 
 	RSS       figure `json:"rss_mib,omitempty"`
 	Anonymous figure `json:"anonymous_mib,omitempty"`
+	// Peak is the most that was resident during the phase.
+	Peak figure `json:"peak_rss_mib,omitempty"`
 	// IdleCPU and IdleDatabaseCPU are in percent of one core.
 	IdleCPU         figure `json:"idle_cpu_percent,omitempty"`
 	IdleDatabaseCPU figure `json:"idle_database_cpu_percent,omitempty"`
@@ -54,6 +60,14 @@ type sample struct {
 	wall        time.Duration
 	cpu         time.Duration
 	databaseCPU time.Duration
+}
+
+// add adds what another sample measured after this one.
+func (s *sample) add(more sample) {
+	s.latencies = append(s.latencies, more.latencies...)
+	s.wall += more.wall
+	s.cpu += more.cpu
+	s.databaseCPU += more.databaseCPU
 }
 
 // result condenses the sample. CPU is per operation, of which an operation's latency need not be the whole.

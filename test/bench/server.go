@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -17,21 +18,53 @@ type server struct {
 	StartUp    time.Duration         // from the first process to /readyz answering 200; 0 when it ran already
 	DataSize   func() (int64, error) // bytes of the database, its logs included; nil when unknown
 	ReadOnly   bool                  // it answers with ready bytes, so that only the phases of plain requests apply
-	closers    []func() error        // in the order of opening
+	Datastore  string                // what sqube was given as --datastore
 
-	Datastore string // what sqube was given as --datastore
-	Stop      func() error
-	Restart   func(ctx context.Context, flags ...string) error // stops it and starts it with these flags behind its own
+	// launch starts the processes, the last of which serves, and waits until it is ready; nil for a server that ran
+	// already. The flags stand behind the server's own. It returns what has started even with an error.
+	launch  func(ctx context.Context, flags []string) ([]*process, error)
+	running []*process
+	closers []func() error // in the order of opening
 }
 
-// onClose registers what ends with the server.
+// Start starts the server with these flags behind its own.
+func (s *server) Start(ctx context.Context, flags ...string) (err error) {
+	began := time.Now()
+	s.running, err = s.launch(ctx, flags)
+	s.StartUp = time.Since(began)
+	s.PIDs = nil
+	for _, p := range s.running {
+		s.PIDs = append(s.PIDs, p.Pid())
+	}
+	return err
+}
+
+// Stop ends the server's processes, the last started first. Stopping twice is harmless.
+func (s *server) Stop() error {
+	var errs []error
+	for _, p := range slices.Backward(s.running) {
+		errs = append(errs, p.Stop())
+	}
+	s.running = nil
+	return errors.Join(errs...)
+}
+
+// Restart stops the server and starts it, on what it has stored, with these flags behind its own.
+func (s *server) Restart(ctx context.Context, flags ...string) error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	return s.Start(ctx, flags...)
+}
+
+// onClose registers what goes with the server.
 func (s *server) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// Close ends what was started for the server, the last first. Closing twice is harmless.
+// Close ends the server and what was started for it, the last first. Closing twice is harmless.
 func (s *server) Close() error {
-	var errs []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		errs = append(errs, s.closers[i]())
+	errs := []error{s.Stop()}
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
 	}
 	s.closers = nil
 	return errors.Join(errs...)

@@ -20,6 +20,8 @@ type session struct {
 	dialer    *dialer
 	sizes     sizes
 	retention time.Duration // for how long the server of churn keeps versions
+	opened    openedWatches // those that stay open over several phases
+	revision  int           // of the bodies that `bench size` has written
 }
 
 // phase is one thing that is measured. Phases run in the order of the list, since later ones read what earlier ones wrote.
@@ -29,15 +31,16 @@ type phase struct {
 	run   func(*session, context.Context) (result, error)
 }
 
-// measure runs all phases against a server, prints a line for each and returns the results.
-func measure(ctx context.Context, s *server, sizes sizes, out io.Writer) ([]result, error) {
+// measure runs the phases against a server, prints a line for each and returns the results.
+func measure(ctx context.Context, s *server, sizes sizes, suite suite, round int, out io.Writer) ([]result, error) {
 	dialer, err := newDialer(s.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	session := &session{server: s, dialer: dialer, sizes: sizes}
+	defer session.closeWatches()
 	var results []result
-	for _, p := range phases(sizes) {
+	for _, p := range suite.phases(sizes) {
 		if s.ReadOnly && !p.floor {
 			continue
 		}
@@ -46,6 +49,7 @@ func measure(ctx context.Context, s *server, sizes sizes, out io.Writer) ([]resu
 		if err != nil {
 			return results, fmt.Errorf("%s: %s: %w", s.Name, p.name, err)
 		}
+		r.Command, r.Round = suite.name, round
 		results = append(results, r)
 		if err := r.write(out); err != nil {
 			return results, err
@@ -130,6 +134,12 @@ func (s *session) cpu() (server, database time.Duration, err error) {
 	return server, database, err
 }
 
+// closeWatches ends the watches that are open over several phases, if there are any.
+func (s *session) closeWatches() {
+	s.opened.close()
+	s.opened = openedWatches{}
+}
+
 // makeNamespace makes the namespace and the service account that pods need, unless a controller of the server is faster.
 func (s *session) makeNamespace(ctx context.Context) error {
 	c, err := s.dialer.dial(ctx)
@@ -141,7 +151,7 @@ func (s *session) makeNamespace(ctx context.Context) error {
 		{"/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + namespace + `"}}`},
 		{"/api/v1/namespaces/" + namespace + "/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`},
 	} {
-		err := c.do(ctx, http.MethodPost, object.path, mediaJSON, []byte(object.body))
+		err := c.do(ctx, post(object.path, []byte(object.body)))
 		if err != nil && !isStatus(err, http.StatusConflict) {
 			return err
 		}

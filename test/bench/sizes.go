@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"time"
 )
@@ -8,52 +9,64 @@ import (
 // sizes say how much each phase does.
 type sizes struct {
 	Pods      int           // pods created, then listed
-	Writes    int           // ConfigMaps created, then updated, with 64 clients; half of it with 16, a twentieth with 1
+	Nodes     int           // they run on, each of which is watched by one kubelet
+	Writes    int           // ConfigMaps created, then updated, with 64 clients; shares of it of other writes
 	Gets      int           // single reads
 	Lists     int           // lists of each kind
-	Watchers  int           // watchers of the fan-out
+	Customs   int           // custom resources created, then listed
+	Watchers  int           // watchers of all ConfigMaps
 	Events    int           // creates that each of them sees
 	Idle      time.Duration // observation of a server without load
-	Updates   int           // of the 2,000 objects of churn
+	Rest      time.Duration // before a server is observed without load
+	Objects   int           // ConfigMaps of `bench size`
+	Crowd     int           // clients of `bench crowd`
+	Updates   int           // of the 2,000 objects of `bench churn`
 	Direct    bool          // they go through the store, not the server
 	Retention time.Duration // of their versions, where it is not all of them
 	Settle    time.Duration // from the last of them to the look at the database
 }
 
-var defaultSizes = sizes{Pods: 10_000, Writes: 6_000, Gets: 10_000, Lists: 6, Watchers: 100, Events: 500, Idle: 20 * time.Second, Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute}
+var defaultSizes = sizes{
+	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500,
+	Idle: 20 * time.Second, Rest: 2 * time.Second, Objects: 100_000, Crowd: 50,
+	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
+}
 
 // quickSizes make a run of seconds, enough to see that every phase works.
-var quickSizes = sizes{Pods: 300, Writes: 200, Gets: 200, Lists: 1, Watchers: 10, Events: 20, Idle: time.Second, Updates: 500, Retention: time.Second, Settle: 5 * time.Second}
+var quickSizes = sizes{
+	Pods: 300, Nodes: 60, Writes: 200, Gets: 200, Lists: 1, Customs: 50, Watchers: 10, Events: 20,
+	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8,
+	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
+}
 
-// quick returns the quick sizes, but keeps those whose flags were given.
-func (s sizes) quick(given map[string]bool) sizes {
-	q := quickSizes
-	q.Direct = s.Direct
-	for flag, set := range map[string]func(){
-		"pods":      func() { q.Pods = s.Pods },
-		"writes":    func() { q.Writes = s.Writes },
-		"gets":      func() { q.Gets = s.Gets },
-		"lists":     func() { q.Lists = s.Lists },
-		"watchers":  func() { q.Watchers = s.Watchers },
-		"events":    func() { q.Events = s.Events },
-		"idle":      func() { q.Idle = s.Idle },
-		"updates":   func() { q.Updates = s.Updates },
-		"retention": func() { q.Retention = s.Retention },
-		"settle":    func() { q.Settle = s.Settle },
-	} {
-		if given[flag] {
-			set()
-		}
-	}
-	return q
+// flags defines a flag for each of the sizes that a user may choose. Their defaults are the sizes as they are.
+func (s *sizes) flags(fs *flag.FlagSet) {
+	fs.IntVar(&s.Pods, "pods", s.Pods, "pods to create and to list")
+	fs.IntVar(&s.Nodes, "nodes", s.Nodes, "nodes that they run on, each of which a watch of its pods is open for; in size, ConfigMaps with a watch of their own")
+	fs.IntVar(&s.Writes, "writes", s.Writes, "ConfigMaps to create with 64 clients, and updates of them; a half or a quarter of it is how many other writes there are")
+	fs.IntVar(&s.Gets, "gets", s.Gets, "single reads")
+	fs.IntVar(&s.Lists, "lists", s.Lists, "lists of each kind; short ones are listed several times as often")
+	fs.IntVar(&s.Customs, "customs", s.Customs, "custom resources to create and to list")
+	fs.IntVar(&s.Watchers, "watchers", s.Watchers, "watchers of all ConfigMaps")
+	fs.IntVar(&s.Events, "events", s.Events, "creates that each of these watchers sees")
+	fs.DurationVar(&s.Idle, "idle", s.Idle, "how long to observe a server that has nothing to do")
+	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on a hundredth of them")
+	fs.IntVar(&s.Crowd, "crowd", s.Crowd, "clients of crowd, which list all pods at once")
+	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
+	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, rather than by requests: minutes for a million")
+	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn has versions kept, where it has not all of them kept")
+	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long after its last update churn looks at the size of the database")
 }
 
 // validate refuses sizes that a phase cannot run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Writes, s.Gets, s.Lists, s.Watchers, s.Events, s.Updates} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Objects, s.Crowd, s.Updates} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}
+	}
+	if s.Objects < 200 || s.Nodes > s.Objects/2 {
+		return fmt.Errorf("--objects must be at least 200 and twice --nodes, not %d with %d nodes", s.Objects, s.Nodes)
 	}
 	if s.Idle <= 0 || s.Idle > time.Hour {
 		return fmt.Errorf("--idle must be more than 0 and at most 1h, not %s", s.Idle)
@@ -67,5 +80,14 @@ func (s sizes) validate() error {
 	return nil
 }
 
-// selected is how many of the pods carry the label that the selector phase asks for: 200 of 10,000.
+// selected is how many of the pods carry the label that the phase of label selectors asks for: 200 of 10,000.
 func (s sizes) selected() int { return max(1, s.Pods/50) }
+
+// nodeOf returns the node that a pod runs on. The first node has 50 of 10,000, which the phase of field selectors asks
+// for; the others share the rest.
+func (s sizes) nodeOf(pod int) int {
+	if pod < max(1, s.Pods/200) || s.Nodes == 1 {
+		return 0
+	}
+	return 1 + pod%(s.Nodes-1)
+}

@@ -7,16 +7,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/test/harness"
 )
 
+// squbePrefix begins the names of sqube's servers, which end in the engine's.
+const squbePrefix = "sqube-"
+
 // openSqube starts sqube on an engine, with an empty database.
 func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *server, err error) {
-	s := &server{Name: "sqube-" + engine}
+	s := &server{Name: squbePrefix + engine}
 	defer closeOnError(s, &err)
 	dir, err := s.tempDir()
 	if err != nil {
@@ -54,8 +56,8 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	if err != nil {
 		return nil, err
 	}
-	launch := func(ctx context.Context, flags []string) (*process, error) {
-		p, err := start(dir, binary, slices.Concat([]string{"serve",
+	s.launch = func(ctx context.Context, flags []string) ([]*process, error) {
+		p, err := start(dir, o.environment(), binary, slices.Concat([]string{"serve",
 			"--data-dir", filepath.Join(dir, "data"),
 			"--datastore", s.Datastore,
 			"--bind-address", "127.0.0.1",
@@ -64,28 +66,10 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 		if err != nil {
 			return nil, err
 		}
-		s.PIDs = []int{p.Pid()}
-		return p, p.waitReady(ctx, readyz(port))
+		return []*process{p}, p.waitReady(ctx, readyz(port))
 	}
-	began := time.Now()
-	p, err := launch(ctx, nil)
-	if p != nil {
-		s.onClose(func() error { return p.Stop() })
-	}
-	if err != nil {
+	if err := s.Start(ctx); err != nil {
 		return nil, err
-	}
-	s.StartUp = time.Since(began)
-	s.Stop = func() error { return p.Stop() }
-	s.Restart = func(ctx context.Context, flags ...string) error {
-		if err := p.Stop(); err != nil {
-			return err
-		}
-		again, err := launch(ctx, flags)
-		if again != nil {
-			p = again
-		}
-		return err
 	}
 	// The server has made a certificate of its own; the file it wrote for the administrator says who signed it.
 	admin, err := loadKubeconfig(filepath.Join(dir, "data", "admin.kubeconfig"))

@@ -8,102 +8,103 @@ import (
 	"unicode/utf8"
 )
 
-// row is one line of the table: a figure of a phase, 0 where it was not measured.
+// row is one line of a table: a figure of a phase, empty where it was not measured.
 type row struct {
-	label  string
+	work   string // "" when it is that of the line above
+	unit   string // of the figure
 	phase  string
 	format string
 	value  func(result) figure
-	ratio  bool // set in relation to the first server's figure
+	ratio  bool   // set in relation to the reference
+	over   string // the phase whose figure it is divided by, unless ""
 }
 
-// Figures that several rows show.
-var (
-	cpuMicros   = func(r result) figure { return r.CPU }
-	cpuMillis   = func(r result) figure { return r.CPU / 1000 }
-	databaseCPU = func(r result) figure { return r.DatabaseCPU }
-	p50         = func(r result) figure { return r.P50 }
-	perSecond   = func(r result) figure { return r.PerSecond }
-	rss         = func(r result) figure { return r.RSS }
-	anonymous   = func(r result) figure { return r.Anonymous }
-)
-
-// rows are the table's lines. CPU is what to compare.
-var rows = []row{
-	{"create ConfigMap 1 KB, 1 client: p50 ms", phaseCreate1, "%.2f", p50, false},
-	{"– CPU µs each", phaseCreate1, "%.0f", cpuMicros, true},
-	{"create, 16 clients: per s", phaseCreate16, "%.0f", perSecond, false},
-	{"– CPU µs each", phaseCreate16, "%.0f", cpuMicros, true},
-	{"– Postgres CPU µs each", phaseCreate16, "%.0f", databaseCPU, false},
-	{"create, 64 clients: per s", phaseCreate64, "%.0f", perSecond, false},
-	{"– CPU µs each", phaseCreate64, "%.0f", cpuMicros, true},
-	{"– Postgres CPU µs each", phaseCreate64, "%.0f", databaseCPU, false},
-	{"update (PUT), 64 clients: per s", phaseUpdate, "%.0f", perSecond, false},
-	{"– CPU µs each", phaseUpdate, "%.0f", cpuMicros, true},
-	{"– Postgres CPU µs each", phaseUpdate, "%.0f", databaseCPU, false},
-	{"get, 16 clients: per s", phaseGet, "%.0f", perSecond, false},
-	{"– CPU µs each", phaseGet, "%.0f", cpuMicros, true},
-	{"create Pod 4.8 KB, 32 clients: per s", phasePods, "%.0f", perSecond, false},
-	{"– CPU µs each", phasePods, "%.0f", cpuMicros, true},
-	{"– bytes of one", phasePods, "%.0f", func(r result) figure { return figure(r.Bytes) }, false},
-	{"list all pods, JSON: p50 ms", phaseListJSON, "%.0f", p50, false},
-	{"– CPU ms each", phaseListJSON, "%.0f", cpuMillis, true},
-	{"– MB", phaseListJSON, "%.1f", func(r result) figure { return megabytes(r.Bytes) }, false},
-	{"same, protobuf: p50 ms", phaseListProto, "%.0f", p50, false},
-	{"– CPU ms each", phaseListProto, "%.0f", cpuMillis, true},
-	{"same, as Table: p50 ms", phaseListTable, "%.0f", p50, false},
-	{"– CPU ms each", phaseListTable, "%.0f", cpuMillis, true},
-	{"same, in chunks of 500: whole walk, ms", phaseListChunks, "%.0f", p50, false},
-	{"– CPU ms each", phaseListChunks, "%.0f", cpuMillis, true},
-	{"label selector, 1 of 50: p50 ms", phaseSelector, "%.1f", p50, false},
-	{"– CPU ms each", phaseSelector, "%.1f", cpuMillis, true},
-	{"4 clients listing at once: CPU ms per list", phaseListFour, "%.0f", cpuMillis, true},
-	{"watch: p50 ms from request sent to event seen", phaseWatch, "%.1f", p50, false},
-	{"– CPU µs per event delivered", phaseWatch, "%.1f", cpuMicros, true},
-	{"memory just started: RSS MiB", phaseFresh, "%.0f", rss, true},
-	{"– anonymous MiB", phaseFresh, "%.0f", anonymous, true},
-	{"memory, pods loaded: RSS MiB", phaseLoaded, "%.0f", rss, true},
-	{"– anonymous MiB", phaseLoaded, "%.0f", anonymous, true},
-	{"memory after lists: RSS MiB", phaseAfterLists, "%.0f", rss, true},
-	{"– anonymous MiB", phaseAfterLists, "%.0f", anonymous, true},
-	{"idle CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleCPU }, true},
-	{"– Postgres, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleDatabaseCPU }, false},
-	{"start to /readyz, s", phaseStart, "%.2f", func(r result) figure { return r.Seconds }, true},
-	{"binaries, MB", phaseStart, "%.1f", sumOfSizes, true},
-	{"database, MB", phaseDatabase, "%.1f", sumOfSizes, true},
-}
-
-func sumOfSizes(r result) figure {
-	var sum figure
-	for _, n := range r.Sizes {
-		sum += n
+// label is what the table calls the line.
+func (r row) label() string {
+	if r.work == "" {
+		return "– " + r.unit
 	}
-	return sum
+	return r.work + ": " + r.unit
 }
 
-// writeTable prints the results with a column per server, in the order in which they were measured. The figures to
-// compare carry their ratio to those of the first.
-func writeTable(out io.Writer, results []result) error {
-	var servers []string
-	byPhase := map[string]result{} // by server and phase
+// figures are those of a run, by server and phase, in the order of the rounds.
+type figures struct {
+	servers []string // in the order in which they were measured
+	results map[string][]result
+}
+
+func newFigures(results []result) figures {
+	f := figures{results: map[string][]result{}}
 	for _, r := range results {
-		if _, seen := byPhase[r.Server]; !seen {
-			servers = append(servers, r.Server)
-			byPhase[r.Server] = r
+		if !slices.Contains(f.servers, r.Server) {
+			f.servers = append(f.servers, r.Server)
 		}
-		byPhase[r.Server+"/"+r.Phase] = r
+		key := r.Server + "/" + r.Phase
+		f.results[key] = append(f.results[key], r)
 	}
-	if len(servers) == 0 {
+	return f
+}
+
+// reference returns the server that the others are set in relation to: the first that is not sqube and no floor, or else
+// the first.
+func (f figures) reference() string {
+	for _, server := range f.servers {
+		if !strings.HasPrefix(server, squbePrefix) && server != floorName {
+			return server
+		}
+	}
+	return f.servers[0]
+}
+
+// of returns a row's figure of a server: the median of its rounds, 0 when it was not measured.
+func (f figures) of(server string, r row) figure {
+	value := f.median(server, r.phase, r.value)
+	if r.over == "" {
+		return value
+	}
+	if over := f.median(server, r.over, r.value); over > 0 {
+		return value / over
+	}
+	return 0
+}
+
+func (f figures) median(server, phase string, value func(result) figure) figure {
+	var values []figure
+	for _, r := range f.results[server+"/"+phase] {
+		values = append(values, value(r))
+	}
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	middle := len(values) / 2
+	if len(values)%2 == 1 {
+		return values[middle]
+	}
+	return (values[middle-1] + values[middle]) / 2
+}
+
+// writeTable prints the medians of the results with a column per server. The figures to compare carry their ratio to the
+// reference's: below 1 a server needs less.
+func writeTable(out io.Writer, rows []row, results []result) error {
+	if len(results) == 0 {
 		return nil
 	}
-	lines := [][]string{append([]string{"work"}, servers...)}
+	f := newFigures(results)
+	reference := f.reference()
+	lines := [][]string{append([]string{"work"}, f.servers...)}
 	for _, line := range rows {
-		base := line.value(byPhase[servers[0]+"/"+line.phase])
-		cells := []string{line.label}
-		for i, server := range servers {
-			cells = append(cells, line.cell(line.value(byPhase[server+"/"+line.phase]), base, i > 0))
+		base := f.of(reference, line)
+		cells := []string{line.label()}
+		measured := false
+		for _, server := range f.servers {
+			cell := line.cell(f.of(server, line), base, server != reference)
+			measured = measured || cell != ""
+			cells = append(cells, cell)
 		}
-		lines = append(lines, cells)
+		if measured {
+			lines = append(lines, cells)
+		}
 	}
 	return writeMarkdown(out, lines)
 }

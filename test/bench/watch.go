@@ -1,136 +1,66 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
-	"sync"
-	"time"
+	"net/url"
 )
 
-// watchWriters is how many clients make the changes that the watchers see.
-const watchWriters = 4
-
-// watch opens the watchers, creates ConfigMaps and waits until every watcher has seen them all. An operation is one event
-// delivered to one watcher; the creates' own cost is part of it. The latency is from sending the create to seeing the event.
-func (s *session) watch(ctx context.Context) (result, error) {
-	watchers, writers := s.sizes.Watchers, watchWriters
-	listeners, err := s.dialer.dialAll(ctx, watchers)
-	if err != nil {
-		return result{}, err
+// watchAll has watches of all ConfigMaps report new ones.
+func (s *session) watchAll(ctx context.Context) (result, error) {
+	k := configMaps("watched")
+	watches := make([]string, s.sizes.Watchers)
+	for i := range watches {
+		watches[i] = k.collection
 	}
-	defer listeners.close()
-	senders, err := s.dialer.dialAll(ctx, writers)
-	if err != nil {
-		return result{}, err
-	}
-	defer senders.close()
-	revision, err := revisionOf(ctx, senders[0])
-	if err != nil {
-		return result{}, err
-	}
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	sent := make([]time.Time, s.sizes.Events)
-	seen := make([][]time.Time, watchers) // by watcher and event
-	var running sync.WaitGroup
-	for i, c := range listeners {
-		seen[i] = make([]time.Time, s.sizes.Events)
-		path := configMapsPath + "?watch=1&resourceVersion=" + revision
-		response, err := c.send(ctx, http.MethodGet, path, mediaJSON, nil) // returns once the server has begun to answer
-		if err != nil {
-			cancel(err)
-			break
-		}
-		running.Go(func() {
-			if err := readEvents(response.Body, seen[i]); err != nil {
-				cancel(fmt.Errorf("watcher %d: %w", i, err))
-			}
-		})
-	}
-	var m sample
-	err = s.observe(&m, func() error {
-		next := make(chan int)
-		for _, c := range senders {
-			running.Go(func() {
-				for i := range next {
-					body := configMap(numbered(watchPrefix, i), 0)
-					sent[i] = time.Now()
-					if err := c.do(ctx, http.MethodPost, configMapsPath, mediaJSON, body); err != nil {
-						cancel(err)
-					}
-				}
-			})
-		}
-		for i := range sent {
-			select {
-			case next <- i:
-			case <-ctx.Done():
-			}
-		}
-		close(next)
-		running.Wait()
-		return context.Cause(ctx)
-	})
-	if err != nil {
-		return result{}, err
-	}
-	for _, times := range seen {
-		for i, at := range times {
-			m.latencies = append(m.latencies, at.Sub(sent[i]))
-		}
-	}
-	return m.result(watchers, len(m.latencies)), nil
+	return fanOut{
+		collection:  k.collection,
+		watches:     watches,
+		connections: s.sizes.Watchers,
+		expected:    func(int) int { return s.sizes.Events },
+		changes:     s.sizes.Events,
+		change:      func(i int) request { return post(k.collection, k.body(k.name(i), 0)) },
+		mark:        `"name":"` + k.prefix + "-",
+	}.run(s, ctx)
 }
 
-// watchPrefix begins the names of the ConfigMaps that the watchers look for.
-const watchPrefix = "watched"
+// watchesPerConnection is less than servers allow on a connection of HTTP/2: kube-apiserver 100.
+const watchesPerConnection = 50
 
-// readEvents notes when each of the events came and returns once it has them all. It finds the object's number in the
-// event's text, since decoding would cost the machine more than the server's work that is measured.
-func readEvents(stream io.ReadCloser, seen []time.Time) (err error) {
-	defer func() { err = errors.Join(err, stream.Close()) }()
-	lines := bufio.NewReaderSize(stream, 64<<10)
-	mark := []byte(`"name":"` + watchPrefix + "-")
-	for missing := len(seen); missing > 0; {
-		line, err := lines.ReadSlice('\n')
-		if err != nil {
-			return fmt.Errorf("the watch ended with %d events missing: %w", missing, err)
+// updateStatus updates the status of pods while each node's are watched, as kubelets do.
+func updateStatus(updates int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		watches := make([]string, s.sizes.Nodes)
+		expected := make([]int, s.sizes.Nodes)
+		for i := range watches {
+			watches[i] = onNode(i)
 		}
-		_, rest, found := bytes.Cut(line, mark)
-		if !found || len(rest) < 6 {
-			return fmt.Errorf("an event of no expected object: %.300s", line)
+		pod := func(update int) int { return update % s.sizes.Pods }
+		for i := range updates {
+			expected[s.sizes.nodeOf(pod(i))]++
 		}
-		i, err := strconv.Atoi(string(rest[:6]))
-		if err != nil || i >= len(seen) || !seen[i].IsZero() {
-			return fmt.Errorf("an event that was seen before or not expected: %.300s", line)
-		}
-		seen[i] = time.Now()
-		missing--
+		return fanOut{
+			collection:  podsPath,
+			watches:     watches,
+			connections: connectionsOf(len(watches)),
+			expected:    func(watch int) int { return expected[watch] },
+			changes:     updates,
+			change: func(i int) request {
+				body := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.1.%d.%d","conditions":[`+
+					`{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"update-%06d"}]}}`, pod(i)/250%250, pod(i)%250, i)
+				return patch(podsPath+"/"+podName(pod(i))+"/status", mediaStrategicPatch, body)
+			},
+			mark: `"message":"update-`,
+		}.run(s, ctx)
 	}
-	return nil
 }
 
-// revisionOf returns the current resourceVersion of the ConfigMaps.
-func revisionOf(ctx context.Context, c *client) (string, error) {
-	if err := c.do(ctx, http.MethodGet, configMapsPath+"?limit=1", mediaJSON, nil); err != nil {
-		return "", err
-	}
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-	}
-	if err := json.Unmarshal(c.answer.Bytes(), &list); err != nil {
-		return "", err
-	}
-	if list.Metadata.ResourceVersion == "" {
-		return "", fmt.Errorf("a list without resourceVersion: %.300s", c.answer.Bytes())
-	}
-	return list.Metadata.ResourceVersion, nil
+// connectionsOf returns how many connections carry so many watches.
+func connectionsOf(watches int) int {
+	return (watches + watchesPerConnection - 1) / watchesPerConnection
+}
+
+// watchOne returns the path of a watch of the ith object alone.
+func watchOne(k kind, i int) string {
+	return k.collection + "?fieldSelector=" + url.QueryEscape("metadata.name="+k.name(i))
 }

@@ -11,24 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespace holds everything that the phases create.
-const namespace = "bench"
-
-// selectedLabel is what the selector phase asks for.
+// selectedLabel is what the phase of label selectors asks for.
 const selectedLabel = "bench=selected"
 
-const (
-	configMapsPath = "/api/v1/namespaces/" + namespace + "/configmaps"
-	podsPath       = "/api/v1/namespaces/" + namespace + "/pods"
-)
-
-// configMap returns the body of a ConfigMap of 1 KB. The revision makes bodies of one name differ.
-func configMap(name string, revision int) []byte {
-	const size = 1024
-	head := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"revision":"%d","text":"`, name, revision)
-	const tail = `"}}`
-	return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
-}
+var podsPath = collection("v1", "pods")
 
 // podTemplate is a pod as a Deployment of a real application makes it, which a server holds in 4.8 KB with its defaults
 // and managed fields. It has no owner: a server that collects garbage would delete it with one that does not exist.
@@ -79,31 +65,22 @@ func podTemplate() *corev1.Pod {
 }
 
 // podBodies returns a function that makes the body of the pod of a number. The first of them carry the label that the
-// selector phase asks for.
-func podBodies(selected int) (func(i int) []byte, error) {
-	const name = "pod-name"
-	encode := func(label string) ([]string, error) {
-		pod := podTemplate()
-		pod.Name = name
-		pod.Labels["bench"] = label
-		raw, err := json.Marshal(pod)
-		return strings.SplitN(string(raw), name, 2), err
-	}
-	yes, err := encode("selected")
-	if err != nil {
-		return nil, err
-	}
-	no, err := encode("ordinary")
-	if err != nil {
-		return nil, err
-	}
+// phase of label selectors asks for.
+func podBodies(n sizes) (func(i int) []byte, error) {
+	const name, label, node = "pod-name", "pod-label", "pod-node"
+	pod := podTemplate()
+	pod.Name = name
+	pod.Labels["bench"] = label
+	pod.Spec.NodeName = node
+	raw, err := json.Marshal(pod)
 	return func(i int) []byte {
-		parts := no
-		if i < selected {
-			parts = yes
+		selected := "ordinary"
+		if i < n.selected() {
+			selected = "selected"
 		}
-		return []byte(parts[0] + podName(i) + parts[1])
-	}, nil
+		return []byte(strings.NewReplacer(name, podName(i), label, selected, node, nodeName(n.nodeOf(i))).Replace(string(raw)))
+	}, err
 }
 
-func podName(i int) string { return fmt.Sprintf("shop-frontend-7d4b9c6f58-%05d", i) }
+func podName(i int) string  { return fmt.Sprintf("shop-frontend-7d4b9c6f58-%05d", i) }
+func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// fanOut are watches, and changes that they report.
+type fanOut struct {
+	collection  string
+	watches     []string            // the collection's paths to watch, without "watch" and "resourceVersion"
+	connections int                 // that carry the watches
+	expected    func(watch int) int // how many of the changes a watch reports
+	changes     int                 // how many there are
+	change      func(i int) request // makes the ith
+	mark        string              // what stands before a change's number, six digits, in its event
+}
+
+// fanOutWriters is how many clients make the changes.
+const fanOutWriters = 4
+
+// arrival is an event that came.
+type arrival struct {
+	change int
+	at     time.Time
+}
+
+// run opens the watches, makes the changes and waits until each watch has reported all of its. An operation is one event
+// delivered to one watch; the changes' own cost is part of it. The latency is from sending a change to its event.
+func (f fanOut) run(s *session, ctx context.Context) (result, error) {
+	senders, err := s.dialer.dialAll(ctx, fanOutWriters)
+	if err != nil {
+		return result{}, err
+	}
+	defer senders.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	opened, err := s.openWatches(ctx, f.collection, f.watches, f.connections)
+	if err != nil {
+		return result{}, err
+	}
+	defer opened.close()
+
+	arrivals := make([][]arrival, len(f.watches))
+	var running sync.WaitGroup
+	for i, stream := range opened.streams {
+		running.Go(func() {
+			var err error
+			if arrivals[i], err = f.read(stream, f.expected(i)); err != nil {
+				cancel(fmt.Errorf("watch of %s: %w", f.watches[i], err))
+			}
+		})
+	}
+	sent := make([]time.Time, f.changes)
+	var m sample
+	err = s.observe(&m, func() error {
+		next := make(chan int)
+		for _, c := range senders {
+			running.Go(func() {
+				for i := range next {
+					r := f.change(i)
+					sent[i] = time.Now()
+					if err := c.do(ctx, r); err != nil {
+						cancel(err)
+					}
+				}
+			})
+		}
+		for i := range sent {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+			}
+		}
+		close(next)
+		running.Wait()
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return result{}, err
+	}
+	for _, of := range arrivals {
+		for _, a := range of {
+			m.latencies = append(m.latencies, a.at.Sub(sent[a.change]))
+		}
+	}
+	return m.result(len(f.watches), len(m.latencies)), nil
+}
+
+// read notes when each of the events came and returns once it has them all. It finds a change's number in the event's
+// text, since decoding would cost the machine more than the server's work that is measured.
+func (f fanOut) read(stream io.Reader, expected int) (arrivals []arrival, err error) {
+	const digits = 6
+	events := newEventReader(stream, mediaJSON)
+	mark := []byte(f.mark)
+	seen := map[int]bool{}
+	for len(arrivals) < expected {
+		event, err := events.next()
+		if err != nil {
+			return nil, fmt.Errorf("it ended with %d events missing: %w", expected-len(arrivals), err)
+		}
+		_, rest, found := bytes.Cut(event, mark)
+		if !found || len(rest) < digits {
+			return nil, fmt.Errorf("an event of no expected object: %.300s", event)
+		}
+		i, err := strconv.Atoi(string(rest[:digits]))
+		if err != nil || i >= f.changes || seen[i] {
+			return nil, fmt.Errorf("an event that was seen before or not expected: %.300s", event)
+		}
+		seen[i] = true
+		arrivals = append(arrivals, arrival{i, time.Now()})
+	}
+	return arrivals, nil
+}
+
+// openedWatches are watches over few connections.
+type openedWatches struct {
+	clients clients
+	streams []io.ReadCloser
+}
+
+// close ends the watches. What a stream that ends says is of no interest.
+func (o openedWatches) close() {
+	for _, stream := range o.streams {
+		_ = stream.Close()
+	}
+	o.clients.close()
+}
+
+// openWatches opens watches of paths of a collection from its current resourceVersion on.
+func (s *session) openWatches(ctx context.Context, collection string, paths []string, connections int) (o openedWatches, err error) {
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	if o.clients, err = s.dialer.dialAll(ctx, connections); err != nil {
+		return o, err
+	}
+	first := o.clients[0]
+	if err := first.do(ctx, get(collection+"?limit=1")); err != nil {
+		return o, err
+	}
+	revision, err := resourceVersion(first.answer.Bytes())
+	if err != nil {
+		return o, err
+	}
+	for i, path := range paths {
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		// The answer comes once the server has begun the watch.
+		response, err := o.clients[i%connections].send(ctx, get(path+separator+"watch=1&resourceVersion="+string(revision)))
+		if err != nil {
+			return o, err
+		}
+		o.streams = append(o.streams, response.Body)
+	}
+	return o, nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// namespace holds everything that the phases create.
+const namespace = "bench"
+
+// kind is a sort of objects that phases write.
+type kind struct {
+	collection string
+	prefix     string                                 // of the objects' names, which end in their numbers
+	body       func(name string, revision int) []byte // of a write; the revision makes those of one name differ
+}
+
+// name returns the name of the ith object.
+func (k kind) name(i int) string { return fmt.Sprintf("%s-%06d", k.prefix, i) }
+
+// path returns the path of the ith object.
+func (k kind) path(i int) string { return k.collection + "/" + k.name(i) }
+
+// collection returns the path of the objects of an API group's version and resource in the namespace.
+func collection(version, resource string) string {
+	if !strings.Contains(version, "/") {
+		return "/api/" + version + "/namespaces/" + namespace + "/" + resource
+	}
+	return "/apis/" + version + "/namespaces/" + namespace + "/" + resource
+}
+
+// configMaps are ConfigMaps of 1 KB.
+func configMaps(prefix string) kind { return labelledConfigMaps(prefix, "") }
+
+// labelledConfigMaps are ConfigMaps of 1 KB with the JSON of their labels, or without any for "".
+func labelledConfigMaps(prefix, labels string) kind {
+	const size = 1024
+	const tail = `"}}`
+	if labels != "" {
+		labels = `,"labels":` + labels
+	}
+	return kind{collection("v1", "configmaps"), prefix, func(name string, revision int) []byte {
+		head := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q%s},"data":{"revision":"%07d","text":"`, name, labels, revision)
+		return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
+	}}
+}
+
+// leases are those of kubelets.
+var leases = kind{collection("coordination.k8s.io/v1", "leases"), "node", func(name string, revision int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},`+
+		`"spec":{"holderIdentity":%[1]q,"leaseDurationSeconds":40,"renewTime":"2026-01-01T00:%02d:%02d.%06dZ"}}`, name, revision/60%60, revision%60, revision)
+}}
+
+// events are what a kubelet reports of a pod.
+var events = kind{collection("v1", "events"), "shop-frontend", func(name string, revision int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Event","metadata":{"name":%q},`+
+		`"involvedObject":{"kind":"Pod","namespace":"`+namespace+`","name":%[1]q,"uid":"5e9a4d1c-35a1-4a3b-9d2f-0c7f2b7d9a11","apiVersion":"v1","resourceVersion":"482913","fieldPath":"spec.containers{server}"},`+
+		`"reason":"BackOff","message":"Back-off restarting failed container server in pod %[1]s_`+namespace+`(5e9a4d1c-35a1-4a3b-9d2f-0c7f2b7d9a11)",`+
+		`"source":{"component":"kubelet","host":"node-0001"},"firstTimestamp":"2026-01-01T00:00:00Z","lastTimestamp":"2026-01-01T00:00:00Z",`+
+		`"count":%d,"type":"Warning","reportingComponent":"kubelet","reportingInstance":"node-0001"}`, name, revision+1)
+}}
+
+// deploymentImage is the image of a Deployment's containers at a revision.
+func deploymentImage(revision int) string {
+	return fmt.Sprintf("registry.example.com/shop/frontend:v2.14.%d", revision)
+}
+
+// deployments are those of the application whose pods the lists list.
+func deployments(prefix string) (kind, error) {
+	const name, image = "deployment-name", "deployment-image"
+	pod := podTemplate()
+	pod.Spec.Containers[0].Image = image
+	replicas := int32(3)
+	raw, err := json.Marshal(&appsv1.Deployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: pod.Labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec},
+		},
+	})
+	return kind{collection("apps/v1", "deployments"), prefix, func(of string, revision int) []byte {
+		return []byte(strings.NewReplacer(name, of, image, deploymentImage(revision)).Replace(string(raw)))
+	}}, err
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+)
+
+// list lists with the request n times, from so many clients at once.
+func list(r request, clients, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		m, length, err := s.list(ctx, r, clients, n)
+		result := m.result(clients, n)
+		result.Bytes = length
+		return result, err
+	}
+}
+
+// listFromCold lists n times one after the other, and reports the CPU time of the first list apart: it meets objects that
+// nobody has read in that form.
+func listFromCold(r request, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		m, length, err := s.list(ctx, r, 1, 1)
+		first := m.cpu
+		if err == nil && n > 1 {
+			var more sample
+			more, _, err = s.list(ctx, r, 1, n-1)
+			m.add(more)
+		}
+		result := m.result(1, n)
+		result.FirstCPU, result.Bytes = microseconds(first), length
+		return result, err
+	}
+}
+
+// list returns also how long an answer was.
+func (s *session) list(ctx context.Context, r request, clients, n int) (sample, int64, error) {
+	var length atomic.Int64
+	m, err := s.sample(ctx, clients, n, func(ctx context.Context, c *client, _ int) error {
+		n, err := c.discard(ctx, r)
+		length.Store(n)
+		return err
+	})
+	return m, length.Load(), err
+}
+
+// labelled returns the path of the objects of a collection that a label selector selects.
+func labelled(collection, selector string) string {
+	return collection + "?labelSelector=" + url.QueryEscape(selector)
+}
+
+// onNode returns the path of a node's pods.
+func onNode(node int) string {
+	return podsPath + "?fieldSelector=" + url.QueryEscape("spec.nodeName="+nodeName(node))
+}
+
+// walk lists a collection in chunks, at most so many; the whole walk is one operation.
+func walk(collection string, limit, chunks, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		var length int64
+		r, err := s.load(ctx, 1, n, func(ctx context.Context, c *client, _ int) error {
+			length = 0
+			next := ""
+			for range chunks {
+				path := fmt.Sprintf("%s?limit=%d&continue=%s", collection, limit, url.QueryEscape(next))
+				if err := c.do(ctx, get(path)); err != nil {
+					return err
+				}
+				length += int64(c.answer.Len())
+				var err error
+				if next, err = continueToken(c.answer.Bytes()); err != nil || next == "" {
+					return err
+				}
+			}
+			return nil
+		})
+		r.Bytes = length
+		return r, err
+	}
+}
+
+// continueToken returns the token of the next page and "" after the last one. A list's metadata comes before its items,
+// or else after them, so it is not necessary to read these.
+func continueToken(list []byte) (string, error) {
+	const key = `"metadata":`
+	for _, at := range []int{bytes.Index(list, []byte(key)), bytes.LastIndex(list, []byte(key))} {
+		if at < 0 {
+			return "", fmt.Errorf("an answer without metadata: %.200s", list)
+		}
+		var metadata struct {
+			Continue string `json:"continue"`
+			Name     string `json:"name"` // only items have one
+		}
+		if err := json.NewDecoder(bytes.NewReader(list[at+len(key):])).Decode(&metadata); err != nil {
+			return "", err
+		}
+		if metadata.Name == "" {
+			return metadata.Continue, nil
+		}
+	}
+	return "", fmt.Errorf("an answer whose metadata was not found: %.200s", list)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// The phases of `bench size` run with a hundredth of the objects and watches, and with all of them.
+const (
+	few  = ", few objects"
+	many = ", many objects"
+
+	phaseSizePages    = "two pages of 500"
+	phaseSizeGet      = "get"
+	phaseSizeSelector = "label selector"
+	phaseSizeUpdate   = "update"
+	phaseSizeWatch    = "update that a watch reports"
+
+	phaseGrow = "create"
+)
+
+// sizeWork is what is compared.
+var sizeWork = []string{phaseSizeGet, phaseSizePages, phaseSizeSelector, phaseSizeUpdate, phaseSizeWatch}
+
+// sizedObjects are what `bench size` asks for.
+var sizedObjects = configMaps("sized")
+
+// collectionSize is how many ConfigMaps there are, and how many of them, the first, are each watched by a watch of their
+// own.
+type collectionSize struct{ objects, watches int }
+
+// sizePhases measures the same work in a collection of two sizes.
+func sizePhases(n sizes) []phase {
+	small := collectionSize{max(1, n.Objects/100), max(1, n.Nodes/100)}
+	large := collectionSize{n.Objects, n.Nodes}
+	var all []phase
+	all = append(all, phase{phaseGrow + few, false, grow(collectionSize{}, small)})
+	for _, work := range sizeWork { // once, for caches and plans
+		all = append(all, phase{work + ", first time", false, small.operation(n, work)})
+	}
+	for _, work := range sizeWork {
+		all = append(all, phase{work + few, false, small.operation(n, work)})
+	}
+	all = append(all, phase{phaseGrow + many, false, grow(small, large)})
+	for _, work := range sizeWork {
+		all = append(all, phase{work + many, false, large.operation(n, work)})
+	}
+	return append(all, phase{phaseAfterLists, false, (*session).memory})
+}
+
+// selectedObjects is how many objects the label selector selects at any size.
+const selectedObjects = 20
+
+// grow creates the objects that are not there yet and leaves the watches open.
+func grow(from, to collectionSize) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		if err := s.makeNamespace(ctx); err != nil {
+			return result{}, err
+		}
+		selected := labelledConfigMaps(sizedObjects.prefix, `{"bench":"selected"}`)
+		r, err := s.load(ctx, 64, to.objects-from.objects, func(ctx context.Context, c *client, i int) error {
+			k := sizedObjects
+			if i += from.objects; i < selectedObjects {
+				k = selected
+			}
+			return c.do(ctx, post(k.collection, k.body(k.name(i), 0)))
+		})
+		if err != nil {
+			return r, err
+		}
+		return r, to.watch(s)
+	}
+}
+
+// watch leaves only these watches open, until the session ends.
+func (size collectionSize) watch(s *session) (err error) {
+	s.closeWatches()
+	s.opened, err = s.openWatches(context.Background(), sizedObjects.collection, size.paths(), connectionsOf(size.watches))
+	return err
+}
+
+// paths returns those of the watches.
+func (size collectionSize) paths() []string {
+	paths := make([]string, size.watches)
+	for i := range paths {
+		paths[i] = watchOne(sizedObjects, i)
+	}
+	return paths
+}
+
+// operation returns the work of a name.
+func (size collectionSize) operation(n sizes, work string) operation {
+	k := sizedObjects
+	switch work {
+	case phaseSizeGet:
+		return read(k, 16, size.objects, n.Gets)
+	case phaseSizePages:
+		return walk(k.collection, 500, 2, 10*n.Lists)
+	case phaseSizeSelector:
+		return list(get(labelled(k.collection, selectedLabel)), 1, 50*n.Lists)
+	case phaseSizeUpdate:
+		return size.update(n.Writes)
+	default:
+		return size.report(max(1, n.Writes/2))
+	}
+}
+
+// update replaces objects that no watch reports, all over the collection.
+func (size collectionSize) update(n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		const stride = 7919 // a prime
+		s.revision++
+		return s.load(ctx, 64, n, func(ctx context.Context, c *client, i int) error {
+			object := size.watches + i*stride%(size.objects-size.watches)
+			r := put(sizedObjects.path(object), sizedObjects.body(sizedObjects.name(object), s.revision*n+i))
+			return c.do(ctx, r)
+		})
+	}
+}
+
+// report replaces the watched objects in turn, which their watches report.
+func (size collectionSize) report(n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		s.closeWatches()
+		s.revision++
+		revision := s.revision // one digit
+		return fanOut{
+			collection:  sizedObjects.collection,
+			watches:     size.paths(),
+			connections: connectionsOf(size.watches),
+			expected:    func(watch int) int { return (n - watch + size.watches - 1) / size.watches },
+			changes:     n,
+			change: func(i int) request {
+				object := i % size.watches
+				return put(sizedObjects.path(object), sizedObjects.body(sizedObjects.name(object), revision*1_000_000+i))
+			},
+			mark: fmt.Sprintf(`"revision":"%d`, revision),
+		}.run(s, ctx)
+	}
+}

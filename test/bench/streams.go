@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+)
+
+// streamPath begins a watch as informers do: with all objects and a bookmark behind the last of them (KEP-3157).
+func streamPath(collection string) string {
+	return collection + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+}
+
+// initialEventsEnd is the annotation of that bookmark.
+var initialEventsEnd = []byte("k8s.io/initial-events-end")
+
+// streamPods reads all pods from the start of a watch, n times from so many clients at once.
+func streamPods(accept string, clients, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		var length atomic.Int64
+		r, err := s.load(ctx, clients, n, func(ctx context.Context, c *client, _ int) error {
+			events, n, err := c.stream(ctx, get(streamPath(podsPath)).as(accept))
+			if err == nil && events != s.sizes.Pods {
+				err = fmt.Errorf("a streaming list of %d pods, not %d", events, s.sizes.Pods)
+			}
+			length.Store(n)
+			return err
+		})
+		r.Bytes = length.Load()
+		return r, err
+	}
+}
+
+// stream reads a streaming list and returns how many objects it had and how long it was.
+func (c *client) stream(ctx context.Context, r request) (objects int, length int64, err error) {
+	response, err := c.send(ctx, r)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	events := newEventReader(response.Body, r.accept)
+	for {
+		event, err := events.next()
+		if err != nil {
+			return objects, length, fmt.Errorf("a streaming list ended before its bookmark: %w", err)
+		}
+		length += int64(len(event))
+		if bytes.Contains(event, initialEventsEnd) {
+			return objects, length, nil
+		}
+		objects++
+	}
+}
+
+// eventReader takes a watch's stream apart into the texts of its events.
+type eventReader struct {
+	stream *bufio.Reader
+	framed bool // each event has its length before it, as in protobuf; else each is a line
+	frame  []byte
+}
+
+func newEventReader(stream io.Reader, accept string) *eventReader {
+	return &eventReader{stream: bufio.NewReaderSize(stream, 64<<10), framed: accept == mediaProtobufWatch}
+}
+
+// next returns the text of the next event, which is valid until the next call.
+func (r *eventReader) next() ([]byte, error) {
+	if !r.framed {
+		return r.stream.ReadSlice('\n')
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(r.stream, size[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint32(size[:]))
+	if n > maxEvent {
+		return nil, fmt.Errorf("an event of %d bytes", n)
+	}
+	if n > cap(r.frame) {
+		r.frame = make([]byte, n)
+	}
+	r.frame = r.frame[:n]
+	_, err := io.ReadFull(r.stream, r.frame)
+	return r.frame, err
+}
+
+// maxEvent is longer than any object that a server stores.
+const maxEvent = 8 << 20

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// operation is the body of a phase.
+type operation = func(*session, context.Context) (result, error)
+
+// create creates objects of a kind.
+func create(k kind, clients, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		bodies := k.bodies(n, 0)
+		var length atomic.Int64
+		r, err := s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
+			err := c.do(ctx, post(k.collection, bodies[i]))
+			length.Store(int64(c.answer.Len()))
+			return err
+		})
+		r.Bytes = length.Load()
+		return r, err
+	}
+}
+
+// replace replaces each of the objects that create made, without a precondition.
+func replace(k kind, clients, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		bodies := k.bodies(n, 1)
+		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
+			return c.do(ctx, put(k.path(i), bodies[i]))
+		})
+	}
+}
+
+// bodies returns those of a write to each of n objects, so that making them falls into no measurement.
+func (k kind) bodies(n, revision int) [][]byte {
+	all := make([][]byte, n)
+	for i := range all {
+		all[i] = k.body(k.name(i), revision)
+	}
+	return all
+}
+
+// read reads n times one of so many objects that create made.
+func read(k kind, clients, objects, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
+			return c.do(ctx, get(k.path(i%objects)))
+		})
+	}
+}
+
+// createPods creates the pods that the lists list.
+func createPods(clients int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		body, err := podBodies(s.sizes)
+		if err != nil {
+			return result{}, err
+		}
+		var length atomic.Int64
+		r, err := s.load(ctx, clients, s.sizes.Pods, func(ctx context.Context, c *client, i int) error {
+			err := c.do(ctx, post(podsPath, body(i)))
+			length.Store(int64(c.answer.Len()))
+			return err
+		})
+		r.Bytes = length.Load()
+		return r, err
+	}
+}
+
+// Which objects are written over and over, at the most.
+const (
+	leaseObjects      = 1000
+	deploymentObjects = 100
+)
+
+// renewLeases replaces Leases as kubelets do, each time with the resourceVersion of the last answer.
+func renewLeases(clients, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		type lease struct {
+			sync.Mutex
+			resourceVersion []byte
+		}
+		held := make([]lease, min(leaseObjects, n))
+		_, err := s.load(ctx, clients, len(held), func(ctx context.Context, c *client, i int) (err error) {
+			if err = c.do(ctx, post(leases.collection, leases.body(leases.name(i), 0))); err == nil {
+				held[i].resourceVersion, err = resourceVersion(c.answer.Bytes())
+			}
+			return err
+		})
+		if err != nil {
+			return result{}, err
+		}
+		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) (err error) {
+			l := &held[i%len(held)]
+			l.Lock()
+			defer l.Unlock()
+			body := leases.body(leases.name(i%len(held)), 1+i/len(held))
+			body = bytes.Replace(body, []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{"resourceVersion":%q,`, l.resourceVersion), 1)
+			if err = c.do(ctx, put(leases.path(i%len(held)), body)); err == nil {
+				l.resourceVersion, err = resourceVersion(c.answer.Bytes())
+			}
+			return err
+		})
+	}
+}
+
+// resourceVersion finds that of an object, or a list, in its JSON.
+func resourceVersion(object []byte) ([]byte, error) {
+	_, rest, _ := bytes.Cut(object, []byte(`"resourceVersion":"`))
+	version, _, found := bytes.Cut(rest, []byte(`"`))
+	if !found || len(version) == 0 {
+		return nil, fmt.Errorf("an answer without resourceVersion: %.300s", object)
+	}
+	return bytes.Clone(version), nil
+}
+
+// patchDeployments gives Deployments another image by strategic merge patches, as `kubectl set image` does.
+func patchDeployments(clients, n int) operation {
+	return changeDeployments("patched", clients, n, func(k kind, i, revision int) request {
+		body := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"server","image":%q}]}}}}`, deploymentImage(revision))
+		return patch(k.path(i), mediaStrategicPatch, body)
+	})
+}
+
+// applyDeployments gives Deployments another image by server-side apply of the whole of them.
+func applyDeployments(clients, n int) operation {
+	return changeDeployments("applied", clients, n, func(k kind, i, revision int) request {
+		return patch(k.path(i)+"?fieldManager=bench&force=true", mediaApplyPatch, k.body(k.name(i), revision))
+	})
+}
+
+// changeDeployments creates Deployments, which is not measured, and changes each of them in turn.
+func changeDeployments(prefix string, clients, n int, change func(k kind, i, revision int) request) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		k, err := deployments(prefix)
+		if err != nil {
+			return result{}, err
+		}
+		objects := min(deploymentObjects, n)
+		if _, err := create(k, clients, objects)(s, ctx); err != nil {
+			return result{}, err
+		}
+		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
+			return c.do(ctx, change(k, i%objects, 1+i/objects))
+		})
+	}
+}
