@@ -19,6 +19,7 @@ import (
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -56,6 +57,7 @@ type chain struct {
 func (c *chain) wrap(handler http.Handler) http.Handler {
 	o := c.options
 	filters := []func(http.Handler) http.Handler{
+		withStack,
 		apifilters.WithAuditInit,
 		func(h http.Handler) http.Handler { return serverfilters.WithPanicRecovery(h, requestInfo) },
 		apifilters.WithRequestReceivedTimestamp,
@@ -82,6 +84,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 				return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
 			}, h)
 		},
+		withStack, // the filter before began a goroutine
 		apifilters.WithWarningRecorder,
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
@@ -129,6 +132,14 @@ func (c *chain) limit(next http.Handler) http.Handler {
 	}
 	work := flowcontrolrequest.NewWorkEstimator(c.counts.Get, c.fairness.GetInterestedWatchCount, flowcontrolrequest.DefaultWorkEstimatorConfig(), c.fairness.GetMaxSeats)
 	return serverfilters.WithPriorityAndFairness(next, longRunning, c.fairness, work, o.RequestTimeout/4)
+}
+
+// withStack makes room on the stack for what follows.
+func withStack(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stack.Request()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // whileServing ends long-running requests when serving ends. Clients of watches

@@ -89,7 +89,7 @@ func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 		return nil
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.UpdateResource(updater, scope, admit)(w, r)
+		handlers.UpdateResource(roomyUpdater{updater}, scope, admit)(w, r)
 	}
 }
 
@@ -114,7 +114,7 @@ func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.I
 		return nil
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.PatchResource(patcher, scope, admit, patches)(w, r)
+		handlers.PatchResource(roomyPatcher{patcher}, scope, admit, patches)(w, r)
 	}
 }
 

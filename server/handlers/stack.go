@@ -1,0 +1,43 @@
+package handlers
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/server/stack"
+)
+
+// Upstream's handlers of writes begin a goroutine for each. What is here is the first of sqube that is called in it.
+
+// roomyCreater is asked for an empty object at the begin of each creation.
+type roomyCreater struct{ runtime.ObjectCreater }
+
+// New implements runtime.ObjectCreater.
+func (c roomyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	stack.Write()
+	return c.ObjectCreater.New(kind)
+}
+
+type roomyUpdater struct{ rest.Updater }
+
+// Update implements rest.Updater.
+func (u roomyUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	stack.Write()
+	return u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
+}
+
+type roomyPatcher struct{ rest.Patcher }
+
+// Update implements rest.Patcher.
+func (p roomyPatcher) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	stack.Write()
+	return p.Patcher.Update(ctx, name, info, create, update, forceAllowCreate, options)
+}
