@@ -37,10 +37,11 @@ type Raw struct {
 	metav1.TypeMeta // of the object in the response
 	Format          Format
 
-	storage *Storage
-	key     string
-	record  *sqlstore.Record
-	data    []byte
+	storage  *Storage
+	key      string
+	record   *sqlstore.Record
+	revision int64 // in the response
+	data     []byte
 }
 
 // RawList takes the place of a list.
@@ -67,8 +68,8 @@ var errNoObject = errors.New("the object has not been decoded")
 // GetObject implements runtime.CacheableObject: it decodes the object, or
 // returns an empty one where that fails.
 func (o *Raw) GetObject() runtime.Object {
-	obj := o.storage.NewObject()
-	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
+	obj, err := o.decode()
+	if err != nil {
 		return o.storage.NewObject()
 	}
 	return obj
@@ -97,7 +98,7 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 	if err != nil {
 		return untransformable(r, key, err)
 	}
-	out.storage, out.key, out.record, out.data = s, key, r, data
+	out.storage, out.key, out.record, out.revision, out.data = s, key, r, r.Revision, data
 	return nil
 }
 

@@ -26,6 +26,7 @@ const decodedAndEncoded = 2
 // delivery is the object of an event on its way to the client.
 type delivery struct {
 	watcher *watcher
+	event   watch.EventType
 	number  uint64         // of the event
 	size    int            // of the object as stored
 	object  runtime.Object // nil once it is encoded and large, or where it is shared
@@ -93,7 +94,7 @@ func (t *transit) wait() {
 // the client takes it.
 func (w *watcher) deliver(event watch.EventType, d *delivery, p parcel) error {
 	t := &w.transit
-	d.watcher, d.size = w, p.size
+	d.watcher, d.event, d.size = w, event, p.size
 	t.size.Add(int64(p.size))
 	t.mu.Lock()
 	t.sent++
@@ -209,13 +210,13 @@ func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object
 	var data []byte
 	var err error
 	if d.shared != nil {
-		data, err = d.shared.encoded(id, d.size, encode)
+		data, err = d.shared.encoded(id, d.event, d.size, encode)
 	} else {
 		object := d.object
 		if d.size >= largeObject {
 			d.object = nil // its memory is not needed while the client takes its time
 		}
-		if data, err = encodeEvent(object, d.size, encode); d.object == nil {
+		if data, err = encodeEvent(d.event, object, d.size, encode); d.object == nil {
 			d.watcher.encoded(d.number)
 		}
 	}

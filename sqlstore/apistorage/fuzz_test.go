@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage/value"
-
-	"github.com/sqube/sqube/sqlstore"
 )
 
 // FuzzRowKey holds rowKey to keeping keys apart and inside their resource, and split to taking them apart again.
@@ -82,7 +80,7 @@ func FuzzConceal(f *testing.F) {
 // splice returns the JSON of a row as writeJSON sends it without decoding, or false where it decodes.
 func splice(t *testing.T, data []byte, of metav1.TypeMeta) ([]byte, bool) {
 	t.Helper()
-	o := &Raw{TypeMeta: of, data: data, record: &sqlstore.Record{Revision: 7}}
+	o := &Raw{TypeMeta: of, data: data, revision: 7}
 	if _, _, ok := o.split(head(of)); !ok {
 		return nil, false
 	}

@@ -35,16 +35,24 @@ func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Write
 
 // encode takes the long way.
 func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	obj := o.storage.NewObject()
-	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
-		return undecodable(o.record, o.key, err)
+	obj, err := o.decode()
+	if err != nil {
+		return err
 	}
 	return encode(obj, w)
 }
 
+func (o *Raw) decode() (runtime.Object, error) {
+	obj := o.storage.NewObject()
+	if err := o.storage.decode(o.data, obj, o.revision); err != nil {
+		return nil, undecodable(o.record, o.key, err)
+	}
+	return obj, nil
+}
+
 func (o *Raw) appendRevision(buffer []byte) []byte {
 	buffer = append(buffer, `,"resourceVersion":"`...)
-	buffer = strconv.AppendInt(buffer, o.record.Revision, 10)
+	buffer = strconv.AppendInt(buffer, o.revision, 10)
 	return append(buffer, '"')
 }
 

@@ -21,12 +21,20 @@ var envelopeMagic = []byte("k8s\x00")
 // errEnvelope says that an encoder has written something else.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
+// storedMessage appends the message of the object as it is stored, or returns
+// false where it has to be decoded for that.
+func (o *Raw) storedMessage(b []byte) ([]byte, bool) {
+	g := o.storage.generated
+	if g == nil || g.kind != o.TypeMeta {
+		return b, false
+	}
+	return g.appendMessage(b, o.data, o.revision)
+}
+
 // appendMessage appends the message of the object.
 func (o *Raw) appendMessage(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	if g := o.storage.generated; g != nil && g.kind == o.TypeMeta {
-		if message, ok := g.appendMessage(b, o.data, o.record.Revision); ok {
-			return message, nil
-		}
+	if message, ok := o.storedMessage(b); ok {
+		return message, nil
 	}
 	var envelope bytes.Buffer
 	if err := o.encode(encode, &envelope); err != nil {
@@ -46,13 +54,13 @@ func (o *Raw) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.W
 	envelope = append(envelope, envelopeMagic...)
 	envelope = appendField(envelope, 1, typeMeta(o.TypeMeta))
 	envelope = appendField(envelope, 2, message)
-	_, err = w.Write(appendEnvelopeEnd(envelope))
+	_, err = w.Write(append(envelope, envelopeEnd...))
 	return err
 }
 
-// appendEnvelopeEnd appends contentEncoding and contentType, which are written
-// though they are empty.
-func appendEnvelopeEnd(b []byte) []byte { return appendField(appendField(b, 3, nil), 4, nil) }
+// envelopeEnd is contentEncoding and contentType, which are written though they
+// are empty.
+var envelopeEnd = appendField(appendField(nil, 3, nil), 4, nil)
 
 // errLength says that what was written is not as long as the envelope says.
 var errLength = errors.New("the list has changed its length while it was written")
@@ -128,7 +136,7 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 	if size != 0 {
 		return errLength
 	}
-	_, err = w.Write(appendEnvelopeEnd(nil))
+	_, err = w.Write(envelopeEnd)
 	return err
 }
 

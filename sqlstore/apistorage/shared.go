@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -32,6 +33,7 @@ type sharedObject struct {
 type sharedKey struct {
 	storage *Storage
 	last    bool
+	events  Events // zero for objects
 }
 
 // derived is what is made of a stored object. Nobody changes the object: who
@@ -90,7 +92,7 @@ func (o *sharedObject) done(store *sqlstore.Store) {
 
 // encoded returns the event that encode makes of the object, one for each
 // media type and version.
-func (d *derived) encoded(id runtime.Identifier, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	slot, ok := d.encodings.Load(id)
 	if !ok {
 		slot, _ = d.encodings.LoadOrStore(id, &encoding{})
@@ -98,40 +100,44 @@ func (d *derived) encoded(id runtime.Identifier, size int, encode func(runtime.O
 	e := slot.(*encoding)
 	e.once.Do(func() {
 		// Encoders may set the kind of what they encode, so each gets a copy.
-		e.bytes, e.err = encodeEvent(d.object.DeepCopyObject(), size, encode)
+		e.bytes, e.err = encodeEvent(event, d.object.DeepCopyObject(), size, encode)
 	})
 	return e.bytes, e.err
 }
 
-// object returns the object of a change, as of the change's revision: the
-// version that it made, or the previous one where last is set.
-func (w *watcher) object(c *sqlstore.Change, last bool) (runtime.Object, error) {
+// objectOf returns the object of a change, as of the change's revision, by what
+// makes it of a record: the version that it made, or the previous one where last
+// is set.
+func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.Record, int64) (runtime.Object, error)) (runtime.Object, error) {
 	r := &c.Record
 	if last {
 		r = c.Previous
 	}
-	key := w.prefix + r.Key
-	obj := w.NewObject()
-	if _, _, err := w.open(w.ctx, r, key, obj); err != nil {
-		return nil, unreadable(c, key, err)
+	obj, err := object(r, c.Record.Revision)
+	if err != nil {
+		return nil, unreadable(c, w.prefix+r.Key, err)
 	}
-	return obj, w.versioner.UpdateObject(obj, uint64(c.Record.Revision))
+	return obj, nil
 }
 
 // largeObject is the size from which on an object is encoded without the
 // buffers of the watch's encoder, which would stay that large.
 const largeObject = 32 << 10
 
-// encodeEvent returns the event that encode makes of an object of a size.
-func encodeEvent(object runtime.Object, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	var event bytes.Buffer
+// encodeEvent returns the event of that type that encode makes of an object of a
+// size.
+func encodeEvent(event watch.EventType, object runtime.Object, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	if raw, ok := object.(*Raw); ok {
+		return raw.appendEvent(make([]byte, 0, size+eventOverhead), event, encode)
+	}
+	var text bytes.Buffer
 	if size >= largeObject {
 		inner := &embedded{object: object}
-		if err := encode(inner, &event); err != nil {
+		if err := encode(inner, &text); err != nil {
 			return nil, err
 		}
-		return inner.join(event.Bytes())
+		return inner.join(text.Bytes())
 	}
-	err := encode(object, &event)
-	return event.Bytes(), err
+	err := encode(object, &text)
+	return text.Bytes(), err
 }

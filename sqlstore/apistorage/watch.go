@@ -50,6 +50,7 @@ type watcher struct {
 	row, full string
 	// from is the revision up to which the client knows everything.
 	from    int64
+	events  *Events // nil where the reader takes objects
 	result  chan watch.Event
 	sub     *sqlstore.Subscription
 	transit transit
@@ -83,6 +84,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		// From now on, which is before the caller does anything else.
 		w.from = at.Current
 	}
+	w.events, _ = ctx.Value(eventsKey{}).(*Events)
 	w.transit.changed.L = &w.transit.mu
 	w.follower = s.store.Follow(ctx)
 	w.ctx = w.follower.Context()
@@ -206,22 +208,46 @@ func (w *watcher) initialState() error {
 // it is undecided, that is up to the object.
 func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
 	p := parcel{size: len(r.Value), cost: sqlstore.Cost(len(r.Value))}
-	obj := w.NewObject()
+	var obj runtime.Object
 	err := w.await(p.size)
-	if err == nil {
-		err = w.view(w.ctx, r, w.prefix+r.Key, obj)
+	if err == nil && undecided {
+		if obj, err = w.decoded(r, r.Revision); err == nil {
+			if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
+				w.letGo(p)
+				return nil
+			}
+		}
+	}
+	if err == nil && (obj == nil || w.events != nil) {
+		obj, err = w.object(r, r.Revision)
 	}
 	if err != nil {
 		w.letGo(p)
 		return err
 	}
-	if undecided {
-		if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
-			w.letGo(p)
-			return nil
-		}
-	}
 	return w.deliver(watch.Added, &delivery{object: obj}, p)
+}
+
+// object returns the object of a record as it is sent: with the resourceVersion
+// of that revision.
+func (w *watcher) object(r *sqlstore.Record, revision int64) (runtime.Object, error) {
+	if w.events == nil {
+		return w.decoded(r, revision)
+	}
+	raw := &Raw{TypeMeta: w.events.TypeMeta, Format: w.events.Format}
+	if err := w.getRaw(w.ctx, r, w.prefix+r.Key, raw); err != nil {
+		return nil, err
+	}
+	raw.revision = revision
+	return raw, nil
+}
+
+func (w *watcher) decoded(r *sqlstore.Record, revision int64) (runtime.Object, error) {
+	obj := w.NewObject()
+	if _, _, err := w.open(w.ctx, r, w.prefix+r.Key, obj); err != nil {
+		return nil, err
+	}
+	return obj, w.versioner.UpdateObject(obj, uint64(revision))
 }
 
 // follow sends the changes behind w.from until the watch ends.
@@ -317,11 +343,15 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		return err
 	}
 	p := parcel{size: size, change: c}
-	decode := func() (runtime.Object, error) { return w.object(c, last) }
+	decode := func() (runtime.Object, error) { return w.objectOf(c, last, w.object) }
 	if c.Watchers > 1 {
-		slot, ok := c.Cache.Load(sharedKey{w.Storage, last})
+		key := sharedKey{storage: w.Storage, last: last}
+		if w.events != nil {
+			key.events = *w.events
+		}
+		slot, ok := c.Cache.Load(key)
 		if !ok {
-			slot, _ = c.Cache.LoadOrStore(sharedKey{w.Storage, last}, &sharedObject{})
+			slot, _ = c.Cache.LoadOrStore(key, &sharedObject{})
 		}
 		shared := slot.(*sharedObject)
 		use, err := shared.use(w.store, size, decode)
@@ -383,7 +413,7 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 	if !undecided(pred, record) {
 		return matches(pred, record), nil
 	}
-	obj, err := w.object(c, previous)
+	obj, err := w.objectOf(c, previous, w.decoded)
 	if err != nil {
 		return false, err
 	}

@@ -56,6 +56,9 @@ func testResources(t *testing.T, c *cluster) {
 				}
 				c.same(t, collection+"/no-such-object")
 				testProtobuf(t, c, collection)
+				if slices.Contains(resource.Verbs, "watch") {
+					testEvents(t, c, collection, names)
+				}
 			})
 		}
 	}

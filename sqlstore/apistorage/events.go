@@ -1,0 +1,86 @@
+package apistorage
+
+import (
+	"bytes"
+	"context"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Events says what a watch is sent as: events around the objects of a kind, of
+// an API version, as a get of that format returns them.
+type Events struct {
+	metav1.TypeMeta
+	Format Format
+}
+
+type eventsKey struct{}
+
+// WithEvents returns a context for watches whose events are only encoded, in
+// that form, and never read. Such watches decode no objects.
+func WithEvents(ctx context.Context, e Events) context.Context {
+	return context.WithValue(ctx, eventsKey{}, &e)
+}
+
+// eventOverhead is how much longer an event is than its object as it is stored,
+// mostly.
+const eventOverhead = 128
+
+// appendEvent appends the event that has the object: a line of JSON, or the
+// message WatchEvent, which the caller frames.
+func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	if o.Format == Protobuf {
+		return o.appendProtobufEvent(b, event, encode)
+	}
+	before, after, ok := o.split(head(o.TypeMeta))
+	if !ok {
+		return o.appendEncoded(b, encode)
+	}
+	b = append(b, `{"type":"`...)
+	b = append(b, event...)
+	b = append(b, `","object":`...)
+	b = append(b, before...)
+	b = o.appendRevision(b)
+	b = append(b, after...)
+	return append(b, "}\n"...), nil
+}
+
+// appendProtobufEvent appends a WatchEvent: a type, and a RawExtension of the
+// object in its envelope.
+func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	buffer := messages.Get().(*[]byte)
+	defer messages.Put(buffer)
+	message, ok := o.storedMessage((*buffer)[:0])
+	if cap(message) <= largeMessage {
+		*buffer = message
+	}
+	if !ok {
+		return o.appendEncoded(b, encode)
+	}
+	kind := typeMeta(o.TypeMeta)
+	size := len(envelopeMagic) + fieldSize(1, len(kind)) + fieldSize(2, len(message)) + len(envelopeEnd)
+	b = appendField(b, 1, []byte(event))
+	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(fieldSize(1, size)))
+	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	b = append(b, envelopeMagic...)
+	b = appendField(b, 1, kind)
+	b = appendField(b, 2, message)
+	return append(b, envelopeEnd...), nil
+}
+
+// appendEncoded appends the event as encode makes it.
+func (o *Raw) appendEncoded(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	obj, err := o.decode()
+	if err != nil {
+		return b, err
+	}
+	var event bytes.Buffer
+	err = encode(obj, &event)
+	return append(b, event.Bytes()...), err
+}
