@@ -2,7 +2,7 @@ package main
 
 import "context"
 
-// The phases of `bench crowd`, whose clients each list all pods at once.
+// The phases of `bench crowd`, whose clients list all pods at once, each once.
 const (
 	phaseCrowdJSON        = "all list pods, JSON"
 	phaseCrowdGzip        = "all list pods, JSON, gzip"
@@ -14,17 +14,16 @@ const (
 
 func crowdPhases(n sizes) []phase {
 	pods := get(podsPath)
-	lists := n.Crowd * n.Lists
 	return []phase{
 		{phaseStart, false, (*session).start},
 		{phasePods, false, createPods(32)},
 		{phaseLoaded, false, (*session).memory},
-		{phaseCrowdJSON, false, withPeak(list(pods, n.Crowd, lists))},
-		{phaseCrowdGzip, false, withPeak(list(pods.gzip(), n.Crowd, lists))},
-		{phaseCrowdProto, false, withPeak(list(pods.as(mediaProtobuf), n.Crowd, lists))},
-		{phaseCrowdTable, false, withPeak(list(pods.as(mediaTable), n.Crowd, lists))},
-		{phaseCrowdStream, false, withPeak(streamPods(mediaJSON, n.Crowd, lists))},
-		{phaseCrowdStreamProto, false, withPeak(streamPods(mediaProtobufWatch, n.Crowd, lists))},
+		{phaseCrowdJSON, false, withPeak(list(pods, n.Crowd, n.Crowd))},
+		{phaseCrowdGzip, false, withPeak(list(pods.gzip(), n.Crowd, n.Crowd))},
+		{phaseCrowdProto, false, withPeak(list(pods.as(mediaProtobuf), n.Crowd, n.Crowd))},
+		{phaseCrowdTable, false, withPeak(list(pods.as(mediaTable), n.Crowd, n.Crowd))},
+		{phaseCrowdStream, false, withPeak(streamPods(mediaJSON, n.Crowd, n.Crowd))},
+		{phaseCrowdStreamProto, false, withPeak(streamPods(mediaProtobufWatch, n.Crowd, n.Crowd))},
 		{phaseAfterLists, false, (*session).memory},
 	}
 }

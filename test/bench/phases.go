@@ -58,16 +58,16 @@ func phases(n sizes) []phase {
 		{phasePatch, false, patchDeployments(16, max(1, n.Writes/4))},
 		{phaseApply, false, applyDeployments(16, max(1, n.Writes/4))},
 		{phaseCustom, false, createCertificates(16)},
-		{phaseListCustom, false, list(get(certificates.collection), 1, 2*n.Lists)},
+		{phaseListCustom, false, list(get(certificates.collection), 1, n.Lists)},
 		{phasePods, true, createPods(32)},
 		{phaseLoaded, true, (*session).memory},
 		{phaseListProto, true, listFromCold(pods.as(mediaProtobuf), n.Lists)},
 		{phaseListJSON, true, list(pods, 1, n.Lists)},
 		{phaseListGzip, false, list(pods.gzip(), 1, n.Lists)},
 		{phaseListTable, false, list(pods.as(mediaTable), 1, n.Lists)},
-		{phaseListChunks, false, walk(podsPath, 500, n.Pods, max(1, n.Lists/2))},
-		{phaseSelector, false, list(get(labelled(podsPath, selectedLabel)), 1, 5*n.Lists)},
-		{phaseField, false, list(get(onNode(0)), 1, 10*n.Lists)},
+		{phaseListChunks, false, walk(podsPath, 500, n.Pods, n.Lists)},
+		{phaseSelector, false, list(get(labelled(podsPath, selectedLabel)), 1, 20*n.Lists)},
+		{phaseField, false, list(get(onNode(0)), 1, 40*n.Lists)},
 		{phaseListFour, true, list(pods, 4, 4*max(1, n.Lists/2))},
 		{phaseStreamJSON, false, streamPods(mediaJSON, 1, n.Lists)},
 		{phaseStreamProto, false, streamPods(mediaProtobufWatch, 1, n.Lists)},
@@ -95,14 +95,16 @@ func (s *session) start(ctx context.Context) (result, error) {
 	return r, s.makeNamespace(ctx)
 }
 
-// restart starts the server again on what it has stored, and reports how long that took. One that ran already keeps
-// running.
+// restart starts the server again on what it has stored, reports how long that took, and gives it time to finish what it
+// does at its start. One that ran already keeps running.
 func (s *session) restart(ctx context.Context) (result, error) {
 	if s.server.launch == nil {
 		return result{}, nil
 	}
-	err := s.server.Restart(ctx)
-	return result{Seconds: figure(s.server.StartUp.Seconds())}, err
+	if err := s.server.Restart(ctx); err != nil {
+		return result{}, err
+	}
+	return result{Seconds: figure(s.server.StartUp.Seconds())}, wait(ctx, s.sizes.Rest)
 }
 
 // memory reports what the server holds once it has had time to finish what it had begun. Nothing shows from outside when

@@ -12,7 +12,7 @@ import (
 )
 
 // phaseTimeout bounds one phase, so that a server that hangs ends the run.
-const phaseTimeout = 10 * time.Minute
+const phaseTimeout = 20 * time.Minute
 
 // session is the measurement of one server.
 type session struct {
