@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
@@ -137,6 +138,41 @@ func TestDefaultPluginsOnAPod(t *testing.T) {
 	p.Spec.SecurityContext.HostNetwork = true
 	if err := create(t, chain, p); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
 		t.Errorf("PodSecurity: %v", err)
+	}
+}
+
+// TestMeasuredSteps looks for metrics of steps that a plugin does not have.
+func TestMeasuredSteps(t *testing.T) {
+	chain := run(t, config(t, NewOptions(), namespace("ns", nil), serviceAccount("ns")))
+	if err := create(t, chain, pod("ns")); err != nil {
+		t.Fatal(err)
+	}
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := map[string][]string{}
+	for _, family := range families {
+		if family.GetName() != "apiserver_admission_controller_admission_duration_seconds" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			if !slices.Contains(steps[labels["name"]], labels["type"]) {
+				steps[labels["name"]] = append(steps[labels["name"]], labels["type"])
+			}
+		}
+	}
+	for name, want := range map[string][]string{
+		"NamespaceLifecycle": {"admit"}, "DefaultTolerationSeconds": {"admit"}, "ServiceAccount": {"admit", "validate"},
+		"ResourceQuota": {"validate"}, "PodSecurity": {"validate"}, "ValidatingAdmissionWebhook": {"validate"},
+	} {
+		if got := slices.Sorted(slices.Values(steps[name])); !slices.Equal(got, want) {
+			t.Errorf("%s: measured %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -14,12 +14,23 @@ import (
 )
 
 // withReasons makes each plugin's errors say whose fault they are. One without a reason is the server's: a plugin that
-// refuses what was sent says so by Forbidden, Invalid or BadRequest.
+// refuses what was sent says so by Forbidden, Invalid or BadRequest. What is returned does the steps that the plugin does,
+// and no others: each is measured.
 func withReasons(plugin admission.Interface, name string) admission.Interface {
 	if name == lifecycle.PluginName {
 		plugin = namespaces{plugin}
 	}
-	return reasons{plugin}
+	mutating, mutates := plugin.(admission.MutationInterface)
+	validating, validates := plugin.(admission.ValidationInterface)
+	switch {
+	case mutates && validates:
+		return both{mutator{mutating}, validator{validating}}
+	case mutates:
+		return mutator{mutating}
+	case validates:
+		return validator{validating}
+	}
+	return plugin
 }
 
 // namespaces is NamespaceLifecycle, which asks the server whether there is the namespace of what is created. It could not
@@ -34,22 +45,28 @@ func (n namespaces) Admit(ctx context.Context, a admission.Attributes, o admissi
 	return n.Interface.(admission.MutationInterface).Admit(ctx, a, o)
 }
 
-type reasons struct{ admission.Interface }
+type mutator struct{ admission.MutationInterface }
 
 // Admit implements admission.MutationInterface.
-func (r reasons) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if plugin, ok := r.Interface.(admission.MutationInterface); ok {
-		return reason(plugin.Admit(ctx, a, o))
-	}
-	return nil
+func (m mutator) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return reason(m.MutationInterface.Admit(ctx, a, o))
+}
+
+type validator struct{ admission.ValidationInterface }
+
+// Validate implements admission.ValidationInterface.
+func (v validator) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return reason(v.ValidationInterface.Validate(ctx, a, o))
+}
+
+type both struct {
+	mutator
+	validating validator
 }
 
 // Validate implements admission.ValidationInterface.
-func (r reasons) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if plugin, ok := r.Interface.(admission.ValidationInterface); ok {
-		return reason(plugin.Validate(ctx, a, o))
-	}
-	return nil
+func (b both) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return b.validating.Validate(ctx, a, o)
 }
 
 func reason(err error) error {
