@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/google/btree"
+	"github.com/tidwall/btree"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -23,8 +22,8 @@ import (
 // copy of it, which costs nothing until the collection changes. Records are
 // those of the hub's changes: a row that this process wrote is in memory once.
 //
-// The rows of all collections together take no more than the budget. What does
-// not fit is read from the database.
+// The rows of all collections together, and their indexes, take no more than
+// the budget. What does not fit is read from the database.
 type cache struct {
 	budget int64
 
@@ -45,6 +44,11 @@ type collection struct {
 	bytes   int64 // of the rows
 	values  int64 // of their values alone
 	used    int64 // cache.clock at the last read
+
+	indexes  map[attr]*index
+	indexing *indexing // nil while none is being made
+	// unindexed is until when no index is made, after there was no memory for one.
+	unindexed time.Time
 
 	filling *filling
 	// retry is when the collection may be read into memory again, after it did not fit.
@@ -70,6 +74,16 @@ type snapshot struct {
 	from, to int64 // to is 0 for the current state
 	values   int64
 	dropped  int64 // collection.dropped when it was the current one
+	// indexes are those of the collection at that state; the cache's mu is held for it.
+	indexes map[attr]*btree.BTreeG[valueKey]
+}
+
+// hold keeps an index of the snapshot. The caller holds the cache's mu.
+func (s *snapshot) hold(a attr, keys *btree.BTreeG[valueKey]) {
+	if s.indexes == nil {
+		s.indexes = map[attr]*btree.BTreeG[valueKey]{}
+	}
+	s.indexes[a] = keys
 }
 
 const (
@@ -132,31 +146,35 @@ func (c *cache) change(col *collection, change *Change) {
 		return
 	}
 	col.retire(r.Revision-1, c.budget/olderShare)
-	c.bytes -= col.bytes
+	c.bytes -= col.bytes + col.indexBytes()
 	if change.Operation == dialect.Delete {
 		before, _ := col.rows.Delete(r)
 		col.forget(before)
+		col.reindex(before, nil)
 	} else {
-		col.add(r)
+		before := col.add(r)
+		col.reindex(before, r)
 	}
-	c.bytes += col.bytes
+	c.bytes += col.bytes + col.indexBytes()
 	col.changed = r.Revision
 	if !c.fits(col) {
 		c.drop(col)
 	}
 }
 
-func (col *collection) add(r *Record) {
+// add puts a row into the collection and returns the one that it replaces.
+func (col *collection) add(r *Record) (before *Record) {
 	if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
 		// What encoded it grew its buffer further than this row should hold for good.
 		compact := *r
 		compact.Value = bytes.Clone(r.Value)
 		r = &compact
 	}
-	before, _ := col.rows.ReplaceOrInsert(r)
+	before, _ = col.rows.Set(r)
 	col.bytes += r.memory()
 	col.values += int64(len(r.Value))
 	col.forget(before)
+	return before
 }
 
 // forget takes a row out of the account; nil for none.
@@ -190,8 +208,8 @@ func (c *cache) fits(col *collection) bool {
 	return col.bytes <= c.budget
 }
 
-// evict drops the collections that were not read for longest until the rest
-// fits.
+// evict drops the collections that were not read for longest, the indexes of
+// each before its rows, until the rest fits.
 func (c *cache) evict() {
 	for c.bytes > c.budget {
 		var oldest *collection
@@ -200,12 +218,16 @@ func (c *cache) evict() {
 				oldest = col
 			}
 		}
-		c.drop(oldest)
+		if len(oldest.indexes) > 0 {
+			c.dropIndexes(oldest)
+		} else {
+			c.drop(oldest)
+		}
 	}
 }
 
 func (c *cache) drop(col *collection) {
-	c.bytes -= col.bytes
+	c.bytes -= col.bytes + col.indexBytes()
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 
@@ -268,7 +290,10 @@ func (c *cache) peek(resource Resource) *snapshot {
 func (col *collection) at(revision int64) *snapshot {
 	if revision == 0 || revision >= col.changed {
 		if col.current == nil {
-			col.current = &snapshot{rows: col.rows.Clone(), from: col.changed, values: col.values, dropped: col.dropped}
+			col.current = &snapshot{rows: col.rows.Copy(), from: col.changed, values: col.values, dropped: col.dropped}
+			for a, x := range col.indexes {
+				col.current.hold(a, x.keys.Copy())
+			}
 		}
 		return col.current
 	}
@@ -283,7 +308,7 @@ func (col *collection) at(revision int64) *snapshot {
 // fill reads a collection into memory with list, which calls its argument with
 // each record and returns the revision of the list.
 func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) error) (int64, error)) {
-	col := collection{rows: btree.NewG(treeDegree, byKey)}
+	col := collection{rows: newTree(byKey)}
 	at, err := list(func(r *Record) error {
 		col.add(r)
 		if !c.fits(&col) {
@@ -321,21 +346,3 @@ var (
 	errTooLarge = errors.New("the collection is too large for the cache")
 	errMissed   = errors.New("changes were missed")
 )
-
-// walk calls yield with the records of q, whose Limit it leaves to yield, in the
-// order of keys, until that returns false.
-func (s *snapshot) walk(q Query, yield func(*Record) bool) {
-	start := max(q.Prefix, q.From, q.After)
-	if q.Exactly != nil {
-		start = max(start, *q.Exactly)
-	}
-	s.rows.AscendGreaterOrEqual(&Record{Key: start}, func(r *Record) bool {
-		switch {
-		case !strings.HasPrefix(r.Key, q.Prefix), q.Exactly != nil && r.Key != *q.Exactly:
-			return false
-		case q.After != "" && r.Key == q.After, !passesAll(q.Terms, r):
-			return true
-		}
-		return yield(r)
-	})
-}

@@ -44,15 +44,15 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 		return Page{Position: at}, err
 	}
 	if snap != nil {
-		return snap.page(q, at), nil
+		return s.cache.page(snap, q, at), nil
 	}
 	return s.pageOfLog(ctx, q)
 }
 
-// page returns the first records of q.
-func (s *snapshot) page(q Query, at Position) Page {
+// page returns the first records of q in a snapshot.
+func (c *cache) page(snap *snapshot, q Query, at Position) Page {
 	page, size := Page{Position: at}, 0
-	s.walk(q, func(r *Record) bool {
+	c.walk(snap, q, func(r *Record) bool {
 		page.Records = append(page.Records, r)
 		size += len(r.Value)
 		page.More = len(page.Records) == q.Limit || size >= q.Bytes

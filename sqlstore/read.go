@@ -106,8 +106,7 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 		return 0, err
 	}
 	if snap != nil {
-		snap.walk(q, func(*Record) bool { n++; return q.Limit == 0 || n < int64(q.Limit) })
-		return n, nil
+		return s.cache.count(snap, q), nil
 	}
 	b := s.statement().count(q)
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) })

@@ -186,10 +186,12 @@ func FieldTerms(selector fields.Selector) []Term {
 	return terms
 }
 
+// quoteAll returns the values as JSON, each once.
 func quoteAll(values ...string) []string {
 	quoted := make([]string, 0, len(values))
 	for _, value := range values {
 		quoted = append(quoted, quote(value))
 	}
-	return quoted
+	slices.Sort(quoted)
+	return slices.Compact(quoted)
 }

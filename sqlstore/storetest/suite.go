@@ -35,6 +35,7 @@ func Run(t *testing.T, open Opener) {
 		{"Close", testClose},
 		{"Selectors", testSelectors},
 		{"Audience", testAudience},
+		{"Choices", testChoices},
 		{"SmallCache", testSmallCache},
 		{"CacheAfterAmbiguousCommit", testCacheAfterAmbiguousCommit},
 		{"CacheOfOtherProcess", testCacheOfOtherProcess},

@@ -1,0 +1,262 @@
+package sqlstore
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/btree"
+)
+
+// index orders the keys of a collection by the values of one label or field, so
+// that the cost of a selection follows what it selects. Rows that do not tell
+// the value come under untold; rows without the label are not there.
+//
+// It is made when a selection first asks for it, from a snapshot, while writes
+// go on, and then follows the changes. A change that leaves labels and fields as
+// they are, as most do, leaves the indexes as they are.
+type index struct {
+	keys  *btree.BTreeG[valueKey]
+	bytes int64
+	used  int64 // cache.clock at the last use
+	when  time.Time
+}
+
+// valueKey is one row in an index.
+type valueKey struct {
+	value string // as JSON, or untold
+	key   string
+}
+
+func byValue(a, b valueKey) bool {
+	if a.value != b.value {
+		return a.value < b.value
+	}
+	return a.key < b.key
+}
+
+const (
+	// indexFrom is how many rows a query has to look at for an index to pay.
+	indexFrom = 64
+	// rowByKey is how much longer it takes to find a row by its key than to come
+	// across it.
+	rowByKey = 3
+	// maxIndexes is how many labels of a collection have an index, and how many
+	// fields: what clients ask for must not fill the memory.
+	maxIndexes = 8
+	// idleIndex is for how long an index was not used that makes room for
+	// another: to make one costs more than a selection without.
+	idleIndex = time.Minute
+	// indexOverhead is roughly what a row takes in an index beside its texts.
+	indexOverhead = 64
+)
+
+func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
+	return btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true})
+}
+
+func (k valueKey) memory() int64 { return int64(len(k.value)+len(k.key)) + indexOverhead }
+
+// newIndex returns the index of rows by a.
+func newIndex(rows *btree.BTreeG[*Record], a attr) *index {
+	var all []valueKey
+	rows.Scan(func(r *Record) bool {
+		if value, has := a.of(r); has {
+			all = append(all, valueKey{value, r.Key})
+		}
+		return true
+	})
+	slices.SortFunc(all, func(a, b valueKey) int {
+		return cmp.Or(strings.Compare(a.value, b.value), strings.Compare(a.key, b.key))
+	})
+	x := &index{keys: newTree(byValue)}
+	for i, k := range all {
+		// A value is a part of all labels of a row, which it shall not keep in
+		// memory, and many rows have the same.
+		if i > 0 && k.value == all[i-1].value {
+			k.value = all[i-1].value
+		} else {
+			k.value = strings.Clone(k.value)
+		}
+		all[i] = k
+		x.keys.Load(k)
+		x.bytes += k.memory()
+	}
+	return x
+}
+
+// change takes in that a row was replaced; nil stands for none.
+func (x *index) change(a attr, before, after *Record) {
+	if before != nil && after != nil && before.Labels == after.Labels && before.Fields == after.Fields {
+		return
+	}
+	var had, has valueKey
+	var did, does bool
+	if before != nil {
+		had.key = before.Key
+		had.value, did = a.of(before)
+	}
+	if after != nil {
+		has.key = after.Key
+		has.value, does = a.of(after)
+	}
+	if did == does && had == has {
+		return
+	}
+	if did {
+		x.keys.Delete(had)
+		x.bytes -= had.memory()
+	}
+	if does {
+		has.value = x.kept(has.value)
+		x.keys.Set(has)
+		x.bytes += has.memory()
+	}
+}
+
+// kept returns a value that stands alone: the one of another row, if there is one.
+func (x *index) kept(value string) string {
+	kept := ""
+	x.keys.Ascend(valueKey{value: value}, func(k valueKey) bool {
+		kept = k.value
+		return false
+	})
+	if kept == value {
+		return kept
+	}
+	return strings.Clone(value)
+}
+
+// indexing is an index that is being made.
+type indexing struct {
+	missed []replaced // since the snapshot that it is made of
+}
+
+// replaced is a row, before and after a change; nil stands for none.
+type replaced struct{ before, after *Record }
+
+// findIndex returns the index of a snapshot by a, or nil where there is none.
+func (c *cache) findIndex(resource Resource, snap *snapshot, a attr) *btree.BTreeG[valueKey] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if col := c.collections[resource]; col != nil && col.indexes[a] != nil {
+		c.use(col.indexes[a])
+	}
+	return snap.indexes[a]
+}
+
+// makeIndex makes the index of a snapshot by a, and returns nil where it can't:
+// the snapshot is no longer the newest, or there is no room.
+func (c *cache) makeIndex(resource Resource, snap *snapshot, a attr) *btree.BTreeG[valueKey] {
+	begun := c.beginIndex(resource, snap, a)
+	if begun == nil {
+		return nil
+	}
+	return c.endIndex(resource, snap, a, begun, newIndex(snap.rows, a))
+}
+
+// endIndex keeps the index of a snapshot by a, if there is room, and returns what
+// the snapshot has of it.
+func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *indexing, x *index) *btree.BTreeG[valueKey] {
+	keys := x.keys.Copy()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	col := c.collections[resource]
+	if col == nil || col.indexing != begun {
+		return keys // the collection is no longer in memory
+	}
+	col.indexing = nil
+	for _, row := range begun.missed {
+		x.change(a, row.before, row.after)
+	}
+	if c.bytes+x.bytes > c.budget {
+		col.unindexed = time.Now().Add(refillAfter)
+		return keys
+	}
+	if col.indexes == nil {
+		col.indexes = map[attr]*index{}
+	}
+	col.indexes[a] = x
+	c.use(x)
+	c.bytes += x.bytes
+	snap.hold(a, keys)
+	if col.current != nil && col.current != snap {
+		col.current.hold(a, x.keys.Copy())
+	}
+	return keys
+}
+
+// beginIndex returns what begins to take in changes for an index by a, or nil
+// where none can be made.
+func (c *cache) beginIndex(resource Resource, snap *snapshot, a attr) *indexing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	col := c.collections[resource]
+	if col == nil || col.current != snap || col.indexes[a] != nil || col.indexing != nil ||
+		time.Now().Before(col.unindexed) || !c.makeRoom(col, a.column) {
+		return nil
+	}
+	col.indexing = &indexing{}
+	return col.indexing
+}
+
+func (c *cache) use(x *index) {
+	c.clock++
+	x.used, x.when = c.clock, time.Now()
+}
+
+// makeRoom sees to it that a collection may have another index by labels, or by
+// fields: where it has too many, it drops the one not used for longest, or
+// returns false where all are in use.
+func (c *cache) makeRoom(col *collection, of column) bool {
+	n := 0
+	var oldest attr
+	var found *index
+	for a, x := range col.indexes {
+		if a.column != of {
+			continue
+		}
+		if n++; found == nil || x.used < found.used {
+			oldest, found = a, x
+		}
+	}
+	if n < maxIndexes {
+		return true
+	}
+	if time.Since(found.when) < idleIndex {
+		return false
+	}
+	delete(col.indexes, oldest)
+	if col.current != nil {
+		delete(col.current.indexes, oldest)
+	}
+	c.bytes -= found.bytes
+	return true
+}
+
+// dropIndexes lets go of the indexes of a collection for a while.
+func (c *cache) dropIndexes(col *collection) {
+	c.bytes -= col.indexBytes()
+	col.indexes, col.unindexed = nil, time.Now().Add(refillAfter)
+	if col.current != nil {
+		col.current.indexes = nil
+	}
+}
+
+func (col *collection) indexBytes() (bytes int64) {
+	for _, x := range col.indexes {
+		bytes += x.bytes
+	}
+	return bytes
+}
+
+// reindex takes a change of a row into the indexes.
+func (col *collection) reindex(before, after *Record) {
+	for a, x := range col.indexes {
+		x.change(a, before, after)
+	}
+	if col.indexing != nil {
+		col.indexing.missed = append(col.indexing.missed, replaced{before, after})
+	}
+}

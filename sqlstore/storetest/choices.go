@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// testChoices lists and counts what random selectors select, now and at older
+// revisions, in pages of any size, while objects come, change and go, and holds
+// the answers to a model that looks at every object.
+func testChoices(t *testing.T, open Opener) {
+	cachedAndNot(t, open, proveChoices)
+	t.Run("with little memory", func(t *testing.T) {
+		// The rows fit, but not all that selections are found by.
+		proveChoices(t, Open(t, open, sqlstore.Options{CacheBytes: 220_000}))
+	})
+}
+
+// world is the objects of a collection as they were at a revision.
+type world struct {
+	revision int64
+	objects  map[string]*told
+}
+
+func proveChoices(t *testing.T, s *sqlstore.Store) {
+	random := rand.New(rand.NewPCG(13, 14))
+	records, now := map[string]*sqlstore.Record{}, world{objects: map[string]*told{}}
+	change := func() {
+		key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
+		w, after := put(key, `{}`, records[key]), randomTold(random)
+		switch {
+		case records[key] != nil && random.IntN(3) == 0:
+			w, after = remove(records[key]), nil
+		case records[key] != nil && random.IntN(2) == 0:
+			after = now.objects[key]
+		}
+		if after != nil {
+			after.encode(w)
+		}
+		records[key], now.objects[key] = must(t, s, w), after
+		if now.revision = records[key].Revision; after == nil {
+			delete(records, key)
+			delete(now.objects, key)
+		}
+	}
+	var mu sync.Mutex
+	var writers sync.WaitGroup
+	for i := range 250 {
+		w, o := put(fmt.Sprintf("n%d/%d", 1+i%2, i/2), `{}`, nil), randomTold(random)
+		o.encode(w)
+		writers.Go(func() {
+			revision, err := s.Write(t.Context(), w)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			records[w.Key], now.objects[w.Key], now.revision = made(w, revision), o, max(now.revision, revision)
+		})
+	}
+	writers.Wait()
+	var past []world
+	chosen := 0
+	for round := range 120 {
+		at, q := now, sqlstore.Query{Resource: things}
+		if round%10 == 0 {
+			past = append(past, world{now.revision, maps.Clone(now.objects)})
+		}
+		if random.IntN(3) == 0 {
+			at = past[random.IntN(len(past))]
+			q.Revision = at.revision
+		}
+		choice := randomChoice(t, random)
+		q.Terms, q.Prefix = choice.terms(), choice.prefix
+		if choice.prefix != "" && !strings.HasSuffix(choice.prefix, "/") {
+			q.Prefix, q.Exactly = "", &choice.prefix
+		}
+		switch random.IntN(4) {
+		case 0:
+			q.After = fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
+		case 1:
+			q.From = fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
+		}
+		var want []string
+		for _, key := range slices.Sorted(maps.Keys(at.objects)) {
+			if choice.selects(key, at.objects[key]) && key >= q.From && (q.After == "" || key > q.After) {
+				want = append(want, key)
+			}
+		}
+		name := fmt.Sprintf("%s from %q after %q at %d", choice, q.From, q.After, q.Revision)
+		limit := []int{0, 1, 7, 100}[random.IntN(4)]
+		count := q
+		count.Limit = limit
+		n, err := s.Count(t.Context(), count)
+		if expected := int64(len(want)); err != nil || n != expected && (limit == 0 || n != min(expected, int64(limit))) {
+			t.Errorf("%s: counted are %d, %v; want %d, and no more than %d", name, n, err, len(want), limit)
+		}
+		var got []string
+		for more := true; more; {
+			q.Limit = limit
+			page, err := s.Page(t.Context(), q)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, r := range page.Records {
+				got = append(got, r.Key)
+			}
+			if more = page.More; more {
+				q.After = got[len(got)-1]
+			}
+			if q.Revision == 0 {
+				q.Revision = page.Current
+			}
+			if random.IntN(4) == 0 {
+				if at.revision == now.revision {
+					at = world{now.revision, maps.Clone(now.objects)}
+				}
+				change()
+			}
+		}
+		Equal(t, name, got, want)
+		chosen += len(want)
+	}
+	if chosen == 0 {
+		t.Error("nothing was ever selected")
+	}
+}
