@@ -58,8 +58,11 @@ func TestQuickRun(t *testing.T) {
 			}
 			for _, row := range suite.rows {
 				for _, server := range f.servers[:2] {
-					if f.of(server, row) == 0 && !strings.HasPrefix(row.unit, "Postgres") {
-						t.Errorf("no figure of %s for %q, %s", server, row.work, row.unit)
+					switch value := f.of(server, row); {
+					case row.unit == failures && value > 0:
+						t.Errorf("%s: %.0f clients got no whole answer in %q", server, value, row.phase)
+					case row.unit != failures && value == 0 && !strings.HasPrefix(row.unit, "Postgres"):
+						t.Errorf("%s: no figure for %q, %s", server, row.phase, row.unit)
 					}
 				}
 			}

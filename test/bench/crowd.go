@@ -1,6 +1,9 @@
 package main
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+)
 
 // The phases of `bench crowd`, whose clients list all pods at once, each once.
 const (
@@ -13,33 +16,45 @@ const (
 )
 
 func crowdPhases(n sizes) []phase {
-	pods := get(podsPath)
+	pods, stream := get(podsPath), get(streamPath(podsPath))
 	return []phase{
 		{phaseStart, false, (*session).start},
 		{phasePods, false, createPods(32)},
 		{phaseLoaded, false, (*session).memory},
-		{phaseCrowdJSON, false, withPeak(list(pods, n.Crowd, n.Crowd))},
-		{phaseCrowdGzip, false, withPeak(list(pods.gzip(), n.Crowd, n.Crowd))},
-		{phaseCrowdProto, false, withPeak(list(pods.as(mediaProtobuf), n.Crowd, n.Crowd))},
-		{phaseCrowdTable, false, withPeak(list(pods.as(mediaTable), n.Crowd, n.Crowd))},
-		{phaseCrowdStream, false, withPeak(streamPods(mediaJSON, n.Crowd, n.Crowd))},
-		{phaseCrowdStreamProto, false, withPeak(streamPods(mediaProtobufWatch, n.Crowd, n.Crowd))},
+		{phaseCrowdJSON, false, crowd(pods, (*client).discard)},
+		{phaseCrowdGzip, false, crowd(pods.gzip(), (*client).discard)},
+		{phaseCrowdProto, false, crowd(pods.as(mediaProtobuf), (*client).discard)},
+		{phaseCrowdTable, false, crowd(pods.as(mediaTable), (*client).discard)},
+		{phaseCrowdStream, false, crowd(stream, (*client).discardStream)},
+		{phaseCrowdStreamProto, false, crowd(stream.as(mediaProtobufWatch), (*client).discardStream)},
 		{phaseAfterLists, false, (*session).memory},
 	}
 }
 
-// withPeak adds to what the operation measures how much memory the server held meanwhile at the most.
-func withPeak(op operation) operation {
+// crowd has all clients send the request at once, and reports also how much memory the server held meanwhile at the most,
+// and how many of them got no whole answer.
+func crowd(r request, read func(*client, context.Context, request) (int64, error)) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		if err := resetPeak(s.server.PIDs); err != nil {
 			return result{}, err
 		}
-		r, err := op(s, ctx)
+		var failed, length atomic.Int64
+		result, err := s.load(ctx, s.sizes.Crowd, s.sizes.Crowd, func(ctx context.Context, c *client, _ int) error {
+			n, err := read(c, ctx, r)
+			if err == nil {
+				length.Store(n)
+				return nil
+			}
+			if failed.Add(1) == 1 {
+				progress("%s: %v", s.server.Name, err)
+			}
+			return ctx.Err()
+		})
 		if err != nil {
-			return r, err
+			return result, err
 		}
 		m, err := readMemory(s.server.PIDs)
-		r.Peak = mebibytes(m.Peak)
-		return r, err
+		result.Peak, result.Bytes, result.Failed = mebibytes(m.Peak), length.Load(), figure(failed.Load())
+		return result, err
 	}
 }

@@ -56,8 +56,8 @@ func (f figures) ratios(rows []row, series []string, reference string) (all []ra
 			continue
 		}
 		r := ratio{label: work}
-		if line.unit != cpuMicrosEach && line.unit != cpuMillisEach {
-			r.label += ", " + strings.TrimSuffix(strings.TrimSuffix(line.unit, " MiB"), ", % of a core")
+		if memory, found := strings.CutSuffix(line.unit, " MiB"); found {
+			r.label += ", " + memory
 		}
 		measured := false
 		for _, server := range series {
@@ -88,13 +88,13 @@ func draw(series []string, reference string, rounds int, ratios []ratio) string 
 	width, bottom := plotLabels+plotAxis+plotMargin, plotTop+plotRow*len(ratios)
 	height := bottom + plotBottom
 	title := "sqube in relation to kube-apiserver on " + reference
-	about := fmt.Sprintf("CPU time, memory and sizes, divided by those of kube-apiserver on %s in the same run; medians of %d rounds. Left of 1, sqube needs less.", reference, rounds)
+	about := fmt.Sprintf("CPU time, memory, start-up and sizes, divided by those of kube-apiserver on %s in the same run; medians of %d rounds. Left of 1, sqube needs less.", reference, rounds)
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="title about">`, width, height, width, height)
 	p(`<title id="title">%s</title>`, escaped(title))
 	p(`<desc id="about">%s</desc>`, escaped(about))
-	p(`%s`, plotStyle)
+	p("%s", plotStyle)
 	p(`<text class="title" x="16" y="26">%s</text>`, escaped(title))
 	p(`<text class="about" x="16" y="46">%s</text>`, escaped(about))
 	for i, server := range series {

@@ -34,6 +34,8 @@ type result struct {
 	Anonymous figure `json:"anonymous_mib,omitempty"`
 	// Peak is the most that was resident during the phase.
 	Peak figure `json:"peak_rss_mib,omitempty"`
+	// Failed is how many operations got no whole answer, where that does not end the run.
+	Failed figure `json:"failed,omitempty"`
 	// IdleCPU and IdleDatabaseCPU are in percent of one core.
 	IdleCPU         figure `json:"idle_cpu_percent,omitempty"`
 	IdleDatabaseCPU figure `json:"idle_database_cpu_percent,omitempty"`

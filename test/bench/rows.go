@@ -32,6 +32,9 @@ const (
 	postgresEach  = "Postgres CPU µs each"
 )
 
+// failures is the unit of what should not be.
+const failures = "without a whole answer"
+
 // rows are the lines of the table of all phases.
 var rows = []row{
 	{"create ConfigMap 1 KB, 1 client", "p50 ms", phaseCreate1, "%.2f", p50, false, ""},
@@ -116,7 +119,8 @@ var crowdRows = func() []row {
 		rows = append(rows,
 			row{work, "peak RSS MiB", work, "%.0f", peak, true, ""},
 			row{"", cpuMillisEach, work, "%.0f", cpuMillis, true, ""},
-			row{"", "p50 ms", work, "%.0f", p50, false, ""})
+			row{"", "p50 ms", work, "%.0f", p50, false, ""},
+			row{"", failures, work, "%.0f", func(r result) figure { return r.Failed }, false, ""})
 	}
 	return append(rows, row{"memory afterwards", "RSS MiB", phaseAfterLists, "%.0f", rss, true, ""})
 }()

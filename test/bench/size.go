@@ -10,7 +10,7 @@ const (
 	few  = ", few objects"
 	many = ", many objects"
 
-	phaseSizePages    = "two pages of 500"
+	phaseSizePages    = "two pages"
 	phaseSizeGet      = "get"
 	phaseSizeSelector = "label selector"
 	phaseSizeUpdate   = "update"
@@ -95,7 +95,7 @@ func (size collectionSize) operation(n sizes, work string) operation {
 	case phaseSizeGet:
 		return read(k, 16, size.objects, n.Gets)
 	case phaseSizePages:
-		return walk(k.collection, 500, 2, 10*n.Lists)
+		return walk(k.collection, n.Objects/200, 2, 10*n.Lists) // 500 of 100,000, and all of the few
 	case phaseSizeSelector:
 		return list(get(labelled(k.collection, selectedLabel)), 1, 50*n.Lists)
 	case phaseSizeUpdate:

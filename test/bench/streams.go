@@ -19,11 +19,11 @@ func streamPath(collection string) string {
 // initialEventsEnd is the annotation of that bookmark.
 var initialEventsEnd = []byte("k8s.io/initial-events-end")
 
-// streamPods reads all pods from the start of a watch, n times from so many clients at once.
-func streamPods(accept string, clients, n int) operation {
+// streamPods reads all pods from the start of a watch, n times one after the other.
+func streamPods(accept string, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		var length atomic.Int64
-		r, err := s.load(ctx, clients, n, func(ctx context.Context, c *client, _ int) error {
+		r, err := s.load(ctx, 1, n, func(ctx context.Context, c *client, _ int) error {
 			events, n, err := c.stream(ctx, get(streamPath(podsPath)).as(accept))
 			if err == nil && events != s.sizes.Pods {
 				err = fmt.Errorf("a streaming list of %d pods, not %d", events, s.sizes.Pods)
@@ -55,6 +55,12 @@ func (c *client) stream(ctx context.Context, r request) (objects int, length int
 		}
 		objects++
 	}
+}
+
+// discardStream reads a streaming list and returns how long it was.
+func (c *client) discardStream(ctx context.Context, r request) (int64, error) {
+	_, length, err := c.stream(ctx, r)
+	return length, err
 }
 
 // eventReader takes a watch's stream apart into the texts of its events.
