@@ -73,11 +73,16 @@ func mediaType(r *http.Request, scope *handlers.RequestScope) string {
 	if err != nil || options.Convert != nil {
 		return ""
 	}
-	// Not only Accept asks for indentation: a parameter and some user agents do.
-	if form.PrettySerializer != nil && form.Serializer == form.PrettySerializer {
+	if indented(form) {
 		return ""
 	}
 	return options.Accepted.MediaType
+}
+
+// indented says whether a form is indented. Not only Accept asks for that: a
+// parameter and some user agents do.
+func indented(form runtime.SerializerInfo) bool {
+	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
 }
 
 // plainStore returns the store that a storage is, or embeds, if what it reads

@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/features"
@@ -20,28 +22,30 @@ import (
 // Lists as Tables and as metadata have a part of each object. They are made page by page, so that the objects are never all
 // in memory.
 
-// convertedOr returns a handler that serves lists as Tables and as metadata by what list makes of a store and a scope for
+// convertedOr returns a handler that serves lists as metadata, and as Tables in JSON, by what list makes of a store for
 // them, and other requests by objects.
-func convertedOr(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc,
-	list func(*registry.Store, *handlers.RequestScope) http.HandlerFunc) http.HandlerFunc {
+func convertedOr(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, list func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
 	store := plainStore(storage)
 	if store == nil || scope.Subresource != "" || utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
 		return objects
 	}
-	paged := *scope
-	paged.TableConvertor = pagedTables{scope.TableConvertor}
-	tables := list(rawStore(store, scope, "", apistorage.JSON), &paged)
+	tables := list(rawStore(store, scope, "", apistorage.JSON))
 	partial := *store
 	partial.NewFunc = func() runtime.Object { return &metav1.PartialObjectMetadata{} }
 	partial.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
-	metadata := list(&partial, scope)
+	metadata := list(&partial)
 	return func(w http.ResponseWriter, r *http.Request) {
-		switch conversion(r, scope) {
+		target, plainJSON := conversion(r, scope)
+		switch target.Kind {
 		case "Table":
-			if r.URL.Query().Get("includeObject") == string(metav1.IncludeObject) {
+			table, ok := tableOf(r, scope, target.GroupVersion())
+			if !ok || !plainJSON || responseAudited(r) {
 				objects(w, r)
 				return
 			}
+			r = r.WithContext(apistorage.WithTable(r.Context(), table))
+			r.Header = r.Header.Clone()
+			r.Header.Set("Accept", runtime.ContentTypeJSON)
 			tables(w, r)
 		case "PartialObjectMetadataList":
 			metadata(w, r)
@@ -51,51 +55,32 @@ func convertedOr(storage rest.Storage, scope *handlers.RequestScope, objects htt
 	}
 }
 
-// conversion returns the kind that a list is to be converted to, "" for none and for what is no list.
-func conversion(r *http.Request, scope *handlers.RequestScope) string {
+// conversion returns the kind that a list is to be converted to, an empty one for none and for what is no list, and
+// whether it is sent as JSON without indentation.
+func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupVersionKind, plainJSON bool) {
 	if r.URL.Query().Has("watch") {
-		return ""
+		return to, false
 	}
-	options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
+	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
 	if err != nil || options.Convert == nil {
-		return ""
+		return to, false
 	}
-	return options.Convert.Kind
+	return *options.Convert, options.Accepted.MediaType == runtime.ContentTypeJSON && !indented(form)
 }
 
-// pagedTables makes Tables of lists that come page by page.
-type pagedTables struct{ rest.TableConvertor }
-
-// ConvertToTable implements rest.TableConvertor.
-func (c pagedTables) ConvertToTable(ctx context.Context, object, tableOptions runtime.Object) (*metav1.Table, error) {
-	list, ok := object.(*apistorage.RawList)
-	if !ok {
-		return c.TableConvertor.ConvertToTable(ctx, object, tableOptions)
+// tableOf returns the Table that a request asks for, or false where its options are wrong, or its rows are to have whole
+// objects.
+func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.GroupVersion) (apistorage.Table, bool) {
+	options := &metav1.TableOptions{}
+	err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options)
+	if err != nil || len(metavalidation.ValidateTableOptions(options)) > 0 || options.IncludeObject == metav1.IncludeObject {
+		return apistorage.Table{}, false
 	}
-	var table *metav1.Table
-	err := list.Pages(func(page runtime.Object) error {
-		part, err := c.TableConvertor.ConvertToTable(ctx, page, tableOptions)
-		if err != nil {
-			return err
-		}
-		for i := range part.Rows {
-			object := &part.Rows[i].Object
-			if object.Object == nil {
-				continue
-			}
-			// A row shows no more of its object.
-			m, err := meta.Accessor(object.Object)
-			if err != nil {
-				return err
-			}
-			object.Object = meta.AsPartialObjectMetadata(m)
-		}
-		if table == nil {
-			table = part
-		} else {
-			table.Rows = append(table.Rows, part.Rows...)
-		}
-		return nil
-	})
-	return table, err
+	return apistorage.Table{
+		Version:      version,
+		WithMetadata: options.IncludeObject != metav1.IncludeNone,
+		Rows: func(ctx context.Context, part runtime.Object) (*metav1.Table, error) {
+			return scope.TableConvertor.ConvertToTable(ctx, part, options)
+		},
+	}, true
 }

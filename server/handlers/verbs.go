@@ -41,7 +41,7 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 		return watch
 	}
 	list := handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
-	list = convertedOr(storage, scope, list, func(converted *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
+	list = convertedOr(storage, scope, list, func(converted *registry.Store) http.HandlerFunc {
 		return handlers.ListResource(converted, watcher, scope, watchOnly, minTimeout)
 	})
 	list = bytesOr(storage, scope, list, func(raw *registry.Store) http.HandlerFunc {

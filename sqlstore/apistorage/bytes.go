@@ -42,6 +42,7 @@ type Raw struct {
 	record   *sqlstore.Record
 	revision int64 // in the response
 	data     []byte
+	asStored bool // see Storage.decodeParts
 }
 
 // RawList takes the place of a list.
@@ -55,6 +56,7 @@ type RawList struct {
 	page  walk   // before the page at hand was read
 	items []*Raw // of the page at hand
 	meta  metav1.ListMeta
+	table *Table // nil for a list
 }
 
 var (
@@ -107,6 +109,7 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 // that of a page, whatever its length and however slow its client.
 func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
+	out.table, _ = ctx.Value(tableKey{}).(*Table)
 	w.take = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
 		if item != nil {
@@ -199,6 +202,9 @@ func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, 
 	write := l.writeJSON
 	if l.Format == Protobuf {
 		write = l.writeProtobuf
+	}
+	if l.table != nil {
+		write = func(_ func(runtime.Object, io.Writer) error, w io.Writer) error { return l.writeTable(l.table, w) }
 	}
 	err := write(encode, sent)
 	if err != nil && sent.begun && !sent.failed {

@@ -219,17 +219,25 @@ func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 
 // decode reads into what encode wrote, as of revision.
 func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error {
+	_, err := s.decodeParts(data, into, revision, false)
+	return err
+}
+
+// decodeParts is decode, which leaves out the managed fields where unmanaged is
+// set and that takes less time. asStored says that the metadata of the object
+// are those that are stored, by all that is known.
+func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, unmanaged bool) (asStored bool, err error) {
 	if _, err := conversionPtr(into); err != nil {
-		return err
+		return false, err
 	}
-	if done, err := s.generated.decode(data, into, revision); err != nil {
-		return err
-	} else if !done {
-		if _, _, err := s.Codec.Decode(data, nil, into); err != nil {
-			return err
-		}
+	done, asStored, err := s.generated.decode(data, into, revision, unmanaged)
+	if err == nil && !done {
+		_, _, err = s.Codec.Decode(data, nil, into)
 	}
-	return s.versioner.UpdateObject(into, uint64(revision))
+	if err != nil {
+		return false, err
+	}
+	return asStored, s.versioner.UpdateObject(into, uint64(revision))
 }
 
 // readBack decodes data, which was written at revision, into what its writer is answered with.

@@ -102,10 +102,10 @@ func (a answer) version(t *testing.T) string {
 
 // same reads the path in both ways and fails the test where they differ. It returns the plain answer. Objects that
 // change in between, which controllers see to, are read again.
-func (c *cluster) same(t *testing.T, path string) answer {
+func (c *cluster) same(t *testing.T, path string, headers ...string) answer {
 	t.Helper()
 	for range 20 {
-		plain, indented := c.get(t, c.http, path), c.get(t, c.http, pretty(path))
+		plain, indented := c.get(t, c.http, path, headers...), c.get(t, c.http, pretty(path), headers...)
 		problem := differ(t, plain, indented)
 		if problem == nil {
 			return plain
@@ -151,8 +151,8 @@ func differ(t *testing.T, plain, indented answer) error {
 	return firstDifference(current.ReplaceAll(plain.body, nil), current.ReplaceAll(want.Bytes(), nil))
 }
 
-// current is what an error says of the revision that the server has come to, which controllers move on.
-var current = regexp.MustCompile(`, current: \d+`)
+// current is what moves on by itself: the revision that the server has come to, of which errors speak, and ages in Tables.
+var current = regexp.MustCompile(`, current: \d+|"(\d+[dhms])+"`)
 
 // firstDifference shows where two texts part.
 func firstDifference(got, want []byte) error {

@@ -107,6 +107,11 @@ func testCollection(t *testing.T, c *cluster, path string) (names []string) {
 	} {
 		c.same(t, path+"?"+query.Encode())
 	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		for _, query := range []string{"", "?includeObject=None", "?includeObject=Object", "?includeObject=x", "?limit=1", "?labelSelector=app%3Drich", "?fieldSelector=metadata.name%3Dnone", "?resourceVersion=x"} {
+			c.same(t, path+query, "Accept", "application/json;as=Table;g=meta.k8s.io;v="+version)
+		}
+	}
 	testPages(t, c, path, url.Values{"limit": {"1"}, "resourceVersion": {revision}, "resourceVersionMatch": {"Exact"}}, len(names))
 	testPages(t, c, path, url.Values{"limit": {"2"}, "labelSelector": {"app=rich"}}, -1)
 	return names

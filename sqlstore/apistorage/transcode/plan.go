@@ -67,8 +67,8 @@ type plan struct {
 	fields []field
 	names  map[string]int // in fields
 	nodes  []node         // by number
-	// version is the field metadata.resourceVersion of metav1.ObjectMeta, or -1.
-	version int
+	// Fields of metav1.ObjectMeta; -1 in others.
+	version, managedFields int
 }
 
 // planner makes plans.
@@ -107,7 +107,7 @@ func (p *planner) of(t reflect.Type) (*plan, error) {
 	if made := p.plans[t]; made != nil {
 		return made, nil
 	}
-	made := &plan{names: map[string]int{}, version: -1}
+	made := &plan{names: map[string]int{}, version: -1, managedFields: -1}
 	p.plans[t] = made // types may hold themselves
 	var err error
 	if made.nodes, err = p.nodes(made, t); err != nil {
@@ -115,7 +115,7 @@ func (p *planner) of(t reflect.Type) (*plan, error) {
 		return nil, err
 	}
 	if t == metaType {
-		made.version = made.names["resourceVersion"]
+		made.version, made.managedFields = made.names["resourceVersion"], made.names["managedFields"]
 	}
 	return made, nil
 }

@@ -45,8 +45,17 @@ func For(obj runtime.Object) (*Type, error) {
 //
 // It returns an error where data is not as an encoder writes it.
 func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
+	return t.append(b, data, resourceVersion, false)
+}
+
+// AppendUnmanaged is Append of an object without its managed fields.
+func (t *Type) AppendUnmanaged(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
+	return t.append(b, data, resourceVersion, true)
+}
+
+func (t *Type) append(b, data []byte, resourceVersion string, unmanaged bool) (message []byte, exact bool, err error) {
 	e := encoders.Get().(*encoder)
-	e.scanner, e.buffer, e.version, e.exact = scanner{data: data}, b, resourceVersion, true
+	e.scanner, e.buffer, e.version, e.unmanaged, e.exact = scanner{data: data}, b, resourceVersion, unmanaged, true
 	err = e.message(t.plan, nil, "")
 	if err == nil && e.next() != 0 {
 		err = errUnusual
@@ -68,6 +77,8 @@ type encoder struct {
 	order   []byte // a message being put in order
 	version string
 	exact   bool
+	// unmanaged says that managed fields are left out.
+	unmanaged bool
 }
 
 // span is a part of the buffer. An empty one is no field.
@@ -83,7 +94,7 @@ func (e *encoder) message(p *plan, tag []byte, version string) error {
 	root := false
 	_, err := e.names(func(name []byte) error {
 		i, known := p.names[string(name)]
-		if !known {
+		if !known || e.unmanaged && i == p.managedFields {
 			_, err := e.any()
 			return err
 		}

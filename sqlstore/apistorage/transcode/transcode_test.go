@@ -83,6 +83,18 @@ func compare(t *testing.T, obj runtime.Object) {
 	if !bytes.Equal(got, want) {
 		t.Fatalf("%s\nbecomes\n%q\ninstead of\n%q", data, got, want)
 	}
+	decoded.(metav1.ObjectMetaAccessor).GetObjectMeta().SetManagedFields(nil)
+	if want, err = decoded.(marshaler).Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if less, _, err := typ.AppendUnmanaged(nil, data, "12345"); err != nil || !bytes.Equal(less, want) {
+		t.Fatalf("%s\nbecomes\n%q, %v\ninstead of\n%q", data, less, err, want)
+	}
+	decoded = reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, decoded); err != nil {
+		t.Fatal(err)
+	}
+	decoded.(metav1.ObjectMetaAccessor).GetObjectMeta().SetResourceVersion("12345")
 	if exact {
 		again := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 		if err := again.(interface{ Unmarshal([]byte) error }).Unmarshal(got); err != nil {

@@ -1,0 +1,214 @@
+package apistorage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Table says that a list is sent as a Table (API concepts, "Receiving resources
+// as Tables"), in JSON.
+type Table struct {
+	// Version is that of the Table.
+	Version schema.GroupVersion
+	// Rows makes the Table of a part of the list.
+	Rows func(ctx context.Context, part runtime.Object) (*metav1.Table, error)
+	// WithMetadata says that each row has the metadata of its object.
+	WithMetadata bool
+}
+
+type tableKey struct{}
+
+// WithTable returns a context for a list into a RawList of JSON, which is then
+// written as that Table.
+func WithTable(ctx context.Context, t Table) context.Context {
+	return context.WithValue(ctx, tableKey{}, &t)
+}
+
+// writeTable writes the list as a Table. Its objects are decoded a page at a
+// time, to make the cells; the metadata are cut out of what is stored.
+func (l *RawList) writeTable(table *Table, w io.Writer) error {
+	objectHead := head(metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: table.Version.String()})
+	for len(l.items) == 0 {
+		if more, err := l.nextPage(); err != nil {
+			return err
+		} else if !more {
+			break
+		}
+	}
+	var buffer []byte
+	for first := true; ; first = false {
+		part, items, err := l.tableOfPage(table)
+		if err != nil {
+			return err
+		}
+		if first {
+			part.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: table.Version.String()}
+			if len(part.Rows) == 0 { // which may be none or an empty list
+				return json.NewEncoder(w).Encode(part)
+			}
+			if buffer, err = appendTableHead(buffer, part); err != nil {
+				return err
+			}
+		}
+		for i := range part.Rows {
+			if i > 0 || !first {
+				buffer = append(buffer, ',')
+			}
+			if buffer, err = appendRow(buffer, &part.Rows[i], items[i], objectHead, table.WithMetadata); err != nil {
+				return err
+			}
+		}
+		if first {
+			// See RawList.writeJSON.
+			if _, err := io.WriteString(w, "{"); err != nil {
+				return err
+			}
+		}
+		more, err := l.nextPage()
+		if err != nil {
+			return err
+		}
+		if !more {
+			buffer = append(buffer, "]}\n"...)
+		}
+		if _, err := w.Write(buffer); err != nil || !more {
+			return err
+		}
+		buffer = buffer[:0]
+	}
+}
+
+// tableOfPage returns the Table of the page at hand, and the item of each row.
+func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
+	s := l.walk.Storage
+	page := s.NewList()
+	itemsPtr, err := meta.GetItemsPtr(page)
+	if err != nil {
+		return nil, nil, err
+	}
+	objects, err := conversion.EnforcePtr(itemsPtr)
+	if err != nil {
+		return nil, nil, err
+	}
+	newItem := newItemFunc(page, objects)
+	objects.Set(reflect.MakeSlice(objects.Type(), 0, len(l.items)))
+	for _, item := range l.items {
+		obj := newItem()
+		if item.asStored, err = s.decodeParts(item.data, obj, item.revision, true); err != nil {
+			return nil, nil, undecodable(item.record, item.key, err)
+		}
+		objects.Set(reflect.Append(objects, reflect.ValueOf(obj).Elem()))
+	}
+	if err := s.versioner.UpdateList(page, uint64(l.walk.query.Revision), l.meta.Continue, l.meta.RemainingItemCount); err != nil {
+		return nil, nil, err
+	}
+	part, err := table.Rows(l.ctx, page)
+	if err != nil {
+		return nil, nil, err
+	}
+	items, err := l.itemsOf(part.Rows)
+	return part, items, err
+}
+
+// itemsOf returns the item that each row shows. Some kinds are sorted.
+func (l *RawList) itemsOf(rows []metav1.TableRow) ([]*Raw, error) {
+	byName := map[types.NamespacedName]*Raw{}
+	for _, item := range l.items {
+		namespace, name := split(item.record.Key)
+		byName[types.NamespacedName{Namespace: namespace, Name: name}] = item
+	}
+	items := make([]*Raw, len(rows))
+	for i := range rows {
+		m, err := meta.Accessor(rows[i].Object.Object)
+		if err != nil {
+			return nil, err
+		}
+		name := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+		if items[i] = byName[name]; items[i] == nil {
+			return nil, fmt.Errorf("a Table has a row for %s, which is not in the list", name)
+		}
+	}
+	return items, nil
+}
+
+// appendTableHead appends all of the Table that comes before its rows, but for
+// the first byte.
+func appendTableHead(b []byte, part *metav1.Table) ([]byte, error) {
+	whole := *part
+	whole.Rows = []metav1.TableRow{}
+	text, err := json.Marshal(&whole)
+	if err != nil {
+		return b, err
+	}
+	return append(b, bytes.TrimSuffix(text, []byte("]}"))[1:]...), nil
+}
+
+// appendRow appends a row, with the metadata of its object.
+func appendRow(b []byte, row *metav1.TableRow, item *Raw, head []byte, withMetadata bool) ([]byte, error) {
+	text, err := json.Marshal(&metav1.TableRow{Cells: row.Cells, Conditions: row.Conditions})
+	if err != nil || !withMetadata {
+		return append(b, text...), err
+	}
+	b = append(b, bytes.TrimSuffix(text, []byte("null}"))...)
+	b = append(b, head...)
+	if b, err = item.appendMetadata(b); err != nil {
+		return b, err
+	}
+	return append(b, "}}"...), nil
+}
+
+// appendMetadata appends `"metadata":{…}` with the resourceVersion.
+func (o *Raw) appendMetadata(b []byte) ([]byte, error) {
+	kind := head(o.TypeMeta)
+	if before, after, ok := o.split(kind); ok && o.asStored {
+		if end := objectEnd(after); end > 0 {
+			b = append(b, before[len(kind):]...)
+			b = o.appendRevision(b)
+			return append(b, after[:end]...), nil
+		}
+	}
+	obj, err := o.decode()
+	if err != nil {
+		return b, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return b, err
+	}
+	text, err := json.Marshal(&meta.AsPartialObjectMetadata(m).ObjectMeta)
+	return append(append(b, `"metadata":`...), text...), err
+}
+
+// objectEnd returns the index behind the end of a JSON object of which data is
+// the rest, or 0 where there is no end.
+func objectEnd(data []byte) int {
+	depth := 1
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case '"':
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return 0
+}
