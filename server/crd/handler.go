@@ -32,7 +32,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if info.IsResourceRequest {
-		s.serveResource(w, r)
+		s.serveResource(w, r, info)
 		return
 	}
 	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
@@ -43,7 +43,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	if writesProtobuf(r) {
 		accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML}
 		if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
@@ -52,7 +52,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 		responsewriters.ErrorNegotiated(negotiation.NewUnsupportedMediaTypeError(accepted), codecs.Serving(), schema.GroupVersion{}, w, r)
 		return
 	}
-	s.resources.ServeHTTP(w, r)
+	s.reads.handler(info)(w, r)
 }
 
 // writesProtobuf says whether the request brings an object as protobuf, which

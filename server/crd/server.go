@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
@@ -39,6 +40,7 @@ type Server struct {
 		http.Handler
 		finalizer.CRClientGetter
 	}
+	reads        *reads
 	establishing *establish.EstablishingController
 	// conversionFaults are of the webhooks that resources calls.
 	conversionFaults faults
@@ -101,6 +103,16 @@ func New(c Config) (*Server, error) {
 	)
 	if err != nil {
 		return nil, fmt.Errorf("build the handler of custom resources: %w", err)
+	}
+	converters, err := conversion.NewCRConverterFactory(c.Webhooks.Services, c.Webhooks.Authentication)
+	if err != nil {
+		return nil, fmt.Errorf("build the conversion of custom resources: %w", err)
+	}
+	s.reads = &reads{
+		definitions: s.informer.Lister(), storages: s.resources, converters: converters, others: s.resources.ServeHTTP, made: map[string]readHandlers{},
+	}
+	if err := s.reads.follow(s.informer.Informer()); err != nil {
+		return nil, err
 	}
 	if s.published, err = publish(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
 		return nil, err

@@ -40,6 +40,9 @@ type mortal struct {
 	life context.Context
 }
 
+// Unwrap returns the storage itself, which is not mortal.
+func (m mortal) Unwrap() storage.Interface { return m.Interface }
+
 // Watch implements storage.Interface.
 func (m mortal) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)

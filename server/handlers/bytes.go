@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
@@ -26,8 +27,8 @@ import (
 // bytesOr returns a handler that serves what it can by what bytes makes of such
 // a store, and other requests by objects. It returns objects alone where
 // the storage does more than to hand out what is stored.
-func bytesOr(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
-	store := plainStore(storage)
+func bytesOr(from rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
+	store := plainStore(from)
 	if store == nil || scope.Subresource != "" {
 		return objects
 	}
@@ -85,12 +86,12 @@ func indented(form runtime.SerializerInfo) bool {
 	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
 }
 
-// plainStore returns the store that a storage is, or embeds, if what it reads
+// plainStore returns the store that a REST storage is, or embeds, if what it reads
 // is what it returns.
-func plainStore(storage rest.Storage) *registry.Store {
-	store, ok := storage.(*registry.Store)
+func plainStore(from rest.Storage) *registry.Store {
+	store, ok := from.(*registry.Store)
 	if !ok {
-		v := reflect.Indirect(reflect.ValueOf(storage))
+		v := reflect.Indirect(reflect.ValueOf(from))
 		if v.Kind() != reflect.Struct {
 			return nil
 		}
@@ -103,10 +104,41 @@ func plainStore(storage rest.Storage) *registry.Store {
 	if !ok || store == nil || store.Decorator != nil {
 		return nil
 	}
-	if _, ours := store.Storage.Storage.(*apistorage.Storage); !ours {
+	if !stored(store.Storage.Storage) {
 		return nil
 	}
 	return store
+}
+
+// stored says whether what a storage reads is from the log as it is.
+func stored(s storage.Interface) bool {
+	for {
+		switch this := s.(type) {
+		case *apistorage.Storage:
+			return true
+		case interface{ Unwrap() storage.Interface }:
+			s = this.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// CustomReads are the handlers that get, list and watch custom resources, in the version in which they are stored.
+type CustomReads struct{ Get, List, Watch http.HandlerFunc }
+
+// NewCustomReads returns the handlers of a storage. They leave to others what can't be answered from bytes, and the writing
+// of events. What they answer passes measured.
+func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
+	return CustomReads{
+		Get: bytesOr(custom, scope, others, func(raw *registry.Store) http.HandlerFunc {
+			return measured(handlers.GetResource(raw, scope))
+		}),
+		List: bytesOr(custom, scope, others, func(raw *registry.Store) http.HandlerFunc {
+			return measured(handlers.ListResource(raw, nil, scope, false, 0))
+		}),
+		Watch: eventsOr(custom, scope, others),
+	}
 }
 
 // rawStore copies store, with objects and lists that take bytes.

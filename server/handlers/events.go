@@ -108,5 +108,14 @@ func (e *eventWriter) Flush() {
 	}
 }
 
+// CloseNotify is for upstream's handler of custom resources, which flushes only
+// what has it.
+func (e *eventWriter) CloseNotify() <-chan bool {
+	if notifier, ok := e.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return notifier.CloseNotify()
+	}
+	return make(chan bool)
+}
+
 // Unwrap is for http.ResponseController.
 func (e *eventWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }

@@ -80,7 +80,7 @@ func FuzzConceal(f *testing.F) {
 // splice returns the JSON of a row as writeJSON sends it without decoding, or false where it decodes.
 func splice(t *testing.T, data []byte, of metav1.TypeMeta) ([]byte, bool) {
 	t.Helper()
-	o := &Raw{TypeMeta: of, data: data, revision: 7}
+	o := &Raw{TypeMeta: of, storage: &Storage{}, data: data, revision: 7}
 	if _, _, ok := o.split(head(of)); !ok {
 		return nil, false
 	}

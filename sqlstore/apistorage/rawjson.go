@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -20,17 +21,32 @@ func head(t metav1.TypeMeta) []byte {
 // does not look as expected, because it was stored in another version or
 // edited, is decoded and encoded.
 func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	before, after, ok := o.split(head(o.TypeMeta))
-	if !ok {
-		return o.encode(encode, w)
+	buffer, err := o.appendJSON(make([]byte, 0, len(o.data)+64), head(o.TypeMeta), 0, encode)
+	if err != nil {
+		return err
 	}
-	buffer := make([]byte, 0, len(o.data)+64)
-	buffer = append(buffer, before...)
-	buffer = o.appendRevision(buffer)
-	buffer = append(buffer, after...)
-	buffer = append(buffer, '\n')
-	_, err := w.Write(buffer)
+	_, err = w.Write(append(buffer, '\n'))
 	return err
+}
+
+// appendJSON appends the JSON of the object but for its first skip bytes, which
+// are of head: how the JSON begins, unless the object is a custom resource.
+func (o *Raw) appendJSON(buffer, head []byte, skip int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	if before, after, ok := o.split(head); ok {
+		buffer = append(buffer, before[skip:]...)
+		buffer = o.appendRevision(buffer)
+		return append(buffer, after...), nil
+	}
+	var encoded bytes.Buffer
+	if err := o.encode(encode, &encoded); err != nil {
+		return nil, err
+	}
+	text := bytes.TrimSpace(encoded.Bytes())
+	o.learn(text)
+	if !bytes.HasPrefix(text, head[:skip]) {
+		return nil, fmt.Errorf("the object at %q was encoded as another kind than %s", o.key, o.Kind)
+	}
+	return append(buffer, text[skip:]...), nil
 }
 
 // encode takes the long way.
@@ -44,10 +60,10 @@ func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) 
 
 func (o *Raw) decode() (runtime.Object, error) {
 	obj := o.storage.NewObject()
-	if err := o.storage.decode(o.data, obj, o.revision); err != nil {
+	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
 		return nil, undecodable(o.record, o.key, err)
 	}
-	return obj, nil
+	return obj, o.storage.versioner.UpdateObject(obj, uint64(o.revision))
 }
 
 func (o *Raw) appendRevision(buffer []byte) []byte {
@@ -63,8 +79,13 @@ var (
 
 // split cuts the stored JSON where the resourceVersion belongs: in metadata,
 // behind the uid. Before that come only names, so that nothing is nested there
-// and nothing escaped. It returns false where the JSON has another form.
+// and nothing escaped. It returns false where the JSON has another form. Of a
+// custom resource it has to be known where that is; see exact.go.
 func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
+	if o.storage.exact != nil {
+		cut, ok := o.storage.cut(o.record.Revision)
+		return o.data[:cut], o.data[cut:], ok
+	}
 	rest, ok := bytes.CutPrefix(o.data, head)
 	if !ok || !bytes.HasPrefix(rest, metadataField) {
 		return nil, nil, false
@@ -86,12 +107,11 @@ func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 }
 
 func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	meta, err := json.Marshal(l.meta)
+	begin, end, err := l.frame()
 	if err != nil {
 		return err
 	}
-	buffer := append(head(l.TypeMeta)[1:], `"metadata":`...)
-	buffer = append(append(buffer, meta...), `,"items":[`...)
+	buffer := begin[1:]
 	separator := ""
 	for first := true; ; first = false {
 		if buffer, err = l.appendItems(buffer, &separator, encode); err != nil {
@@ -110,7 +130,7 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 			return err
 		}
 		if !more {
-			buffer = append(buffer, "]}\n"...)
+			buffer = append(buffer, end...)
 		}
 		if _, err := w.Write(buffer); err != nil || !more {
 			return err
@@ -119,29 +139,49 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 	}
 }
 
+// frame returns what comes before the items, and after them. In the list of a
+// built-in resource that is in the order of its type, in that of a custom
+// resource in the order of names.
+func (l *RawList) frame() (begin, end []byte, err error) {
+	if l.walk.exact == nil {
+		meta, err := json.Marshal(l.meta)
+		if err != nil {
+			return nil, nil, err
+		}
+		begin = append(head(l.TypeMeta), `"metadata":`...)
+		begin = append(append(begin, meta...), `,"items":[`...)
+		return begin, []byte("]}\n"), nil
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{}}
+	if err := l.walk.versioner.UpdateList(list, uint64(l.walk.query.Revision), l.meta.Continue, l.meta.RemainingItemCount); err != nil {
+		return nil, nil, err
+	}
+	meta, err := json.Marshal(list.Object["metadata"])
+	if err != nil {
+		return nil, nil, err
+	}
+	begin = fmt.Appendf(nil, `{"apiVersion":%q,"items":[`, l.APIVersion)
+	return begin, fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`+"\n", l.Kind, meta), nil
+}
+
 // appendItems appends the items of a page. Items have no kind and apiVersion of
 // their own in the lists of built-in resources.
 func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	prefix := head(l.Item)
+	head := head(l.Item)
+	skip := len(head)
+	if l.walk.exact != nil {
+		skip = 0
+	}
 	for _, item := range l.items {
 		buffer = append(buffer, *separator...)
 		*separator = ","
-		buffer = append(buffer, '{')
-		if before, after, ok := item.split(prefix); ok {
-			buffer = append(buffer, before[len(prefix):]...)
-			buffer = item.appendRevision(buffer)
-			buffer = append(buffer, after...)
-			continue
+		if skip > 0 {
+			buffer = append(buffer, '{')
 		}
-		var encoded bytes.Buffer
-		if err := item.encode(encode, &encoded); err != nil {
+		var err error
+		if buffer, err = item.appendJSON(buffer, head, skip, encode); err != nil {
 			return nil, err
 		}
-		text, ok := bytes.CutPrefix(bytes.TrimSpace(encoded.Bytes()), prefix)
-		if !ok {
-			return nil, fmt.Errorf("the object at %q was encoded as another kind than %s", item.key, l.Item.Kind)
-		}
-		buffer = append(buffer, text...)
 	}
 	return buffer, nil
 }

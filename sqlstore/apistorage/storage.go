@@ -63,6 +63,9 @@ type Storage struct {
 	// decoded is the room of lists of objects, held that of protobuf lists. They
 	// are shared by all storages of a Decorator.
 	decoded, held *room
+	// exact is nil where the resource is built in. It is shared in the same way.
+	exact *exactRows
+	id    uint32 // among all Storages of custom resources
 	// sized is set once EnableResourceSizeEstimation was called.
 	sized bool
 }
@@ -77,20 +80,24 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 	if c.Transformer == nil {
 		c.Transformer = identity.NewEncryptCheckTransformer()
 	}
-	return &Storage{
+	s := &Storage{
 		Config:   c,
 		store:    store,
 		resource: sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
 		prefix:   c.Prefix + "/",
 		decoded:  newRoom(roomBytes),
 		held:     newRoom(heldBytes),
-	}, nil
+	}
+	if c.custom() {
+		s.exact, s.id = newExactRows(), lastStorage.Add(1)
+	}
+	return s, nil
 }
 
 // Decorator returns what generic.RESTOptions needs to build storages on store.
 // The scheme knows the versions of built-in kinds; nil where there are none.
 func Decorator(store *sqlstore.Store, scheme *runtime.Scheme) generic.StorageDecorator {
-	decoded, held := newRoom(roomBytes), newRoom(heldBytes)
+	decoded, held, exact := newRoom(roomBytes), newRoom(heldBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
@@ -108,6 +115,9 @@ func Decorator(store *sqlstore.Store, scheme *runtime.Scheme) generic.StorageDec
 		}
 		s.decoded, s.held = decoded, held
 		s.generated = generatedFor(scheme, newObject(), config.EncodeVersioner)
+		if s.exact != nil {
+			s.exact = exact
+		}
 		return s, func() {}, nil
 	}
 }
@@ -231,6 +241,9 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 		return false, err
 	}
 	done, asStored, err := s.generated.decode(data, into, revision, unmanaged)
+	if err == nil && !done {
+		done, err = s.decodeExact(data, into, revision)
+	}
 	if err == nil && !done {
 		_, _, err = s.Codec.Decode(data, nil, into)
 	}

@@ -48,7 +48,7 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if out == nil {
 		return nil
 	}
-	return s.readBack(data, out, revision, full)
+	return s.answer(data, out, revision, full)
 }
 
 // maxKeyBytes is what an entry of an index holds on every engine. Few resources
@@ -206,7 +206,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if err != nil {
 			return err
 		}
-		return s.readBack(data, destination, revision, full)
+		return s.answer(data, destination, revision, full)
 	}
 }
 

@@ -29,6 +29,9 @@ func testEdited(t *testing.T, c *cluster) {
 		edit(t, db, resource, func(value string) string { return rearrange(t, value) })
 	}
 	edit(t, db, "horizontalpodautoscalers", func(value string) string { return older(t, value) })
+	edit(t, db, "gadgets", func(value string) string { return strings.Replace(value, `"spec":{`, `"spec":{"zz":1,`, 1) })
+	edit(t, db, "frees", func(value string) string { return rearrange(t, value) })
+	edit(t, db, "movings", func(value string) string { return strings.Replace(value, `"a":"x"`, `"b":"y"`, 1) })
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +49,13 @@ func testEdited(t *testing.T, c *cluster) {
 		c.same(t, collection+"/rich")
 		c.same(t, collection)
 		c.same(t, collection+"?limit=1")
+	}
+
+	for _, collection := range []string{gadgets, frees, movings("v1"), movings("v2")} {
+		for range 2 {
+			c.same(t, collection+"/rich")
+			c.same(t, collection)
+		}
 	}
 
 	for _, version := range []string{"v1", "v2"} {

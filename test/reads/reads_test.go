@@ -22,6 +22,7 @@ func TestReads(t *testing.T) {
 		t.Run("every resource", func(t *testing.T) { testResources(t, c) })
 		t.Run("many objects", func(t *testing.T) { testMany(t, c) })
 		t.Run("compression", func(t *testing.T) { testCompression(t, c) })
+		t.Run("custom resources", func(t *testing.T) { testCustom(t, c) })
 		t.Run("edited rows", func(t *testing.T) { testEdited(t, c) })
 	})
 }

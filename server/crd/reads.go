@@ -1,0 +1,160 @@
+package crd
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
+	"k8s.io/apiextensions-apiserver/pkg/crdserverscheme"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapi "k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/handlers"
+)
+
+// reads serves gets, lists and watches from bytes, of definitions whose objects are read in the version in which they are stored.
+// Upstream's handler has the storages, and serves all other requests.
+type reads struct {
+	definitions listers.CustomResourceDefinitionLister
+	storages    finalizer.CRClientGetter
+	converters  *conversion.CRConverterFactory
+	others      http.HandlerFunc
+
+	mu   sync.Mutex
+	made map[string]readHandlers // by the name of the definition
+}
+
+// readHandlers are those of one state of a definition, for which upstream's handler has made the storage.
+type readHandlers struct {
+	handlers.CustomReads
+	storage *customresource.REST
+}
+
+// handler returns what serves a request.
+func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
+	if info.Subresource != "" || !slices.Contains([]string{"get", "list", "watch"}, info.Verb) {
+		return s.others
+	}
+	d, err := s.definitions.Get(info.Resource + "." + info.APIGroup)
+	if err != nil || !servesAsStored(d, info) {
+		return s.others
+	}
+	storages, err := s.storages.GetCustomResourceListerCollectionDeleter(d)
+	if err != nil {
+		return s.others
+	}
+	// What upstream's handler serves may be a little older than the definition.
+	storage, ok := storages.(*customresource.REST)
+	if !ok || storage.New().GetObjectKind().GroupVersionKind().Version != info.APIVersion {
+		return s.others
+	}
+	of, err := s.of(d, storage)
+	if err != nil {
+		return s.others
+	}
+	switch info.Verb {
+	case "get":
+		return of.Get
+	case "list":
+		return of.List
+	default:
+		return of.Watch
+	}
+}
+
+// measured counts requests as upstream's handler does.
+func measured(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
+			metrics.CleanScope(info), metrics.APIServerComponent, false, "", next)(w, r)
+	}
+}
+
+// servesAsStored says whether the request is one that upstream's handler would serve, without a warning, and in the version
+// in which the definition's objects are stored. Where a webhook converts objects of other versions, errors in the middle
+// of a list are so likely that a list is made before it is sent, and watches have to tell them.
+func servesAsStored(d definition, info *request.RequestInfo) bool {
+	namespaced := d.Spec.Scope == apiextensionsv1.NamespaceScoped
+	if namespaced != (info.Namespace != "") && !(namespaced && info.Verb != "get") {
+		return false
+	}
+	if !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) || d.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
+		return false
+	}
+	for _, v := range d.Spec.Versions {
+		if v.Name == info.APIVersion {
+			return v.Storage && v.Served && !v.Deprecated
+		}
+	}
+	return false
+}
+
+// of returns the handlers of the definition, whose objects are in storage.
+func (s *reads) of(d definition, storage *customresource.REST) (readHandlers, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made, ok := s.made[d.Name]; ok && made.storage == storage {
+		return made, nil
+	}
+	converter, _, err := s.converters.NewConverter(d)
+	if err != nil {
+		return readHandlers{}, err
+	}
+	serving := codecs.Serving()
+	kind := storage.New().GetObjectKind().GroupVersionKind()
+	scope := &genericapi.RequestScope{
+		Namer: genericapi.ContextBasedNaming{
+			Namer:         runtime.Namer(meta.NewAccessor()),
+			ClusterScoped: d.Spec.Scope == apiextensionsv1.ClusterScoped,
+		},
+		Serializer:       serving,
+		Convertor:        converter, // of the names of fields in selectors
+		Typer:            crdserverscheme.NewUnstructuredObjectTyper(),
+		TableConvertor:   storage,
+		Resource:         kind.GroupVersion().WithResource(d.Spec.Names.Plural),
+		Kind:             kind,
+		HubGroupVersion:  kind.GroupVersion(),
+		MetaGroupVersion: metav1.SchemeGroupVersion,
+	}
+	for _, t := range serving.SupportedMediaTypes() {
+		if t.MediaType != runtime.ContentTypeProtobuf {
+			scope.StandardSerializers = append(scope.StandardSerializers, t)
+		}
+	}
+	made := readHandlers{storage: storage}
+	made.CustomReads = handlers.NewCustomReads(storage, scope, s.others, measured)
+	s.made[d.Name] = made
+	return made, nil
+}
+
+// follow lets go of the handlers of definitions that are deleted.
+func (s *reads) follow(informer cache.SharedInformer) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
+		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.made, name)
+	}})
+	if err != nil {
+		return fmt.Errorf("watch custom resource definitions: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package apistorage
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
+)
+
+// schemaCodec is a codec as that of a definition: what it decodes it makes to be as the schema wants it.
+type schemaCodec struct {
+	runtime.Codec
+	field, value string
+	decoded      *atomic.Int32
+}
+
+func (c schemaCodec) Decode(data []byte, of *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	c.decoded.Add(1)
+	obj, kind, err := c.Codec.Decode(data, of, into)
+	if u, ok := obj.(*unstructured.Unstructured); ok && err == nil {
+		if _, found := u.Object[c.field]; !found {
+			u.Object[c.field] = c.value
+		}
+	}
+	return obj, kind, err
+}
+
+// TestCustomResourcesAreDecodedOnce counts what the schema of a definition decodes: a row once, and each time while what is
+// stored is not what it makes of it.
+func TestCustomResourcesAreDecodedOnce(t *testing.T) {
+	t.Parallel()
+	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
+	var decoded atomic.Int32
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+	open := func(field, value string) *Storage {
+		plain := runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme)
+		s, err := New(store, Config{
+			GroupResource: schema.GroupResource{Group: kind.Group, Resource: "widgets"}, Prefix: "/widgets",
+			Codec: schemaCodec{plain, field, value, &decoded},
+			NewObject: func() runtime.Object {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(kind)
+				return u
+			},
+			NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const objects = 3
+	s := open("size", "small")
+	for i := range objects {
+		u := s.NewObject().(*unstructured.Unstructured)
+		u.SetName(fmt.Sprint("w", i))
+		u.SetUID("u")
+		if i > 0 {
+			u.Object["size"] = "large"
+		}
+		if err := s.Create(t.Context(), "/widgets/"+u.GetName(), u, &unstructured.Unstructured{}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(s *Storage, want string, times int32) {
+		t.Helper()
+		before := decoded.Load()
+		raw := &RawList{}
+		raw.Kind, raw.APIVersion = "WidgetList", "example.com/v1"
+		opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+		if err := s.GetList(t.Context(), "/widgets", opts, raw); err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		err := raw.CacheEncode("", func(obj runtime.Object, w io.Writer) error { return unstructured.UnstructuredJSONScheme.Encode(obj, w) }, &text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := &unstructured.UnstructuredList{}
+		if err := s.GetList(t.Context(), "/widgets", opts, objects); err != nil {
+			t.Fatal(err)
+		}
+		objects.SetAPIVersion("example.com/v1")
+		objects.SetKind("WidgetList")
+		whole, err := json.Marshal(objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimSpace(text.String()) != string(whole) || strings.Count(text.String(), want) != 1 {
+			t.Errorf("the list is\n%s, want with one %s\n%s", &text, want, whole)
+		}
+		if n := decoded.Load() - before; n != times {
+			t.Errorf("%d rows were decoded by the schema, want %d", n, times)
+		}
+	}
+	// Of those that were written here nothing has to be found out. The first one is stored without what the schema adds,
+	// and is decoded for each of the two lists.
+	for range 2 {
+		list(s, `"size":"small"`, 2)
+	}
+	// Under a new schema all are looked at again, each once.
+	changed := open("size", "medium")
+	changed.exact = s.exact // as a Decorator has it
+	list(changed, `"size":"medium"`, objects+1)
+	list(changed, `"size":"medium"`, 2)
+	list(s, `"size":"small"`, objects+1)
+}
+
+// FuzzCut holds cutOf to finding the one place where a text was put in, and none where more was changed.
+func FuzzCut(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"name":"a","uid":"b"}}`), 23, byte(0))
+	f.Add([]byte(`{"a":{"x":1,"resourceVersion":"7"},"metadata":{"uid":"b"}}`), 11, byte(1))
+	f.Add([]byte(`,"resourceVersion":"7,"resourceVersion":"7"`), 5, byte('"'))
+	f.Fuzz(func(t *testing.T, data []byte, at int, flip byte) {
+		if at < 0 || at > len(data) {
+			return
+		}
+		text := (&Raw{revision: 7}).appendRevision(nil)
+		whole := append(append(bytes.Clone(data[:at]), text...), data[at:]...)
+		cut := cutOf(data, whole, text)
+		if cut < 0 || !bytes.Equal(append(append(bytes.Clone(data[:cut]), text...), data[cut:]...), whole) {
+			t.Errorf("in %q, put into %q at %d, it is found at %d", whole, data, at, cut)
+		}
+		if flip == 0 || len(data) == 0 {
+			return
+		}
+		other := bytes.Clone(data)
+		other[at%len(data)] ^= flip
+		if cut := cutOf(other, whole, text); cut >= 0 && !bytes.Equal(append(append(bytes.Clone(other[:cut]), text...), other[cut:]...), whole) {
+			t.Errorf("%q, put into %q, is found at %d", text, other, cut)
+		}
+	})
+}
