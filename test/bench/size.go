@@ -22,8 +22,20 @@ const (
 // sizeWork is what is compared.
 var sizeWork = []string{phaseSizeGet, phaseSizePages, phaseSizeSelector, phaseSizeUpdate, phaseSizeWatch}
 
-// sizedObjects are what `bench size` asks for.
-var sizedObjects = configMaps("sized")
+// sizedObjects are what `bench size` asks for, and those that its label selector selects, as many at any size.
+var (
+	sizedObjects    = configMaps("sized")
+	selectedObjects = labelledConfigMaps("sized", `{"bench":"selected"}`)
+)
+
+// sizedBody returns the body of a write to the ith object.
+func sizedBody(i, revision int) []byte {
+	const selected = 20
+	if i < selected {
+		return selectedObjects.body(selectedObjects.name(i), revision)
+	}
+	return sizedObjects.body(sizedObjects.name(i), revision)
+}
 
 // collectionSize is how many ConfigMaps there are, and how many of them, the first, are each watched by a watch of their
 // own.
@@ -48,22 +60,14 @@ func sizePhases(n sizes) []phase {
 	return append(all, phase{phaseAfterLists, false, (*session).memory})
 }
 
-// selectedObjects is how many objects the label selector selects at any size.
-const selectedObjects = 20
-
 // grow creates the objects that are not there yet and leaves the watches open.
 func grow(from, to collectionSize) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		if err := s.makeNamespace(ctx); err != nil {
 			return result{}, err
 		}
-		selected := labelledConfigMaps(sizedObjects.prefix, `{"bench":"selected"}`)
 		r, err := s.load(ctx, 64, to.objects-from.objects, func(ctx context.Context, c *client, i int) error {
-			k := sizedObjects
-			if i += from.objects; i < selectedObjects {
-				k = selected
-			}
-			return c.do(ctx, post(k.collection, k.body(k.name(i), 0)))
+			return c.do(ctx, post(sizedObjects.collection, sizedBody(from.objects+i, 0)))
 		})
 		if err != nil {
 			return r, err
@@ -112,19 +116,19 @@ func (size collectionSize) update(n int) operation {
 		s.revision++
 		return s.load(ctx, 64, n, func(ctx context.Context, c *client, i int) error {
 			object := size.watches + i*stride%(size.objects-size.watches)
-			r := put(sizedObjects.path(object), sizedObjects.body(sizedObjects.name(object), s.revision*n+i))
+			r := put(sizedObjects.path(object), sizedBody(object, s.revision*n+i))
 			return c.do(ctx, r)
 		})
 	}
 }
 
-// report replaces the watched objects in turn, which their watches report.
+// report replaces the watched objects in turn, which their watches report, and leaves such watches open again.
 func (size collectionSize) report(n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		s.closeWatches()
 		s.revision++
 		revision := s.revision // one digit
-		return fanOut{
+		r, err := fanOut{
 			collection:  sizedObjects.collection,
 			watches:     size.paths(),
 			connections: connectionsOf(size.watches),
@@ -132,9 +136,13 @@ func (size collectionSize) report(n int) operation {
 			changes:     n,
 			change: func(i int) request {
 				object := i % size.watches
-				return put(sizedObjects.path(object), sizedObjects.body(sizedObjects.name(object), revision*1_000_000+i))
+				return put(sizedObjects.path(object), sizedBody(object, revision*1_000_000+i))
 			},
 			mark: fmt.Sprintf(`"revision":"%d`, revision),
 		}.run(s, ctx)
+		if err != nil {
+			return r, err
+		}
+		return r, size.watch(s)
 	}
 }
