@@ -84,7 +84,10 @@ func phases(n sizes) []phase {
 // start reports how long the server took to start and how large its binaries are, both unknown of one that ran already,
 // and makes the namespace for the load, whose cost is not measured.
 func (s *session) start(ctx context.Context) (result, error) {
-	r := result{Seconds: figure(s.server.StartUp.Seconds())}
+	r, err := s.started()
+	if err != nil {
+		return r, err
+	}
 	for _, path := range s.server.Binaries {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -93,6 +96,15 @@ func (s *session) start(ctx context.Context) (result, error) {
 		r.Sizes = append(r.Sizes, megabytes(info.Size()))
 	}
 	return r, s.makeNamespace(ctx)
+}
+
+// started reports how long the last start took, and the CPU time that the server has used since it began.
+func (s *session) started() (result, error) {
+	if s.server.launch == nil {
+		return result{}, nil
+	}
+	cpu, _, err := s.cpu()
+	return result{Seconds: figure(s.server.StartUp.Seconds()), CPU: microseconds(cpu)}, err
 }
 
 // restart starts the server again on what it has stored, reports how long that took, and gives it time to finish what it
@@ -104,7 +116,11 @@ func (s *session) restart(ctx context.Context) (result, error) {
 	if err := s.server.Restart(ctx); err != nil {
 		return result{}, err
 	}
-	return result{Seconds: figure(s.server.StartUp.Seconds())}, wait(ctx, s.sizes.Rest)
+	r, err := s.started()
+	if err != nil {
+		return r, err
+	}
+	return r, wait(ctx, s.sizes.Rest)
 }
 
 // memory reports what the server holds once it has had time to finish what it had begun. Nothing shows from outside when

@@ -95,7 +95,9 @@ var rows = []row{
 	{"idle", "CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleCPU }, true, ""},
 	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleDatabaseCPU }, false, ""},
 	{"start to /readyz, empty", "s", phaseStart, "%.2f", seconds, true, ""},
+	{"", "CPU ms", phaseStart, "%.0f", cpuMillis, false, ""},
 	{"start to /readyz, all of this stored", "s", phaseRestart, "%.2f", seconds, true, ""},
+	{"", "CPU ms", phaseRestart, "%.0f", cpuMillis, false, ""},
 	{"binaries", "MB", phaseStart, "%.1f", sumOfSizes, true, ""},
 	{"database", "MB", phaseDatabase, "%.1f", sumOfSizes, true, ""},
 }
