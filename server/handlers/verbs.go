@@ -36,7 +36,7 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 	watcher, _ := storage.(rest.Watcher)
 	watching := *scope
 	watching.Serializer = unpooled{scope.Serializer}
-	watch := handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout)
+	watch := eventsOr(storage, scope, handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout))
 	if watchOnly {
 		return watch
 	}
