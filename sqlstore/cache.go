@@ -23,7 +23,9 @@ import (
 // those of the hub's changes: a row that this process wrote is in memory once.
 //
 // The rows of all collections together, and their indexes, take no more than
-// the budget. What does not fit is read from the database.
+// the budget. Of a collection that does not fit the rows are kept without their
+// values, which are then read by their ids. What does not fit either is read
+// from the database.
 type cache struct {
 	budget int64
 
@@ -41,9 +43,12 @@ type collection struct {
 	filled int64
 	// changed is the revision of the last change.
 	changed int64
-	bytes   int64 // of the rows
-	values  int64 // of their values alone
+	bytes   int64 // of the rows, as they are in memory
+	values  int64 // of their values alone, wherever these are
 	used    int64 // cache.clock at the last read
+
+	bare     bool  // the values are left in the database
+	stripped int64 // cache.clock when it became bare
 
 	indexes  map[attr]*index
 	indexing *indexing // nil while none is being made
@@ -51,8 +56,10 @@ type collection struct {
 	unindexed time.Time
 
 	filling *filling
-	// retry is when the collection may be read into memory again, after it did not fit.
+	// retry is when the collection may be read into memory again, after it, or
+	// its values, did not fit.
 	retry time.Time
+	pause time.Duration // until that, the last time
 
 	current *snapshot // nil where nobody has asked since the last change
 	older   []*snapshot
@@ -72,6 +79,7 @@ type filling struct {
 type snapshot struct {
 	rows     *btree.BTreeG[*Record]
 	from, to int64 // to is 0 for the current state
+	bare     bool  // see collection
 	values   int64
 	dropped  int64 // collection.dropped when it was the current one
 	// indexes are those of the collection at that state; the cache's mu is held for it.
@@ -91,10 +99,11 @@ const (
 	treeDegree = 16
 	// recordOverhead is roughly what a record takes in memory beside its texts.
 	recordOverhead = 200
-	// refillAfter is how long a collection that did not fit stays out of memory,
-	// retryAfter one that could not be read.
-	refillAfter = time.Minute
-	retryAfter  = time.Second
+	// refillAfter is how long a collection that did not fit stays out of memory
+	// at first, maxRefillAfter in the end, and retryAfter one that could not be read.
+	refillAfter    = time.Minute
+	maxRefillAfter = time.Hour
+	retryAfter     = time.Second
 	// olderShare is the part of the budget that rows may take which one
 	// collection keeps only for pages of lists that began earlier.
 	olderShare   = 16
@@ -104,6 +113,9 @@ const (
 	// the database costs little beside sending it, and memory holds few of them.
 	largeShare = 16
 	largeRow   = 32 << 10
+	// bareReserve is the part of the budget that the rows of one collection leave
+	// to others, without their values.
+	bareReserve = 4
 )
 
 func newCache(budget, position int64) *cache {
@@ -158,13 +170,15 @@ func (c *cache) change(col *collection, change *Change) {
 	c.bytes += col.bytes + col.indexBytes()
 	col.changed = r.Revision
 	if !c.fits(col) {
-		c.drop(col)
+		c.shrink(col)
 	}
 }
 
 // add puts a row into the collection and returns the one that it replaces.
 func (col *collection) add(r *Record) (before *Record) {
-	if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
+	if col.bare {
+		r = r.bare()
+	} else if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
 		// What encoded it grew its buffer further than this row should hold for good.
 		compact := *r
 		compact.Value = bytes.Clone(r.Value)
@@ -172,7 +186,7 @@ func (col *collection) add(r *Record) (before *Record) {
 	}
 	before, _ = col.rows.Set(r)
 	col.bytes += r.memory()
-	col.values += int64(len(r.Value))
+	col.values += int64(r.length())
 	col.forget(before)
 	return before
 }
@@ -181,7 +195,7 @@ func (col *collection) add(r *Record) (before *Record) {
 func (col *collection) forget(r *Record) {
 	if r != nil {
 		col.bytes -= r.memory()
-		col.values -= int64(len(r.Value))
+		col.values -= int64(r.length())
 		col.dropped += r.memory()
 	}
 }
@@ -200,16 +214,19 @@ func (col *collection) retire(to, maxBytes int64) {
 	}
 }
 
-// fits says whether a collection may be kept at all.
+// fits says whether a collection may be kept as it is.
 func (c *cache) fits(col *collection) bool {
+	if col.bare {
+		return col.bytes <= c.budget-c.budget/bareReserve
+	}
 	if col.bytes > c.budget/largeShare && col.bytes/int64(col.rows.Len()) >= largeRow {
 		return false
 	}
 	return col.bytes <= c.budget
 }
 
-// evict drops the collections that were not read for longest, the indexes of
-// each before its rows, until the rest fits.
+// evict makes the rest fit by shrinking the collections that were not read for
+// longest.
 func (c *cache) evict() {
 	for c.bytes > c.budget {
 		var oldest *collection
@@ -218,12 +235,58 @@ func (c *cache) evict() {
 				oldest = col
 			}
 		}
-		if len(oldest.indexes) > 0 {
-			c.dropIndexes(oldest)
-		} else {
-			c.drop(oldest)
+		c.shrink(oldest)
+	}
+}
+
+// shrink lets go of the indexes of a collection, or else of its values, or of
+// all of it.
+func (c *cache) shrink(col *collection) {
+	switch {
+	case len(col.indexes) > 0 && c.fits(col):
+		c.dropIndexes(col)
+	case !col.bare:
+		c.bytes -= col.bytes
+		col.strip()
+		c.bytes += col.bytes
+		col.stripped, col.retry = c.clock, time.Now().Add(refillAfter)
+		if !c.fits(col) {
+			c.drop(col)
+		}
+	default:
+		c.drop(col)
+	}
+}
+
+// strip leaves the values of a collection in the database.
+func (col *collection) strip() {
+	rows := newTree(byKey)
+	col.bytes, col.bare = 0, true
+	col.rows.Scan(func(r *Record) bool {
+		r = r.bare()
+		col.bytes += r.memory()
+		rows.Load(r)
+		return true
+	})
+	col.rows, col.current, col.older = rows, nil, nil
+}
+
+// grows says whether a bare collection is to be read into memory with its
+// values: there is room beside the collections that have been read since it
+// became bare.
+func (c *cache) grows(col *collection) bool {
+	if !col.bare || time.Now().Before(col.retry) {
+		return false
+	}
+	whole := collection{rows: col.rows, bytes: col.bytes + col.values}
+	others := int64(0)
+	for _, other := range c.collections {
+		if other != col && other.used > col.stripped {
+			others += other.bytes + other.indexBytes()
 		}
 	}
+	col.retry = time.Now().Add(refillAfter)
+	return c.fits(&whole) && whole.bytes+others <= c.budget
 }
 
 func (c *cache) drop(col *collection) {
@@ -259,6 +322,10 @@ func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at in
 	}
 	c.clock++
 	col.used = c.clock
+	if revision == 0 && c.grows(col) {
+		c.drop(col)
+		col.retry = time.Time{}
+	}
 	if col.rows != nil {
 		at = max(c.position, col.filled)
 		return col.at(revision), at, nil, false
@@ -290,7 +357,7 @@ func (c *cache) peek(resource Resource) *snapshot {
 func (col *collection) at(revision int64) *snapshot {
 	if revision == 0 || revision >= col.changed {
 		if col.current == nil {
-			col.current = &snapshot{rows: col.rows.Copy(), from: col.changed, values: col.values, dropped: col.dropped}
+			col.current = &snapshot{rows: col.rows.Copy(), from: col.changed, bare: col.bare, values: col.values, dropped: col.dropped}
 			for a, x := range col.indexes {
 				col.current.hold(a, x.keys.Copy())
 			}
@@ -311,6 +378,9 @@ func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) erro
 	col := collection{rows: newTree(byKey)}
 	at, err := list(func(r *Record) error {
 		col.add(r)
+		if !c.fits(&col) && !col.bare {
+			col.strip()
+		}
 		if !c.fits(&col) {
 			return errTooLarge
 		}
@@ -326,7 +396,8 @@ func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) erro
 	}
 	switch err = cmp.Or(f.err, err); {
 	case errors.Is(err, errTooLarge):
-		had.retry = time.Now().Add(refillAfter)
+		had.pause = min(max(2*had.pause, refillAfter), maxRefillAfter)
+		had.retry = time.Now().Add(had.pause)
 	case err != nil:
 		had.retry = time.Now().Add(retryAfter)
 	}
@@ -335,6 +406,9 @@ func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) erro
 	}
 	c.collections[resource] = &col
 	col.filled, col.changed = at, at
+	if col.bare {
+		col.stripped, col.retry = c.clock, time.Now().Add(refillAfter)
+	}
 	c.bytes += col.bytes
 	for _, change := range f.missed {
 		c.change(&col, change)

@@ -1,7 +1,7 @@
 package sqlstore
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,28 +60,21 @@ func (k valueKey) memory() int64 { return int64(len(k.value)+len(k.key)) + index
 
 // newIndex returns the index of rows by a.
 func newIndex(rows *btree.BTreeG[*Record], a attr) *index {
-	var all []valueKey
+	keys := map[string][]string{} // by value, in order
 	rows.Scan(func(r *Record) bool {
 		if value, has := a.of(r); has {
-			all = append(all, valueKey{value, r.Key})
+			keys[value] = append(keys[value], r.Key)
 		}
 		return true
 	})
-	slices.SortFunc(all, func(a, b valueKey) int {
-		return cmp.Or(strings.Compare(a.value, b.value), strings.Compare(a.key, b.key))
-	})
 	x := &index{keys: newTree(byValue)}
-	for i, k := range all {
-		// A value is a part of all labels of a row, which it shall not keep in
-		// memory, and many rows have the same.
-		if i > 0 && k.value == all[i-1].value {
-			k.value = all[i-1].value
-		} else {
-			k.value = strings.Clone(k.value)
+	for _, value := range slices.Sorted(maps.Keys(keys)) {
+		own := strings.Clone(value) // it is a part of all labels of a row, which it shall not keep in memory
+		for _, key := range keys[value] {
+			k := valueKey{own, key}
+			x.keys.Load(k)
+			x.bytes += k.memory()
 		}
-		all[i] = k
-		x.keys.Load(k)
-		x.bytes += k.memory()
 	}
 	return x
 }

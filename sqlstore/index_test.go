@@ -18,7 +18,7 @@ var indexed = Resource{Name: "pods"}
 // row returns the i-th pod: of 50 apps, on 200 nodes, in 10 namespaces.
 func row(revision int64, i int) *Record {
 	return &Record{
-		Revision: revision, Key: fmt.Sprintf("ns-%d/pod-%05d", i%10, i), Value: make([]byte, 100),
+		Revision: revision, Key: fmt.Sprintf("ns-%d/pod-%05d", i%10, i), Value: make([]byte, 1000),
 		Labels: EncodeSet(map[string]string{"app": fmt.Sprint(i % 50), "all": "yes", "name": fmt.Sprint(i)}),
 		Fields: EncodeSet(map[string]string{"spec.nodeName": fmt.Sprint(i % 200)}),
 	}
@@ -29,18 +29,23 @@ func newPods(t *testing.T, budget int64, n int) *cache {
 	t.Helper()
 	c := newCache(budget, 1)
 	_, _, f, _ := c.lookup(indexed, 0)
-	c.fill(indexed, f, func(add func(*Record) error) (int64, error) {
-		for i := range n {
-			if err := add(row(1, i)); err != nil {
-				return 0, err
-			}
-		}
-		return 1, nil
-	})
+	c.fillPods(indexed, f, 1, n)
 	if c.collections[indexed].rows == nil {
 		t.Fatal("the pods do not fit")
 	}
 	return c
+}
+
+// fillPods reads so many pods at a revision into the cache.
+func (c *cache) fillPods(resource Resource, f *filling, revision int64, n int) {
+	c.fill(resource, f, func(add func(*Record) error) (int64, error) {
+		for i := range n {
+			if err := add(row(revision, i)); err != nil {
+				return 0, err
+			}
+		}
+		return revision, nil
+	})
 }
 
 func (c *cache) newest() *snapshot {
@@ -216,4 +221,45 @@ func TestIndexMadeAmongWrites(t *testing.T) {
 	c.reset(6)
 	c.endIndex(indexed, before, attr{labelColumn, "all"}, begun, newIndex(before.rows, a))
 	c.sound(t)
+}
+
+// TestValuesGiveWayToRows has a collection that does not fit: it is kept without
+// its values, and with them again when it has shrunk and others need no room.
+func TestValuesGiveWayToRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 1000
+		c := newPods(t, newPods(t, 64<<20, pods).bytes/2, pods)
+		looks := func(name string, want bool) *filling {
+			t.Helper()
+			snap, _, f, _ := c.lookup(indexed, 0)
+			if bare := snap != nil && snap.bare; bare != want {
+				t.Errorf("%s: the values are left in the database: %t", name, bare)
+			}
+			c.sound(t)
+			return f
+		}
+		looks("large", true)
+		if objects := c.newest(); objects.rows.Len() != pods || objects.values != 1000*pods {
+			t.Errorf("%d pods have values of %d bytes", objects.rows.Len(), objects.values)
+		}
+		for i := range 700 {
+			revision := int64(i) + 2
+			c.apply(revision, []*Change{{Resource: indexed, Operation: dialect.Delete, Record: Record{Revision: revision, Key: row(1, 999-i).Key}}})
+		}
+		looks("small, but not for long", true)
+		other := Resource{Name: "others"}
+		_, _, f, _ := c.lookup(other, 0)
+		c.fillPods(other, f, c.position, 300)
+		time.Sleep(refillAfter)
+		looks("small, beside others that are read", true)
+		time.Sleep(refillAfter)
+		c.apply(c.position+1, []*Change{{Resource: indexed, Operation: dialect.Update, Record: *row(c.position+1, 0)}})
+		c.collections[other].used = 0
+		f = looks("small", false)
+		if f == nil {
+			t.Fatal("it is not read with its values")
+		}
+		c.fillPods(indexed, f, c.position, 300)
+		looks("read again", false)
+	})
 }

@@ -20,6 +20,16 @@ type Record struct {
 	Labels, Fields string
 	// Value is the stored form of the object.
 	Value []byte
+
+	left int // bytes of a value that is left in the database
+}
+
+// length is how many bytes the value has.
+func (r *Record) length() int { return len(r.Value) + r.left }
+
+// bare returns r without its value.
+func (r *Record) bare() *Record {
+	return &Record{Revision: r.Revision, Key: r.Key, Labels: r.Labels, Fields: r.Fields, left: r.length()}
 }
 
 // Change is one row of the log as watchers need it. It is shared by all of

@@ -44,7 +44,13 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 		return Page{Position: at}, err
 	}
 	if snap != nil {
-		return s.cache.page(snap, q, at), nil
+		page := s.cache.page(snap, q, at)
+		if !snap.bare || q.WithoutValues {
+			return page, nil
+		}
+		if complete, err := s.addValues(ctx, page.Records); complete || err != nil {
+			return page, err
+		}
 	}
 	return s.pageOfLog(ctx, q)
 }
@@ -54,11 +60,48 @@ func (c *cache) page(snap *snapshot, q Query, at Position) Page {
 	page, size := Page{Position: at}, 0
 	c.walk(snap, q, func(r *Record) bool {
 		page.Records = append(page.Records, r)
-		size += len(r.Value)
+		size += r.length()
 		page.More = len(page.Records) == q.Limit || size >= q.Bytes
 		return !page.More
 	})
 	return page
+}
+
+// addValues replaces bare records by whole ones. It returns false where some are
+// no longer in the database: they have been replaced, and forgotten.
+func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool, err error) {
+	if len(records) == 0 {
+		return true, nil
+	}
+	byID := make(map[int64]int, len(records))
+	b := s.statement().add("SELECT id, value FROM log WHERE id IN (")
+	for i, r := range records {
+		if i > 0 {
+			b.add(", ")
+		}
+		byID[r.Revision] = i
+		b.add(b.arg(r.Revision))
+	}
+	// As few statements as possible, since engines keep their plans.
+	for n := len(records); n&(n-1) != 0; n++ {
+		b.add(", " + b.arg(records[0].Revision))
+	}
+	found := 0
+	err = s.run(ctx, b.add(")"), func(row dialect.Row) error {
+		var id int64
+		var value []byte
+		if err := row.Scan(&id, &value); err != nil {
+			return err
+		}
+		if i, ok := byID[id]; ok {
+			whole := *records[i]
+			whole.Value, whole.left = value, 0
+			records[i] = &whole
+			found++
+		}
+		return nil
+	})
+	return found == len(records), err
 }
 
 // pageOfLog is Page from the database.

@@ -72,7 +72,13 @@ func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record
 	}
 	if snap != nil {
 		found, _ := snap.rows.Get(&Record{Key: key})
-		return found, at, nil
+		if found == nil || !snap.bare {
+			return found, at, nil
+		}
+		one := []*Record{found}
+		if complete, err := s.addValues(ctx, one); complete || err != nil {
+			return one[0], at, err
+		}
 	}
 	return s.get(ctx, resource, key)
 }

@@ -19,6 +19,7 @@ import (
 type told struct {
 	labels, fields map[string]string
 	withheld       bool
+	value          string // of the object, for tests that read it
 }
 
 // randomTold returns sets of which many have a value in common.

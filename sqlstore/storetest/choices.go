@@ -17,10 +17,13 @@ import (
 // the answers to a model that looks at every object.
 func testChoices(t *testing.T, open Opener) {
 	cachedAndNot(t, open, proveChoices)
-	t.Run("with little memory", func(t *testing.T) {
-		// The rows fit, but not all that selections are found by.
-		proveChoices(t, Open(t, open, sqlstore.Options{CacheBytes: 220_000}))
-	})
+	// The rows fit, but not all that selections are found by; or only without their
+	// values.
+	for _, bytes := range []int64{400_000, 250_000} {
+		t.Run(fmt.Sprintf("with a cache of %d bytes", bytes), func(t *testing.T) {
+			proveChoices(t, Open(t, open, sqlstore.Options{CacheBytes: bytes}))
+		})
+	}
 }
 
 // world is the objects of a collection as they were at a revision.
@@ -32,16 +35,23 @@ type world struct {
 func proveChoices(t *testing.T, s *sqlstore.Store) {
 	random := rand.New(rand.NewPCG(13, 14))
 	records, now := map[string]*sqlstore.Record{}, world{objects: map[string]*told{}}
+	written := 0
+	value := func() string {
+		written++
+		return fmt.Sprintf(`{"n":"%0*d"}`, 300+random.IntN(300), written)
+	}
 	change := func() {
 		key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
-		w, after := put(key, `{}`, records[key]), randomTold(random)
-		switch {
-		case records[key] != nil && random.IntN(3) == 0:
-			w, after = remove(records[key]), nil
-		case records[key] != nil && random.IntN(2) == 0:
-			after = now.objects[key]
+		after := randomTold(random)
+		if records[key] != nil && random.IntN(2) == 0 {
+			same := *now.objects[key]
+			after = &same
 		}
-		if after != nil {
+		after.value = value()
+		w := put(key, after.value, records[key])
+		if records[key] != nil && random.IntN(3) == 0 {
+			w, after = remove(records[key]), nil
+		} else {
 			after.encode(w)
 		}
 		records[key], now.objects[key] = must(t, s, w), after
@@ -53,7 +63,9 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	var mu sync.Mutex
 	var writers sync.WaitGroup
 	for i := range 250 {
-		w, o := put(fmt.Sprintf("n%d/%d", 1+i%2, i/2), `{}`, nil), randomTold(random)
+		o := randomTold(random)
+		o.value = value()
+		w := put(fmt.Sprintf("n%d/%d", 1+i%2, i/2), o.value, nil)
 		o.encode(w)
 		writers.Go(func() {
 			revision, err := s.Write(t.Context(), w)
@@ -91,7 +103,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		var want []string
 		for _, key := range slices.Sorted(maps.Keys(at.objects)) {
 			if choice.selects(key, at.objects[key]) && key >= q.From && (q.After == "" || key > q.After) {
-				want = append(want, key)
+				want = append(want, key+"="+at.objects[key].value)
 			}
 		}
 		name := fmt.Sprintf("%s from %q after %q at %d", choice, q.From, q.After, q.Revision)
@@ -110,11 +122,10 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			for _, r := range page.Records {
-				got = append(got, r.Key)
+				got = append(got, fmt.Sprintf("%s=%s", r.Key, r.Value))
+				q.After = r.Key
 			}
-			if more = page.More; more {
-				q.After = got[len(got)-1]
-			}
+			more = page.More
 			if q.Revision == 0 {
 				q.Revision = page.Current
 			}
