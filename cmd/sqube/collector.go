@@ -13,7 +13,7 @@ import (
 // grow by busyHeadroom between them. A larger heap grows by more anyhow, and keeps the default. GOMEMLIMIT, where it is
 // set, holds over all of it.
 const (
-	busyHeadroom = 64 << 20
+	busyHeadroom = 96 << 20
 	// busyInterval is between collections of a busy server, quietInterval between those of one that is no longer busy.
 	busyInterval  = time.Second
 	quietInterval = 5 * time.Second
