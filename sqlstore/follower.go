@@ -201,15 +201,11 @@ func (c *Change) letGo(m *memory) {
 // yielded some or none of them in order.
 func (f *Follower) Replay(resource Resource, prefix string, from, to int64, yield func(*Change) error) error {
 	match := matcher(prefix)
-	rows := maxChanges
-	if !f.store.engine.Streams() {
-		rows = firstChanges // of which each may be large
-	}
 	for from < to {
 		var changes []*Change
 		var read int64
 		err := f.Read(resource, func() (cost int, err error) {
-			changes, read, err = f.replay(resource, match, from, to, rows)
+			changes, read, err = f.replay(resource, match, from, to)
 			for _, c := range changes {
 				cost += c.cost()
 			}
@@ -226,14 +222,13 @@ func (f *Follower) Replay(resource Resource, prefix string, from, to int64, yiel
 			return err
 		}
 		from = read
-		rows = min(4*rows, maxChanges)
 	}
 	return nil
 }
 
 // replay reads the first changes behind from.
-func (f *Follower) replay(resource Resource, match func(string) bool, from, to int64, rows int) (changes []*Change, read int64, err error) {
-	changes, read, err = f.store.changes(f.ctx, from, to, &resource, rows, FollowBytes)
+func (f *Follower) replay(resource Resource, match func(string) bool, from, to int64) (changes []*Change, read int64, err error) {
+	changes, read, err = f.store.changes(f.ctx, from, to, &resource, maxChanges, FollowBytes)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -146,7 +146,6 @@ func (at Position) readable(revision int64) error {
 // database makes, also where nearly all of them are of other resources.
 const (
 	maxChanges     = 500
-	firstChanges   = 8 // where the engine sends what is too much all the same
 	maxChangeBytes = 16 << 20
 	maxSpan        = 5000
 )
@@ -158,13 +157,7 @@ var errEnough = errors.New("enough has been read")
 // are all: to, or one before it where there is too much to be read at once.
 func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource, maxRows, maxBytes int) (changes []*Change, read int64, err error) {
 	to = min(to, from+maxSpan)
-	b := s.statement().add(`SELECT l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value, p.id, p.labels, p.fields, p.value
-FROM log l LEFT JOIN log p ON p.id = l.replaces`)
-	b.add(" WHERE l.id > " + b.arg(from) + " AND l.id <= " + b.arg(to))
-	if resource != nil {
-		b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name))
-	}
-	b.add(" ORDER BY l.id LIMIT " + b.arg(maxRows))
+	b := s.statement().changes(from, to, resource, maxRows, maxBytes)
 	bytes := 0
 	err = s.run(ctx, b, func(row dialect.Row) error {
 		c := &Change{}
@@ -176,6 +169,7 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 			&previous, &previousLabels, &previousFields, &previousValue); err != nil {
 			return err
 		}
+		bytes += len(c.Record.Value) + len(previousValue)
 		c.Operation = dialect.Operation(operation)
 		if c.Operation == dialect.Delete {
 			c.Record = Record{Revision: c.Record.Revision, Key: c.Record.Key}
@@ -184,7 +178,7 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces`)
 			c.Previous = &Record{Revision: *previous, Key: c.Record.Key, Labels: *previousLabels, Fields: *previousFields, Value: previousValue}
 		}
 		changes = append(changes, c)
-		if bytes += len(c.Record.Value) + len(previousValue); bytes >= maxBytes {
+		if bytes >= maxBytes {
 			return errEnough
 		}
 		return nil

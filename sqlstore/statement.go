@@ -46,6 +46,32 @@ func (b *statement) page(q Query) *statement {
 	return b.add(" ORDER BY key")
 }
 
+// changes adds the statement that selects the changes behind from up to to, of
+// one resource or (nil) of all, oldest first: no more than maxRows, and on an
+// engine that sends results as a whole none behind the one whose values reach
+// maxBytes.
+func (b *statement) changes(from, to int64, resource *Resource, maxRows, maxBytes int) *statement {
+	const columns = `l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value,
+p.id AS previous_id, p.labels AS previous_labels, p.fields AS previous_fields, p.value AS previous_value`
+	const size = "coalesce(octet_length(l.value), 0) + coalesce(octet_length(p.value), 0)"
+	whole := !b.engine.Streams()
+	if whole {
+		b.add(`SELECT id, operation, api_group, resource, key, labels, fields, value, previous_id, previous_labels, previous_fields, previous_value
+FROM (SELECT ` + columns + ", sum(" + size + ") OVER (ORDER BY l.id ROWS UNBOUNDED PRECEDING) - (" + size + ") AS before")
+	} else {
+		b.add("SELECT " + columns)
+	}
+	b.add(" FROM log l LEFT JOIN log p ON p.id = l.replaces WHERE l.id > " + b.arg(from) + " AND l.id <= " + b.arg(to))
+	if resource != nil {
+		b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name))
+	}
+	b.add(" ORDER BY l.id LIMIT " + b.arg(maxRows))
+	if whole {
+		b.add(") AS changes WHERE before < " + b.arg(maxBytes) + " ORDER BY id")
+	}
+	return b
+}
+
 // rows adds the statement that selects columns of the rows of q.
 //
 // At the newest revision they are an interval of the index of live rows. At an

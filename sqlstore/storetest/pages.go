@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -12,8 +14,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sent counts what an engine sends of the results of reads under a context that
-// carries sentKey, which background work has not.
+// sent counts what an engine sends of the results of reads of the log under a
+// context that carries sentKey, which background work has not.
 type sent struct {
 	dialect.Engine
 	rows atomic.Int64
@@ -21,14 +23,24 @@ type sent struct {
 
 type sentKey struct{}
 
-// Query implements dialect.Engine.
+// Query implements dialect.Engine. Where the engine sends results as a whole, it
+// counts also what the reader does not want any more.
 func (e *sent) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	return e.Engine.Query(ctx, statement, args, func(r dialect.Row) error {
-		if ctx.Value(sentKey{}) != nil {
-			e.rows.Add(1)
+	if ctx.Value(sentKey{}) == nil || !strings.Contains(statement, " log ") {
+		return e.Engine.Query(ctx, statement, args, row)
+	}
+	var enough error
+	err := e.Engine.Query(ctx, statement, args, func(r dialect.Row) error {
+		e.rows.Add(1)
+		if enough == nil {
+			enough = row(r)
 		}
-		return row(r)
+		if e.Streams() {
+			return enough
+		}
+		return nil
 	})
+	return cmp.Or(enough, err)
 }
 
 // testPages walks through objects of all sizes, now and as they were before

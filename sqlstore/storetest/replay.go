@@ -60,6 +60,37 @@ func testReplayBoundary(t *testing.T, open Opener) {
 	}
 }
 
+// testReplayOfLargeChanges replays changes of which few are read at once: the
+// database sends each of them once.
+func testReplayOfLargeChanges(t *testing.T, open Opener) {
+	engine := &sent{Engine: OpenEngine(t, open(t))}
+	s := Start(t, engine, sqlstore.Options{})
+	h := &History{}
+	from := revision(t, s).Current
+	var last *sqlstore.Record
+	for i := range 40 {
+		w := put("a", fmt.Sprintf(`{"n":"%0*d"}`, sqlstore.FollowBytes/5, i), last)
+		if i%10 == 9 {
+			w = remove(last)
+		}
+		last = must(t, s, w)
+		h.Add(t, w, last.Revision)
+		if w.Operation == dialect.Delete {
+			last = nil
+		}
+	}
+	var changes []*sqlstore.Change
+	to := revision(t, s).Current
+	err := replay(context.WithValue(t.Context(), sentKey{}, true), s, from, to, func(c *sqlstore.Change) { changes = append(changes, c) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	Equal(t, "the replay", ShowChanges(changes), h.Changes(from, to))
+	if rows := engine.rows.Load(); int(rows) != len(changes) {
+		t.Errorf("the database sent %d rows of %d changes", rows, len(changes))
+	}
+}
+
 // commitUnseen appends n updates of key behind r to the log without the
 // Store's knowledge, and returns the last.
 func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.Record, n int) *sqlstore.Record {

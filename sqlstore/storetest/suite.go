@@ -18,6 +18,7 @@ func Run(t *testing.T, open Opener) {
 		{"Pages", testPages},
 		{"EmptyLog", testEmptyLog},
 		{"ReplayBoundary", testReplayBoundary},
+		{"ReplayOfLargeChanges", testReplayOfLargeChanges},
 		{"Await", testAwait},
 		{"CatchUp", testCatchUp},
 		{"CatchUpBehindCompaction", testCatchUpBehindCompaction},
