@@ -97,6 +97,23 @@ func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 	return response, nil
 }
 
+// sendWhenReady sends a request again as long as the answer is 429, which kube-apiserver's is until its cache of a resource
+// is filled.
+func (c *client) sendWhenReady(ctx context.Context, r request) (*http.Response, error) {
+	for {
+		response, err := c.send(ctx, r)
+		if !isStatus(err, http.StatusTooManyRequests) {
+			return response, err
+		}
+		if err := wait(ctx, retryAfter); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// retryAfter is how long a client waits before it asks again what a server could not answer yet.
+const retryAfter = 20 * time.Millisecond
+
 // do sends a request and keeps the answer in c.answer.
 func (c *client) do(ctx context.Context, r request) error {
 	response, err := c.send(ctx, r)

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"net/http"
-	"time"
 )
 
 // certificateCRD defines Certificates with a schema as operators have it: nested objects, lists with keys, enumerations,
@@ -47,7 +46,7 @@ func (s *session) define(ctx context.Context) error {
 		if !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusTooManyRequests) { // 429: its storage is being made
 			return err
 		}
-		if err := wait(ctx, 20*time.Millisecond); err != nil {
+		if err := wait(ctx, retryAfter); err != nil {
 			return err
 		}
 	}

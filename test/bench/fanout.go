@@ -157,7 +157,7 @@ func (s *session) openWatches(ctx context.Context, collection string, paths []st
 			separator = "&"
 		}
 		// The answer comes once the server has begun the watch.
-		response, err := o.clients[i%connections].send(ctx, get(path+separator+"watch=1&resourceVersion="+string(revision)))
+		response, err := o.clients[i%connections].sendWhenReady(ctx, get(path+separator+"watch=1&resourceVersion="+string(revision)))
 		if err != nil {
 			return o, err
 		}

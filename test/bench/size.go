@@ -114,7 +114,7 @@ func (size collectionSize) update(n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		const stride = 7919 // a prime
 		s.revision++
-		return s.load(ctx, 64, n, func(ctx context.Context, c *client, i int) error {
+		return s.load(ctx, 16, n, func(ctx context.Context, c *client, i int) error {
 			object := size.watches + i*stride%(size.objects-size.watches)
 			r := put(sizedObjects.path(object), sizedBody(object, s.revision*n+i))
 			return c.do(ctx, r)
