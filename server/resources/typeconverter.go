@@ -41,7 +41,7 @@ func NewTypeConverter() (managedfields.TypeConverter, error) {
 
 // typeConverter is upstream's, which can be had for OpenAPI schemas only.
 type typeConverter struct {
-	managedfields.TypeConverter // for the way back, which needs no type
+	managedfields.TypeConverter // for the way back from what was merged, which needs no type
 	types                       map[schema.GroupVersionKind]typed.ParseableType
 }
 
@@ -64,7 +64,22 @@ func (c typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.Validatio
 		return nil, err
 	}
 	//lint:ignore SA1019 validation, which upstream says costs nothing, takes half as long as all else done with the value
-	return typed.AsTypedUnvalidated(v, t.Schema, t.TypeRef), nil
+	return typed.AsTypedUnvalidated(valueOf{v, obj}, t.Schema, t.TypeRef), nil
+}
+
+// valueOf is a value that remembers of what.
+type valueOf struct {
+	value.Value
+	object runtime.Object
+}
+
+// TypedToObject implements managedfields.TypeConverter. Managers ask for each other's versions of the object, and mostly it
+// has that version: then its kind is all that is looked at. Nothing changes what is returned.
+func (c typeConverter) TypedToObject(t *typed.TypedValue) (runtime.Object, error) {
+	if v, ok := t.AsValue().(valueOf); ok {
+		return v.object, nil
+	}
+	return c.TypeConverter.TypedToObject(t)
 }
 
 // unkeyed are the kinds with lists whose items are told apart by a key that they need not have. All other objects of
