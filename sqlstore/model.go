@@ -20,6 +20,9 @@ type Record struct {
 	Labels, Fields string
 	// Value is the stored form of the object.
 	Value []byte
+	// Note is that of the Write, if this process wrote the version and has it in
+	// memory since, otherwise 0.
+	Note uint64
 
 	left int // bytes of a value that is left in the database
 }

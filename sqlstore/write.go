@@ -33,10 +33,14 @@ type Write struct {
 	ExpiresAt      int64
 	Labels, Fields string
 	Value          []byte
+	// Note is what the writer knows of Value, for readers in this process. It is
+	// not stored.
+	Note uint64
 }
 
 type pending struct {
 	row      dialect.Write
+	note     uint64
 	previous *Record
 	span     trace.Span   // that of the request, nil if it is not recorded
 	result   chan outcome // holds one
@@ -69,7 +73,7 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	p := &pending{row: w.row(AuthorFrom(ctx), s.opts.Now()), previous: w.Previous, result: make(chan outcome, 1)}
+	p := &pending{row: w.row(AuthorFrom(ctx), s.opts.Now()), note: w.Note, previous: w.Previous, result: make(chan outcome, 1)}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		p.span = span
 	}
@@ -234,7 +238,7 @@ func (s *Store) publish(group []*pending, committed dialect.Committed) {
 		}
 		record := Record{Revision: committed.Revision(i), Key: p.row.Key}
 		if p.row.Operation != dialect.Delete {
-			record.Labels, record.Fields, record.Value = p.row.Labels, p.row.Fields, p.row.Value
+			record.Labels, record.Fields, record.Value, record.Note = p.row.Labels, p.row.Fields, p.row.Value, p.note
 		}
 		changes = append(changes, &Change{
 			Resource:  Resource{Group: p.row.Group, Name: p.row.Resource},

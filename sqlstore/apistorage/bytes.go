@@ -100,6 +100,7 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 	if err != nil {
 		return untransformable(r, key, err)
 	}
+	s.noted(r)
 	out.storage, out.key, out.record, out.revision, out.data = s, key, r, r.Revision, data
 	return nil
 }

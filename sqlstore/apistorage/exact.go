@@ -2,9 +2,11 @@ package apistorage
 
 import (
 	"bytes"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -22,50 +24,54 @@ import (
 // out about a row holds for as long as the Storage is in use. Nothing is assumed
 // of rows that another process or an older schema has written.
 
-// exactRows are the rows that were found to be exact, with the place where the
-// resourceVersion is put in. All Storages of a Decorator share one. It holds so
-// many rows at the most. What is read moves into the young generation; when that
-// is full it becomes the old one, and the one before is forgotten: its rows are
-// checked again.
+// exactRows are the rows that were found to be exact. All Storages of a Decorator
+// share one. It holds so many rows at the most. What is read moves into the
+// young generation; when that is full it becomes the old one, and the one before
+// is forgotten: its rows are checked again.
 type exactRows struct {
 	mu         sync.Mutex
-	young, old map[int64]exactRow // by revision
+	young, old map[int64]exactNote // by revision
 }
 
-type exactRow struct {
-	storage uint32 // Storage.id of who found it
-	cut     uint32
-}
+// exactNote is what is known of an exact row: by the Storage of which id, and
+// where in the JSON the resourceVersion is put in. 0 is none. It is the note of
+// rows that were written here.
+type exactNote uint64
+
+func (s *Storage) noteOf(cut int) exactNote { return exactNote(s.id)<<32 | exactNote(cut) }
+
+// cut returns the place, or false where another Storage has found it.
+func (n exactNote) cut(s *Storage) (int, bool) { return int(uint32(n)), n>>32 == exactNote(s.id) }
 
 // exactGeneration is how many rows are in each of the two generations, of about
 // 30 bytes each.
 const exactGeneration = 1 << 17
 
-func newExactRows() *exactRows { return &exactRows{young: map[int64]exactRow{}} }
+func newExactRows() *exactRows { return &exactRows{young: map[int64]exactNote{}} }
 
-func (e *exactRows) get(storage uint32, revision int64) (cut int, ok bool) {
+func (e *exactRows) get(revision int64) exactNote {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	row, ok := e.young[revision]
+	note, ok := e.young[revision]
 	if !ok {
-		if row, ok = e.old[revision]; ok {
-			e.putLocked(revision, row)
+		if note, ok = e.old[revision]; ok {
+			e.putLocked(revision, note)
 		}
 	}
-	return int(row.cut), ok && row.storage == storage
+	return note
 }
 
-func (e *exactRows) put(revision int64, row exactRow) {
+func (e *exactRows) put(revision int64, note exactNote) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.putLocked(revision, row)
+	e.putLocked(revision, note)
 }
 
-func (e *exactRows) putLocked(revision int64, row exactRow) {
+func (e *exactRows) putLocked(revision int64, note exactNote) {
 	if len(e.young) >= exactGeneration {
-		e.old, e.young = e.young, map[int64]exactRow{}
+		e.old, e.young = e.young, map[int64]exactNote{}
 	}
-	e.young[revision] = row
+	e.young[revision] = note
 }
 
 var lastStorage atomic.Uint32
@@ -82,7 +88,17 @@ func (s *Storage) cut(revision int64) (int, bool) {
 	if s.exact == nil {
 		return 0, false
 	}
-	return s.exact.get(s.id, revision)
+	return s.exact.get(revision).cut(s)
+}
+
+// noted takes over what the writer of a row knows of it.
+func (s *Storage) noted(r *sqlstore.Record) {
+	if r.Note == 0 || s.exact == nil {
+		return
+	}
+	if _, mine := exactNote(r.Note).cut(s); mine && s.exact.get(r.Revision) != exactNote(r.Note) {
+		s.exact.put(r.Revision, exactNote(r.Note))
+	}
 }
 
 // learn compares the JSON of the object with what it was encoded to in full.
@@ -91,20 +107,42 @@ func (o *Raw) learn(encoded []byte) {
 		return
 	}
 	if cut := cutOf(o.data, encoded, o.appendRevision(nil)); cut >= 0 {
-		o.storage.exact.put(o.record.Revision, exactRow{o.storage.id, uint32(cut)})
+		o.storage.exact.put(o.record.Revision, o.storage.noteOf(cut))
 	}
 }
 
-// answer is readBack of a row that was written just now.
-func (s *Storage) answer(data []byte, into runtime.Object, revision int64, key string) error {
-	if err := s.readBack(data, into, revision, key); err != nil || s.exact == nil {
-		return err
+// rehearse decodes the JSON of a custom resource, which is about to be written,
+// into what its writer will be answered with, and returns the note for the row.
+// So it is known before anyone reads the row.
+func (s *Storage) rehearse(data []byte, into runtime.Object, key string) (note uint64, err error) {
+	if s.exact == nil || into == nil {
+		return 0, nil
 	}
-	if encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, into); err == nil {
-		o := Raw{storage: s, record: &sqlstore.Record{Revision: revision}, revision: revision, data: data}
-		o.learn(bytes.TrimSuffix(encoded, []byte("\n")))
+	const revision = 1
+	if _, _, err = s.Codec.Decode(data, nil, into); err == nil {
+		err = s.versioner.UpdateObject(into, revision)
 	}
-	return nil
+	if err != nil {
+		return 0, apierrors.NewInternalError(fmt.Errorf("what would be written at key %q can't be read: %w", key, err))
+	}
+	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, into)
+	if err != nil {
+		return 0, nil // nothing is known then
+	}
+	text := (&Raw{revision: revision}).appendRevision(nil)
+	if cut := cutOf(data, bytes.TrimSuffix(encoded, []byte("\n")), text); cut >= 0 {
+		note = uint64(s.noteOf(cut))
+	}
+	return note, nil
+}
+
+// answer makes into what the writer of a row is answered with.
+func (s *Storage) answer(data []byte, into runtime.Object, revision int64, key string, note uint64) error {
+	if s.exact == nil {
+		return s.readBack(data, into, revision, key)
+	}
+	s.noted(&sqlstore.Record{Revision: revision, Note: note})
+	return s.versioner.UpdateObject(into, uint64(revision))
 }
 
 // cutOf returns where text has to be put into data to make whole, or -1.

@@ -267,6 +267,7 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 	if err != nil {
 		return nil, false, untransformable(r, key, err)
 	}
+	s.noted(r)
 	if err := s.decode(data, into, r.Revision); err != nil {
 		return nil, false, undecodable(r, key, err)
 	}

@@ -38,7 +38,11 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if err != nil {
 		return err
 	}
-	revision, err := s.put(ctx, row, full, obj, data, nil, ttl)
+	note, err := s.rehearse(data, out, full)
+	if err != nil {
+		return err
+	}
+	revision, err := s.put(ctx, row, full, obj, data, nil, ttl, note)
 	if errors.Is(err, sqlstore.ErrConflict) {
 		return storage.NewKeyExistsError(full, 0)
 	}
@@ -48,7 +52,7 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if out == nil {
 		return nil
 	}
-	return s.answer(data, out, revision, full)
+	return s.answer(data, out, revision, full, note)
 }
 
 // maxKeyBytes is what an entry of an index holds on every engine. Few resources
@@ -57,11 +61,12 @@ const maxKeyBytes = 2048
 
 // put writes data, which is obj encoded, over previous, or creates it where
 // previous is nil. It returns sqlstore.ErrConflict when that is not possible.
-func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl uint64) (int64, error) {
+func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl, note uint64) (int64, error) {
 	w, err := s.prepare(ctx, row, full, obj, data, previous)
 	if err != nil {
 		return 0, err
 	}
+	w.Note = note
 	if ttl != 0 {
 		w.ExpiresAt = time.Now().Add(time.Duration(ttl) * time.Second).UnixMilli()
 	}
@@ -199,14 +204,18 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if ttl != nil {
 			seconds = *ttl
 		}
-		revision, err := s.put(ctx, row, full, updated, data, st.record, seconds)
+		note, err := s.rehearse(data, destination, full)
+		if err != nil {
+			return err
+		}
+		revision, err := s.put(ctx, row, full, updated, data, st.record, seconds, note)
 		if errors.Is(err, sqlstore.ErrConflict) {
 			continue // another writer was faster: try on what it wrote
 		}
 		if err != nil {
 			return err
 		}
-		return s.answer(data, destination, revision, full)
+		return s.answer(data, destination, revision, full, note)
 	}
 }
 
