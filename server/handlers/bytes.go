@@ -130,13 +130,14 @@ type CustomReads struct{ Get, List, Watch http.HandlerFunc }
 // NewCustomReads returns the handlers of a storage. They leave to others what can't be answered from bytes, and the writing
 // of events. What they answer passes measured.
 func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
+	list := func(store *registry.Store) http.HandlerFunc {
+		return measured(handlers.ListResource(store, nil, scope, false, 0))
+	}
 	return CustomReads{
 		Get: bytesOr(custom, scope, others, func(raw *registry.Store) http.HandlerFunc {
 			return measured(handlers.GetResource(raw, scope))
 		}),
-		List: bytesOr(custom, scope, others, func(raw *registry.Store) http.HandlerFunc {
-			return measured(handlers.ListResource(raw, nil, scope, false, 0))
-		}),
+		List:  bytesOr(custom, scope, convertedOr(custom, scope, others, list), list),
 		Watch: eventsOr(custom, scope, others),
 	}
 }

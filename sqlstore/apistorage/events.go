@@ -74,8 +74,7 @@ func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(r
 	return append(b, envelopeEnd...), nil
 }
 
-// appendEncoded appends the event as encode makes it, in which the object is the
-// last field.
+// appendEncoded appends the event as encode makes it.
 func (o *Raw) appendEncoded(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	obj, err := o.decode()
 	if err != nil {
@@ -83,10 +82,5 @@ func (o *Raw) appendEncoded(b []byte, encode func(runtime.Object, io.Writer) err
 	}
 	var event bytes.Buffer
 	err = encode(obj, &event)
-	if text, ok := bytes.CutSuffix(event.Bytes(), []byte("}\n")); ok && o.Format == JSON {
-		if _, object, ok := bytes.Cut(text, []byte(`"object":`)); ok {
-			o.learn(object)
-		}
-	}
 	return append(b, event.Bytes()...), err
 }

@@ -101,13 +101,14 @@ func (s *Storage) noted(r *sqlstore.Record) {
 	}
 }
 
-// learn compares the JSON of the object with what it was encoded to in full.
-func (o *Raw) learn(encoded []byte) {
-	if o.storage.exact == nil {
+// learn compares the JSON of a row with the object that it was decoded to by the
+// schema, as of the row's revision.
+func (s *Storage) learn(data []byte, obj runtime.Object, revision int64) {
+	if s.exact == nil {
 		return
 	}
-	if cut := cutOf(o.data, encoded, o.appendRevision(nil)); cut >= 0 {
-		o.storage.exact.put(o.record.Revision, o.storage.noteOf(cut))
+	if cut := exactCut(data, obj, revision); cut >= 0 {
+		s.exact.put(revision, s.noteOf(cut))
 	}
 }
 
@@ -125,12 +126,7 @@ func (s *Storage) rehearse(data []byte, into runtime.Object, key string) (note u
 	if err != nil {
 		return 0, apierrors.NewInternalError(fmt.Errorf("what would be written at key %q can't be read: %w", key, err))
 	}
-	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, into)
-	if err != nil {
-		return 0, nil // nothing is known then
-	}
-	text := (&Raw{revision: revision}).appendRevision(nil)
-	if cut := cutOf(data, bytes.TrimSuffix(encoded, []byte("\n")), text); cut >= 0 {
+	if cut := exactCut(data, into, revision); cut >= 0 {
 		note = uint64(s.noteOf(cut))
 	}
 	return note, nil
@@ -143,6 +139,16 @@ func (s *Storage) answer(data []byte, into runtime.Object, revision int64, key s
 	}
 	s.noted(&sqlstore.Record{Revision: revision, Note: note})
 	return s.versioner.UpdateObject(into, uint64(revision))
+}
+
+// exactCut returns where the resourceVersion is put into data to make the JSON of
+// obj, which has that revision, or -1.
+func exactCut(data []byte, obj runtime.Object, revision int64) int {
+	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, obj)
+	if err != nil {
+		return -1
+	}
+	return cutOf(data, bytes.TrimSuffix(encoded, []byte("\n")), (&Raw{revision: revision}).appendRevision(nil))
 }
 
 // cutOf returns where text has to be put into data to make whole, or -1.

@@ -42,7 +42,6 @@ func (o *Raw) appendJSON(buffer, head []byte, skip int, encode func(runtime.Obje
 		return nil, err
 	}
 	text := bytes.TrimSpace(encoded.Bytes())
-	o.learn(text)
 	if !bytes.HasPrefix(text, head[:skip]) {
 		return nil, fmt.Errorf("the object at %q was encoded as another kind than %s", o.key, o.Kind)
 	}

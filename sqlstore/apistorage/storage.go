@@ -247,10 +247,13 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 	if err == nil && !done {
 		_, _, err = s.Codec.Decode(data, nil, into)
 	}
-	if err != nil {
-		return false, err
+	if err == nil {
+		err = s.versioner.UpdateObject(into, uint64(revision))
 	}
-	return asStored, s.versioner.UpdateObject(into, uint64(revision))
+	if err == nil && !done {
+		s.learn(data, into, revision)
+	}
+	return asStored, err
 }
 
 // readBack decodes data, which was written at revision, into what its writer is answered with.

@@ -261,6 +261,9 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 		if err != nil || unread {
 			return err
 		}
-		return s.readBack(st.data, out, revision, full)
+		if err := s.readBack(st.data, out, st.record.Revision, full); err != nil {
+			return err
+		}
+		return s.versioner.UpdateObject(out, uint64(revision))
 	}
 }
