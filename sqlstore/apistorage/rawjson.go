@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,6 +164,9 @@ func (l *RawList) frame() (begin, end []byte, err error) {
 	return begin, fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`+"\n", l.Kind, meta), nil
 }
 
+// revisionRoom is what a resourceVersion and a separator take at the most.
+const revisionRoom = 48
+
 // appendItems appends the items of a page. Items have no kind and apiVersion of
 // their own in the lists of built-in resources.
 func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
@@ -171,6 +175,11 @@ func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runt
 	if l.walk.exact != nil {
 		skip = 0
 	}
+	size := 0
+	for _, item := range l.items {
+		size += len(item.data) + revisionRoom
+	}
+	buffer = slices.Grow(buffer, size) // at once: to grow step by step takes several times the memory
 	for _, item := range l.items {
 		buffer = append(buffer, *separator...)
 		*separator = ","
