@@ -46,6 +46,7 @@ type value struct {
 // field is a field of a message as JSON has it.
 type field struct {
 	value
+	name     string
 	tag      []byte // number and wire type
 	repeated bool
 	mapped   bool // a map: messages of key and value
@@ -69,6 +70,20 @@ type plan struct {
 	nodes  []node         // by number
 	// Fields of metav1.ObjectMeta; -1 in others.
 	version, managedFields int
+}
+
+// find returns the index of the field of that name, or -1. Encoders write fields
+// in the order of the type, so it begins behind the one before.
+func (p *plan) find(name []byte, before int) int {
+	for i := before + 1; i < min(before+8, len(p.fields)); i++ {
+		if p.fields[i].name == string(name) {
+			return i
+		}
+	}
+	if i, ok := p.names[string(name)]; ok {
+		return i
+	}
+	return -1
 }
 
 // planner makes plans.
@@ -157,6 +172,7 @@ func (p *planner) nodes(to *plan, t reflect.Type) ([]node, error) {
 			if !made.mapped {
 				wire = made.wire()
 			}
+			made.name = name
 			made.tag = protowire.AppendTag(nil, number, wire)
 			n.leaf = len(to.fields)
 			to.names[name] = n.leaf

@@ -52,22 +52,15 @@ func (s *scanner) quoted() (raw []byte, escaped bool, err error) {
 	if !s.take('"') {
 		return nil, false, errUnusual
 	}
-	rest := s.data[s.at:]
-	end := bytes.IndexByte(rest, '"')
-	if end < 0 {
-		return nil, false, errUnusual
-	}
-	if bytes.IndexByte(rest[:end], '\\') < 0 {
-		s.at += end + 1
-		return rest[:end], false, nil
-	}
-	for i := 0; i < len(rest); i++ {
-		switch rest[i] {
-		case '\\':
-			i++
+	data := s.data
+	for i := s.at; i < len(data); i++ {
+		switch data[i] {
 		case '"':
-			s.at += i + 1
-			return rest[:i], true, nil
+			raw, s.at = data[s.at:i], i+1
+			return raw, escaped, nil
+		case '\\':
+			escaped = true
+			i++
 		}
 	}
 	return nil, false, errUnusual
@@ -158,41 +151,37 @@ func hex4(b []byte) (r rune, ok bool) {
 
 // any returns the next value as it stands.
 func (s *scanner) any() ([]byte, error) {
-	start, depth := 0, 0
-	for first := true; ; first = false {
-		c := s.next()
-		if first {
-			start = s.at
-		}
-		switch c {
+	c := s.next()
+	start, depth := s.at, 0
+	switch c {
+	case '"':
+		_, _, err := s.quoted()
+		return s.data[start:s.at], err
+	case '{', '[':
+	case 0, ',', ':', '}', ']':
+		return nil, errUnusual
+	default:
+		return s.literal(), nil
+	}
+	data := s.data
+	for i := start; i < len(data); i++ {
+		switch data[i] {
 		case '{', '[':
 			depth++
-			s.at++
 		case '}', ']':
-			depth--
-			s.at++
-		case ',', ':':
-			if depth == 0 {
-				return nil, errUnusual
+			if depth--; depth == 0 {
+				s.at = i + 1
+				return data[start:s.at], nil
 			}
-			s.at++
-			continue
 		case '"':
-			if _, _, err := s.quoted(); err != nil {
-				return nil, err
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
 			}
-		case 0:
-			return nil, errUnusual
-		default:
-			s.literal()
-		}
-		if depth <= 0 {
-			if depth < 0 {
-				return nil, errUnusual
-			}
-			return s.data[start:s.at], nil
 		}
 	}
+	return nil, errUnusual
 }
 
 // literal returns a number, true, false or null: up to what ends one.

@@ -21,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "sigs.k8s.io/json"
 )
@@ -91,13 +92,14 @@ func (e *encoder) message(p *plan, tag []byte, version string) error {
 	for range p.fields {
 		e.fields = append(e.fields, span{})
 	}
-	root := false
+	root, last := false, -1
 	_, err := e.names(func(name []byte) error {
-		i, known := p.names[string(name)]
-		if !known || e.unmanaged && i == p.managedFields {
+		i := p.find(name, last)
+		if i < 0 || e.unmanaged && version != "" && i == p.managedFields {
 			_, err := e.any()
 			return err
 		}
+		last = i
 		f := &p.fields[i]
 		if e.fields[first+i].to > 0 {
 			return errUnusual // the last one counts
@@ -336,8 +338,44 @@ func unixSeconds(raw []byte) (int64, bool) {
 	return t.Unix(), ok && same && !t.IsZero()
 }
 
+// quantities are the messages of quantities: few ones are in most objects.
+var quantities = struct {
+	sync.RWMutex
+	messages map[string][]byte
+}{messages: map[string][]byte{}}
+
+const (
+	maxQuantities   = 4096
+	longestQuantity = 32
+)
+
+var quantityType = reflect.TypeFor[resource.Quantity]()
+
 // appendCustom appends the message of a type that has methods of its own.
 func (e *encoder) appendCustom(b []byte, t reflect.Type, raw []byte) ([]byte, error) {
+	if t != quantityType || len(raw) > longestQuantity {
+		return e.appendMarshaled(b, t, raw)
+	}
+	quantities.RLock()
+	message, ok := quantities.messages[string(raw)]
+	quantities.RUnlock()
+	if ok {
+		return append(b, message...), nil
+	}
+	from := len(b)
+	b, err := e.appendMarshaled(b, t, raw)
+	if err == nil {
+		quantities.Lock()
+		if len(quantities.messages) >= maxQuantities {
+			clear(quantities.messages)
+		}
+		quantities.messages[string(raw)] = bytes.Clone(b[from:])
+		quantities.Unlock()
+	}
+	return b, err
+}
+
+func (e *encoder) appendMarshaled(b []byte, t reflect.Type, raw []byte) ([]byte, error) {
 	v := reflect.New(t).Interface()
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(raw, v); err != nil {
 		return b, errUnusual
