@@ -22,8 +22,8 @@ import (
 // copy of it, which costs nothing until the collection changes. Records are
 // those of the hub's changes: a row that this process wrote is in memory once.
 //
-// The rows of all collections together, and their indexes, take no more than
-// the budget. Of a collection that does not fit the rows are kept without their
+// The rows of all collections together, their indexes and forms take no more
+// than the budget. Of a collection that does not fit the rows are kept without their
 // values, which are then read by their ids. What does not fit either is read
 // from the database.
 type cache struct {
@@ -34,6 +34,7 @@ type cache struct {
 	collections map[Resource]*collection
 	bytes       int64 // of all collections
 	clock       int64 // counts reads, for collection.used
+	forms       forms
 }
 
 // collection is what the cache knows of one resource.
@@ -163,9 +164,11 @@ func (c *cache) change(col *collection, change *Change) {
 		before, _ := col.rows.Delete(r)
 		col.forget(before)
 		col.reindex(before, nil)
+		c.dropForm(before)
 	} else {
 		before := col.add(r)
 		col.reindex(before, r)
+		c.dropForm(before)
 	}
 	c.bytes += col.bytes + col.indexBytes()
 	col.changed = r.Revision
@@ -200,6 +203,13 @@ func (col *collection) forget(r *Record) {
 	}
 }
 
+// dropForm lets go of the form of a row; nil for none.
+func (c *cache) dropForm(r *Record) {
+	if r != nil && c.forms.bytes.Load() > 0 {
+		c.forms.drop(r.Revision)
+	}
+}
+
 // retire keeps the current snapshot as an older one, the last of which ends at
 // revision to, and lets go of those that hold too much in memory.
 func (col *collection) retire(to, maxBytes int64) {
@@ -225,9 +235,10 @@ func (c *cache) fits(col *collection) bool {
 	return col.bytes <= c.budget
 }
 
-// evict makes the rest fit by shrinking the collections that were not read for
-// longest.
+// evict drops forms, and then shrinks the collections that were not read for
+// longest, until the rest fits.
 func (c *cache) evict() {
+	c.forms.shrink(c.budget - c.bytes)
 	for c.bytes > c.budget {
 		var oldest *collection
 		for _, col := range c.collections {
@@ -291,6 +302,12 @@ func (c *cache) grows(col *collection) bool {
 
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes + col.indexBytes()
+	if c.forms.bytes.Load() > 0 {
+		col.rows.Scan(func(r *Record) bool {
+			c.forms.drop(r.Revision)
+			return true
+		})
+	}
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 
@@ -306,6 +323,7 @@ func (c *cache) reset(position int64) {
 		}
 	}
 	c.bytes = 0 // what is being filled has none yet
+	c.forms.shrink(0)
 	c.position = max(c.position, position)
 }
 
@@ -336,12 +354,15 @@ func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at in
 	return nil, 0, col.filling, begins
 }
 
-// size returns how many bytes the rows take that are in memory.
-func (c *cache) size() int64 {
+// held returns how many bytes all of it takes.
+func (c *cache) held() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bytes
+	return c.size()
 }
+
+// size is held of a caller that holds c.mu.
+func (c *cache) size() int64 { return c.bytes + c.forms.bytes.Load() }
 
 // peek returns the newest state of a collection, or nil where it is not in memory.
 func (c *cache) peek(resource Resource) *snapshot {

@@ -173,6 +173,7 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	col.indexes[a] = x
 	c.use(x)
 	c.bytes += x.bytes
+	c.forms.shrink(c.budget - c.bytes)
 	snap.hold(a, keys)
 	if col.current != nil && col.current != snap {
 		col.current.hold(a, x.keys.Copy())

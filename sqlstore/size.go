@@ -59,7 +59,7 @@ func (s *Store) Stats() Stats {
 	s.size.mu.Lock()
 	defer s.size.mu.Unlock()
 	stats := s.size.stats
-	stats.Current, stats.Cached = s.hub.at(), s.cache.size()
+	stats.Current, stats.Cached = s.hub.at(), s.cache.held()
 	stats.Watches, stats.SlowWatches = s.memory.held.Load(), s.memory.slow.Load()
 	if !s.size.due.IsZero() {
 		stats.Lag = time.Since(s.size.due)

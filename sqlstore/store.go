@@ -39,7 +39,7 @@ const DefaultRetention = 5 * time.Minute
 const DefaultTimeout = 10 * time.Second
 
 // DefaultCacheBytes leaves a machine of 512 MB room for everything else.
-const DefaultCacheBytes = 64 << 20
+const DefaultCacheBytes = 96 << 20
 
 // NoCache has all reads ask the database.
 const NoCache = -1

@@ -78,7 +78,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	addDatastoreFlag(state, &o.database)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database; at least 1s. Then it is answered with 503 or 504 and Retry-After. The server goes on by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
-	state.Var(&o.cacheSize, "cache-size", "How much memory objects may take that are kept to be read without the database, such as 64Mi; 0 for none. Collections that were read last come first; of one that does not fit, all but the objects' values is kept if that does.")
+	state.Var(&o.cacheSize, "cache-size", "How much memory objects may take that are kept to be read without the database, such as 96Mi; 0 for none. Collections that were read last come first; of one that does not fit, all but the objects' values is kept if that does.")
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")

@@ -1,6 +1,7 @@
 package apistorage
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -71,48 +72,26 @@ func (g *generated) is(data []byte) bool {
 	return g != nil && len(data) > len(g.head) && string(data[:len(g.head)]) == string(g.head)
 }
 
-// appendMessage appends the protobuf message of the object that data describes.
-// It returns false where that is not JSON of an encoder.
-func (g *generated) appendMessage(b, data []byte, revision int64) (message []byte, ok bool) {
-	if !g.is(data) {
-		return b, false
-	}
-	message, _, err := g.message.Append(b, data, strconv.FormatInt(revision, 10))
-	if err != nil {
-		return b, false
-	}
-	return message, true
-}
-
 var messages = sync.Pool{New: func() any { return new([]byte) }}
 
 // largeMessage is the size from which on a buffer is not used again.
 const largeMessage = 256 << 10
 
 // decode decodes data into an internal object as the codec would, or is not
-// done where only that can. Without managed fields it takes less time. asStored
-// says that the conversion made no fields of annotations.
-func (g *generated) decode(data []byte, into runtime.Object, revision int64, unmanaged bool) (done, asStored bool, err error) {
+// done where only that can. The form is that of the row in protobuf, nil where
+// there is none. Without managed fields it takes less time. asStored says that
+// the conversion made no fields of annotations.
+func (g *generated) decode(data, form []byte, into runtime.Object, revision int64, unmanaged bool) (done, asStored bool, err error) {
 	if !g.is(data) || reflect.TypeOf(into) != g.internal {
 		return false, false, nil
 	}
-	transcode := g.message.Append
-	if unmanaged {
-		transcode = g.message.AppendUnmanaged
-	}
-	buffer := messages.Get().(*[]byte)
-	message, exact, err := transcode((*buffer)[:0], data, strconv.FormatInt(revision, 10))
-	defer func() {
-		if cap(message) <= largeMessage {
-			*buffer = message
-			messages.Put(buffer)
-		}
-	}()
-	if err != nil || !exact {
-		return false, false, nil
-	}
 	obj := g.empty()
-	if err := obj.Unmarshal(message); err != nil {
+	if form != nil {
+		err = obj.Unmarshal(form)
+	} else {
+		err = g.unmarshal(data, obj, revision, unmanaged)
+	}
+	if err != nil {
 		return false, false, nil
 	}
 	g.scheme.Default(obj)
@@ -122,4 +101,27 @@ func (g *generated) decode(data []byte, into runtime.Object, revision int64, unm
 	annotations := len(obj.GetObjectMeta().GetAnnotations())
 	accessor, ok := into.(metav1.ObjectMetaAccessor)
 	return true, ok && len(accessor.GetObjectMeta().GetAnnotations()) == annotations, nil
+}
+
+// errInexact says that an object can't be decoded by way of protobuf.
+var errInexact = errors.New("protobuf does not tell the object from another")
+
+func (g *generated) unmarshal(data []byte, into unmarshaler, revision int64, unmanaged bool) error {
+	transcode := g.message.Append
+	if unmanaged {
+		transcode = g.message.AppendUnmanaged
+	}
+	buffer := messages.Get().(*[]byte)
+	defer messages.Put(buffer)
+	message, exact, err := transcode((*buffer)[:0], data, strconv.FormatInt(revision, 10))
+	if cap(message) <= largeMessage {
+		*buffer = message
+	}
+	if err == nil && !exact {
+		err = errInexact
+	}
+	if err != nil {
+		return err
+	}
+	return into.Unmarshal(message)
 }

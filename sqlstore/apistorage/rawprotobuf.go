@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +25,23 @@ var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 // storedMessage appends the message of the object as it is stored, or returns
 // false where it has to be decoded for that.
 func (o *Raw) storedMessage(b []byte) ([]byte, bool) {
-	g := o.storage.generated
-	if g == nil || g.kind != o.TypeMeta {
+	s := o.storage
+	g := s.generated
+	if g == nil || g.kind != o.TypeMeta || !g.is(o.data) {
 		return b, false
 	}
-	return g.appendMessage(b, o.data, o.revision)
+	if form := s.store.Form(o.revision); form != nil {
+		return append(b, form...), true
+	}
+	message, exact, err := g.message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
+	if err != nil {
+		return b, false
+	}
+	// What is kept is decoded too. What is encrypted stays so in memory.
+	if exact && o.revision == o.record.Revision && !o.record.Withheld() {
+		s.store.Keep(s.resource, o.record, message[len(b):])
+	}
+	return message, true
 }
 
 // appendMessage appends the message of the object.

@@ -240,7 +240,11 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 	if _, err := conversionPtr(into); err != nil {
 		return false, err
 	}
-	done, asStored, err := s.generated.decode(data, into, revision, unmanaged)
+	var form []byte
+	if s.generated != nil {
+		form = s.store.Form(revision)
+	}
+	done, asStored, err := s.generated.decode(data, form, into, revision, unmanaged)
 	if err == nil && !done {
 		done, err = s.decodeExact(data, into, revision)
 	}

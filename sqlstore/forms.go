@@ -1,0 +1,80 @@
+package sqlstore
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+)
+
+// forms are what the values of rows were turned into for those who read them,
+// such as protobuf: at most one of each row in memory, which goes when the row
+// does, or when the cache needs its room.
+type forms struct {
+	mu         sync.RWMutex
+	byRevision map[int64][]byte
+	bytes      atomic.Int64
+}
+
+// formOverhead is roughly what a form takes in memory beside its bytes.
+const formOverhead = 64
+
+// Form returns what Keep was given for the row of that revision, or nil. No one
+// may change it.
+func (s *Store) Form(revision int64) []byte {
+	if s == nil {
+		return nil // of objects that are in no store
+	}
+	f := &s.cache.forms
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.byRevision[revision]
+}
+
+// Keep keeps a copy of what the value of a row was turned into, as long as the
+// row is in memory and there is room.
+func (s *Store) Keep(resource Resource, r *Record, form []byte) {
+	c := s.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := int64(len(form)) + formOverhead
+	col := c.collections[resource]
+	if col == nil || col.rows == nil || c.size()+size > c.budget {
+		return
+	}
+	if row, ok := col.rows.Get(r); ok && row.Revision == r.Revision {
+		c.forms.put(r.Revision, bytes.Clone(form))
+	}
+}
+
+func (f *forms) put(revision int64, form []byte) {
+	f.drop(revision)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byRevision == nil {
+		f.byRevision = map[int64][]byte{}
+	}
+	f.byRevision[revision] = form
+	f.bytes.Add(int64(len(form)) + formOverhead)
+}
+
+func (f *forms) drop(revision int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if form, ok := f.byRevision[revision]; ok {
+		delete(f.byRevision, revision)
+		f.bytes.Add(-int64(len(form)) - formOverhead)
+	}
+}
+
+// shrink drops any forms until they take no more than so many bytes.
+func (f *forms) shrink(to int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for revision, form := range f.byRevision {
+		if f.bytes.Load() <= max(to, 0) {
+			return
+		}
+		delete(f.byRevision, revision)
+		f.bytes.Add(-int64(len(form)) - formOverhead)
+	}
+}

@@ -1,0 +1,63 @@
+package sqlstore
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// TestForms keeps what rows were turned into as long as they are in memory and
+// nothing else needs the room.
+func TestForms(t *testing.T) {
+	const budget = 1 << 20
+	c := newPods(t, budget, 10)
+	s := &Store{cache: c}
+	write := func(revision int64, i int, op dialect.Operation) *Record {
+		change := &Change{Resource: indexed, Operation: op, Record: *row(revision, i)}
+		c.apply(revision, []*Change{change})
+		return &change.Record
+	}
+	first := write(2, 3, dialect.Update)
+	s.Keep(indexed, first, []byte("form"))
+	if got := s.Form(2); string(got) != "form" {
+		t.Errorf("the form is %q", got)
+	}
+	second := write(3, 3, dialect.Update)
+	if got := s.Form(2); got != nil {
+		t.Errorf("a row that was replaced has the form %q", got)
+	}
+	s.Keep(indexed, first, []byte("old"))
+	if got := s.Form(2); got != nil {
+		t.Errorf("a row that is not in memory gets the form %q", got)
+	}
+	s.Keep(Resource{Name: "none"}, first, []byte("none"))
+	s.Keep(indexed, second, make([]byte, budget))
+	if got := s.Form(3); got != nil {
+		t.Errorf("a form of %d bytes is kept in %d", len(got), budget)
+	}
+	s.Keep(indexed, second, []byte("form"))
+	write(4, 3, dialect.Delete)
+	if got := s.Form(3); got != nil {
+		t.Errorf("a row that was deleted has the form %q", got)
+	}
+
+	// Rows come before forms.
+	var rows []*Record
+	for i := range int64(20) {
+		rows = append(rows, write(5+i, 100+int(i), dialect.Create))
+		s.Keep(indexed, rows[i], make([]byte, budget/40))
+	}
+	if kept := len(c.forms.byRevision); kept != 20 {
+		t.Errorf("%d forms of 20 are kept", kept)
+	}
+	large := row(30, 500)
+	large.Value = make([]byte, budget*3/4)
+	c.apply(30, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *large}})
+	if c.collections[indexed].rows == nil || len(c.forms.byRevision) == 0 || len(c.forms.byRevision) == 20 || c.held() > budget {
+		t.Errorf("%d forms are kept, %d bytes in all", len(c.forms.byRevision), c.held())
+	}
+	c.reset(40)
+	if len(c.forms.byRevision) != 0 || c.forms.bytes.Load() != 0 {
+		t.Errorf("%d forms are left, of %d bytes", len(c.forms.byRevision), c.forms.bytes.Load())
+	}
+}
