@@ -210,6 +210,16 @@ func (c *cache) dropForm(r *Record) {
 	}
 }
 
+// dropForms lets go of the forms of all rows of a collection.
+func (c *cache) dropForms(col *collection) {
+	if c.forms.bytes.Load() > 0 {
+		col.rows.Scan(func(r *Record) bool {
+			c.forms.drop(r.Revision)
+			return true
+		})
+	}
+}
+
 // retire keeps the current snapshot as an older one, the last of which ends at
 // revision to, and lets go of those that hold too much in memory.
 func (col *collection) retire(to, maxBytes int64) {
@@ -257,6 +267,7 @@ func (c *cache) shrink(col *collection) {
 	case len(col.indexes) > 0 && c.fits(col):
 		c.dropIndexes(col)
 	case !col.bare:
+		c.dropForms(col)
 		c.bytes -= col.bytes
 		col.strip()
 		c.bytes += col.bytes
@@ -302,12 +313,7 @@ func (c *cache) grows(col *collection) bool {
 
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes + col.indexBytes()
-	if c.forms.bytes.Load() > 0 {
-		col.rows.Scan(func(r *Record) bool {
-			c.forms.drop(r.Revision)
-			return true
-		})
-	}
+	c.dropForms(col)
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 

@@ -31,14 +31,14 @@ func (s *Store) Form(revision int64) []byte {
 }
 
 // Keep keeps a copy of what the value of a row was turned into, as long as the
-// row is in memory and there is room.
+// row is in memory with its value and there is room.
 func (s *Store) Keep(resource Resource, r *Record, form []byte) {
 	c := s.cache
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	size := int64(len(form)) + formOverhead
 	col := c.collections[resource]
-	if col == nil || col.rows == nil || c.size()+size > c.budget {
+	if col == nil || col.rows == nil || col.bare || c.size()+size > c.budget {
 		return
 	}
 	if row, ok := col.rows.Get(r); ok && row.Revision == r.Revision {

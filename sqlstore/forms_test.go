@@ -56,6 +56,13 @@ func TestForms(t *testing.T) {
 	if c.collections[indexed].rows == nil || len(c.forms.byRevision) == 0 || len(c.forms.byRevision) == 20 || c.held() > budget {
 		t.Errorf("%d forms are kept, %d bytes in all", len(c.forms.byRevision), c.held())
 	}
+	huge := row(31, 501)
+	huge.Value = make([]byte, budget/2)
+	c.apply(31, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *huge}})
+	s.Keep(indexed, huge, []byte("form"))
+	if !c.collections[indexed].bare || len(c.forms.byRevision) != 0 {
+		t.Errorf("%d forms of rows without values are kept", len(c.forms.byRevision))
+	}
 	c.reset(40)
 	if len(c.forms.byRevision) != 0 || c.forms.bytes.Load() != 0 {
 		t.Errorf("%d forms are left, of %d bytes", len(c.forms.byRevision), c.forms.bytes.Load())
