@@ -32,7 +32,9 @@ func pace(ctx context.Context, usual int) {
 		case <-ctx.Done():
 			return
 		case <-quiet.C:
-			next = usual
+			if next = usual; percent != usual {
+				debug.FreeOSMemory() // what the busy time took beyond what is in use
+			}
 		case <-collected:
 			now := time.Now()
 			next = busyPercent(percent, usual, now.Sub(last), liveHeap())

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/available"
 )
 
 // startPercent is GOGC while a server starts.
@@ -40,6 +42,17 @@ func collectLess() (settle func(ctx context.Context)) {
 	}
 }
 
+// limitMemory makes the collector work harder before the server has used up the memory of the machine or of its cgroup,
+// of which a quarter is left for SQLite and all else. GOMEMLIMIT, where the environment has it, stands.
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	if n := available.Memory("/"); n > 0 {
+		debug.SetMemoryLimit(n / 4 * 3)
+	}
+}
+
 // followerShare is the part of GOMEMLIMIT that is for watches.
 const followerShare = 16
 
@@ -47,7 +60,7 @@ const followerShare = 16
 // that is not set.
 func followerMemory() int64 {
 	limit := debug.SetMemoryLimit(-1) // a negative one changes nothing
-	if limit == math.MaxInt64 {
+	if os.Getenv("GOMEMLIMIT") == "" || limit == math.MaxInt64 {
 		return 0
 	}
 	return max(limit/followerShare, leastFollowerMemory)

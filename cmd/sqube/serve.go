@@ -131,6 +131,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 
 	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
+	limitMemory()
 	settle := collectLess()
 	engine, err := o.datastore.Open(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -86,7 +87,9 @@ func (g *generated) decode(data, form []byte, into runtime.Object, revision int6
 		return false, false, nil
 	}
 	obj := g.empty()
-	if form != nil {
+	if form != nil && unmanaged {
+		err = unmarshalUnmanaged(form, obj)
+	} else if form != nil {
 		err = obj.Unmarshal(form)
 	} else {
 		err = g.unmarshal(data, obj, revision, unmanaged)
@@ -124,4 +127,42 @@ func (g *generated) unmarshal(data []byte, into unmarshaler, revision int64, unm
 		return err
 	}
 	return into.Unmarshal(message)
+}
+
+// The fields of messages that have the metadata, and of those that have the
+// managed fields: the last ones.
+const (
+	metadataNumber      = 1
+	managedFieldsNumber = 17
+)
+
+// unmarshalUnmanaged unmarshals an object without its managed fields.
+func unmarshalUnmanaged(message []byte, into unmarshaler) error {
+	number, kind, tag := protowire.ConsumeTag(message)
+	if tag < 0 || number != metadataNumber || kind != protowire.BytesType {
+		return into.Unmarshal(message)
+	}
+	metadata, n := protowire.ConsumeBytes(message[tag:])
+	if n < 0 {
+		return protowire.ParseError(n)
+	}
+	kept := 0
+	for kept < len(metadata) {
+		number, _, n := protowire.ConsumeField(metadata[kept:])
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if number == managedFieldsNumber {
+			break
+		}
+		kept += n
+	}
+	buffer := messages.Get().(*[]byte)
+	defer messages.Put(buffer)
+	less := appendField((*buffer)[:0], metadataNumber, metadata[:kept])
+	less = append(less, message[tag+n:]...)
+	if cap(less) <= largeMessage {
+		*buffer = less
+	}
+	return into.Unmarshal(less)
 }
