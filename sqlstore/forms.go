@@ -47,9 +47,9 @@ func (s *Store) Keep(resource Resource, r *Record, form []byte) {
 }
 
 func (f *forms) put(revision int64, form []byte) {
-	f.drop(revision)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.remove(revision)
 	if f.byRevision == nil {
 		f.byRevision = map[int64][]byte{}
 	}
@@ -60,6 +60,11 @@ func (f *forms) put(revision int64, form []byte) {
 func (f *forms) drop(revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.remove(revision)
+}
+
+// remove is drop of a caller that holds f.mu.
+func (f *forms) remove(revision int64) {
 	if form, ok := f.byRevision[revision]; ok {
 		delete(f.byRevision, revision)
 		f.bytes.Add(-int64(len(form)) - formOverhead)
@@ -70,11 +75,10 @@ func (f *forms) drop(revision int64) {
 func (f *forms) shrink(to int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for revision, form := range f.byRevision {
+	for revision := range f.byRevision {
 		if f.bytes.Load() <= max(to, 0) {
 			return
 		}
-		delete(f.byRevision, revision)
-		f.bytes.Add(-int64(len(form)) - formOverhead)
+		f.remove(revision)
 	}
 }

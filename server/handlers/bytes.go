@@ -28,12 +28,9 @@ import (
 // a store, and other requests by objects. It returns objects alone where
 // the storage does more than to hand out what is stored.
 func bytesOr(from rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
-	store := plainStore(from)
-	if store == nil || scope.Subresource != "" {
+	store := plainStore(from, scope)
+	if store == nil {
 		return objects
-	}
-	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
-		return objects // all are decoded then, so that every one that can't be is told
 	}
 	kinds, _, err := scope.Typer.ObjectKinds(store.NewListFunc())
 	if err != nil {
@@ -87,8 +84,14 @@ func indented(form runtime.SerializerInfo) bool {
 }
 
 // plainStore returns the store that a REST storage is, or embeds, if what it reads
-// is what it returns.
-func plainStore(from rest.Storage) *registry.Store {
+// is what it returns in the scope; nil otherwise.
+func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store {
+	if scope.Subresource != "" {
+		return nil
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		return nil // all are decoded then, so that every one that can't be is told
+	}
 	store, ok := from.(*registry.Store)
 	if !ok {
 		v := reflect.Indirect(reflect.ValueOf(from))

@@ -11,10 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -25,8 +23,8 @@ import (
 // convertedOr returns a handler that serves lists as metadata, and as Tables in JSON, by what list makes of a store for
 // them, and other requests by objects.
 func convertedOr(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, list func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
-	store := plainStore(storage)
-	if store == nil || scope.Subresource != "" || utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+	store := plainStore(storage, scope)
+	if store == nil {
 		return objects
 	}
 	tables := list(rawStore(store, scope, "", apistorage.JSON))

@@ -8,9 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
@@ -19,7 +17,7 @@ import (
 // eventsOr returns a handler that serves a watch by watch, with events of bytes
 // where the client asks for objects as they are, in JSON or protobuf.
 func eventsOr(storage rest.Storage, scope *handlers.RequestScope, watch http.HandlerFunc) http.HandlerFunc {
-	plain := plainStore(storage) != nil && scope.Subresource == "" && !utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
+	plain := plainStore(storage, scope) != nil
 	kind := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if plain {

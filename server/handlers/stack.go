@@ -32,12 +32,7 @@ func (u roomyUpdater) Update(ctx context.Context, name string, info rest.Updated
 	return u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
 }
 
-type roomyPatcher struct{ rest.Patcher }
-
-// Update implements rest.Patcher.
-func (p roomyPatcher) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
-	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
-) (runtime.Object, bool, error) {
-	stack.Write()
-	return p.Patcher.Update(ctx, name, info, create, update, forceAllowCreate, options)
+type roomyPatcher struct {
+	rest.Getter
+	roomyUpdater
 }

@@ -114,7 +114,7 @@ func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.I
 		return nil
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.PatchResource(roomyPatcher{patcher}, scope, admit, patches)(w, r)
+		handlers.PatchResource(roomyPatcher{patcher, roomyUpdater{patcher}}, scope, admit, patches)(w, r)
 	}
 }
 

@@ -53,11 +53,8 @@ func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.O
 // object in its envelope.
 func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	buffer := messages.Get().(*[]byte)
-	defer messages.Put(buffer)
 	message, ok := o.storedMessage((*buffer)[:0])
-	if cap(message) <= largeMessage {
-		*buffer = message
-	}
+	defer giveBack(buffer, message)
 	if !ok {
 		return o.appendEncoded(b, encode)
 	}

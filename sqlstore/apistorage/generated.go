@@ -73,10 +73,19 @@ func (g *generated) is(data []byte) bool {
 	return g != nil && len(data) > len(g.head) && string(data[:len(g.head)]) == string(g.head)
 }
 
+// messages are buffers for what is needed for a moment.
 var messages = sync.Pool{New: func() any { return new([]byte) }}
 
 // largeMessage is the size from which on a buffer is not used again.
 const largeMessage = 256 << 10
+
+// giveBack gives a buffer back to messages, as it has grown meanwhile.
+func giveBack(buffer *[]byte, grown []byte) {
+	if cap(grown) <= largeMessage {
+		*buffer = grown
+	}
+	messages.Put(buffer)
+}
 
 // decode decodes data into an internal object as the codec would, or is not
 // done where only that can. The form is that of the row in protobuf, nil where
@@ -115,11 +124,8 @@ func (g *generated) unmarshal(data []byte, into unmarshaler, revision int64, unm
 		transcode = g.message.AppendUnmanaged
 	}
 	buffer := messages.Get().(*[]byte)
-	defer messages.Put(buffer)
 	message, exact, err := transcode((*buffer)[:0], data, strconv.FormatInt(revision, 10))
-	if cap(message) <= largeMessage {
-		*buffer = message
-	}
+	defer giveBack(buffer, message)
 	if err == nil && !exact {
 		err = errInexact
 	}
@@ -158,11 +164,8 @@ func unmarshalUnmanaged(message []byte, into unmarshaler) error {
 		kept += n
 	}
 	buffer := messages.Get().(*[]byte)
-	defer messages.Put(buffer)
 	less := appendField((*buffer)[:0], metadataNumber, metadata[:kept])
 	less = append(less, message[tag+n:]...)
-	if cap(less) <= largeMessage {
-		*buffer = less
-	}
+	defer giveBack(buffer, less)
 	return into.Unmarshal(less)
 }

@@ -111,10 +111,22 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 	if err != nil {
 		return err
 	}
-	buffer := begin[1:]
 	separator := ""
+	return l.writePages(w, end, func(buffer []byte, first bool) ([]byte, error) {
+		if first {
+			buffer = append(buffer, begin[1:]...)
+		}
+		return l.appendItems(buffer, &separator, encode)
+	})
+}
+
+// writePages writes an object of JSON: what appendPage appends for each page, the
+// first of which lacks its first byte, and then end.
+func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, first bool) ([]byte, error)) error {
+	var buffer []byte
 	for first := true; ; first = false {
-		if buffer, err = l.appendItems(buffer, &separator, encode); err != nil {
+		var err error
+		if buffer, err = appendPage(buffer[:0], first); err != nil {
 			return err
 		}
 		if first {
@@ -135,7 +147,6 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 		if _, err := w.Write(buffer); err != nil || !more {
 			return err
 		}
-		buffer = buffer[:0]
 	}
 }
 

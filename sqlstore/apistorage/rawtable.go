@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
 // Table says that a list is sent as a Table (API concepts, "Receiving resources
@@ -46,19 +48,21 @@ func (l *RawList) writeTable(table *Table, w io.Writer) error {
 			break
 		}
 	}
-	var buffer []byte
-	for first := true; ; first = false {
-		part, items, err := l.tableOfPage(table)
+	if len(l.items) == 0 { // the rows may be none or an empty list
+		part, _, err := l.tableOfPage(table)
 		if err != nil {
 			return err
 		}
+		return json.NewEncoder(w).Encode(part)
+	}
+	return l.writePages(w, []byte("]}\n"), func(buffer []byte, first bool) ([]byte, error) {
+		part, items, err := l.tableOfPage(table)
+		if err != nil {
+			return nil, err
+		}
 		if first {
-			part.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: table.Version.String()}
-			if len(part.Rows) == 0 { // which may be none or an empty list
-				return json.NewEncoder(w).Encode(part)
-			}
 			if buffer, err = appendTableHead(buffer, part); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		for i := range part.Rows {
@@ -66,27 +70,11 @@ func (l *RawList) writeTable(table *Table, w io.Writer) error {
 				buffer = append(buffer, ',')
 			}
 			if buffer, err = appendRow(buffer, &part.Rows[i], items[i], objectHead, table.WithMetadata); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		if first {
-			// See RawList.writeJSON.
-			if _, err := io.WriteString(w, "{"); err != nil {
-				return err
-			}
-		}
-		more, err := l.nextPage()
-		if err != nil {
-			return err
-		}
-		if !more {
-			buffer = append(buffer, "]}\n"...)
-		}
-		if _, err := w.Write(buffer); err != nil || !more {
-			return err
-		}
-		buffer = buffer[:0]
-	}
+		return buffer, nil
+	})
 }
 
 // tableOfPage returns the Table of the page at hand, and the item of each row.
@@ -117,6 +105,7 @@ func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	part.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: table.Version.String()}
 	items, err := l.itemsOf(part.Rows)
 	return part, items, err
 }
@@ -172,7 +161,7 @@ func appendRow(b []byte, row *metav1.TableRow, item *Raw, head []byte, withMetad
 func (o *Raw) appendMetadata(b []byte) ([]byte, error) {
 	kind := head(o.TypeMeta)
 	if before, after, ok := o.split(kind); ok && o.asStored {
-		if end := objectEnd(after); end > 0 {
+		if end := transcode.ObjectEnd(after); end > 0 {
 			b = append(b, before[len(kind):]...)
 			b = o.appendRevision(b)
 			return append(b, after[:end]...), nil
@@ -188,27 +177,4 @@ func (o *Raw) appendMetadata(b []byte) ([]byte, error) {
 	}
 	text, err := json.Marshal(&meta.AsPartialObjectMetadata(m).ObjectMeta)
 	return append(append(b, `"metadata":`...), text...), err
-}
-
-// objectEnd returns the index behind the end of a JSON object of which data is
-// the rest, or 0 where there is no end.
-func objectEnd(data []byte) int {
-	depth := 1
-	for i := 0; i < len(data); i++ {
-		switch data[i] {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case '"':
-			for i++; i < len(data) && data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
-		}
-	}
-	return 0
 }

@@ -152,26 +152,35 @@ func hex4(b []byte) (r rune, ok bool) {
 // any returns the next value as it stands.
 func (s *scanner) any() ([]byte, error) {
 	c := s.next()
-	start, depth := s.at, 0
+	start := s.at
 	switch c {
 	case '"':
 		_, _, err := s.quoted()
 		return s.data[start:s.at], err
 	case '{', '[':
+		n := ObjectEnd(s.data[start+1:])
+		if n == 0 {
+			return nil, errUnusual
+		}
+		s.at = start + 1 + n
+		return s.data[start:s.at], nil
 	case 0, ',', ':', '}', ']':
 		return nil, errUnusual
-	default:
-		return s.literal(), nil
 	}
-	data := s.data
-	for i := start; i < len(data); i++ {
+	return s.literal(), nil
+}
+
+// ObjectEnd returns the index behind the end of a JSON object, or array, of
+// which data is what follows its first byte; 0 where there is no end.
+func ObjectEnd(data []byte) int {
+	depth := 1
+	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {
-				s.at = i + 1
-				return data[start:s.at], nil
+				return i + 1
 			}
 		case '"':
 			for i++; i < len(data) && data[i] != '"'; i++ {
@@ -181,7 +190,7 @@ func (s *scanner) any() ([]byte, error) {
 			}
 		}
 	}
-	return nil, errUnusual
+	return 0
 }
 
 // literal returns a number, true, false or null: up to what ends one.
