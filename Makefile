@@ -22,8 +22,8 @@ VERSION  = -X $V.gitVersion=$(K8S) \
 # Functions aligned to 16 bytes instead of 32 make the binary 1 MB smaller.
 GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 
-# The packages whose tests run under the race detector: the store, its engines, and what hands watch events around.
-RACE := ./sqlstore/... ./dialect/... ./server/loopback/...
+# The packages whose tests run under the race detector: the store, its engines and the server.
+RACE := ./sqlstore/... ./dialect/... ./server/...
 
 # Arguments of `make run` and `make bench`: make run ARGS='--datastore postgres://…'
 ARGS ?=
@@ -32,7 +32,7 @@ ARGS ?=
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## serve https://127.0.0.1:6443 from ./data and leave ./data/admin.kubeconfig
 	exec bin/sqube serve --data-dir data --bind-address 127.0.0.1 --secure-port 6443 $(ARGS)
@@ -46,20 +46,37 @@ kubectl: ## build bin/kubectl, the real one, as the tests use it
 	@mkdir -p bin
 	@cd test/tools && $(GOBUILD) -o ../../bin/kubectl ./kubectl
 
+helm: ## build bin/helm, the real one, as the tests of deploy use it
+	@mkdir -p bin
+	@cd test/tools/helm && go build -ldflags "-s -w" -o ../../../bin/helm helm.sh/helm/v4/cmd/helm
+
+nfpm: ## build bin/nfpm, which writes the packages
+	@mkdir -p bin
+	@go build -C test/tools/release -ldflags "-s -w" -o ../../../bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+
 ##@ Check
 
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
 # One package at a time, since upstream's suite gives the store a few seconds for a hundred writes.
-race: gcc bin/withpostgres ## the part of the tests that runs under the race detector: the store and its watches
+race: gcc bin/withpostgres ## the part of the tests that runs under the race detector: the store and the server
 	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m -p 1 $(RACE)
 
 unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
 # These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits.
-e2e: build kubectl curl pgbouncer bin/withpostgres ## the part of the tests that looks at sqube from outside
-	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres go test -timeout 30m -p 1 ./test/...
+e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## the part of the tests that looks at sqube from outside
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm \
+		bin/withpostgres go test -timeout 30m -p 1 ./test/...
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl go test -C test/tools -timeout 10m ./envtest ./s3
+
+postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the tests that are about Postgres on each version from 14 to 18
+	for version in 14 15 16 17 18; do \
+		echo "Postgres $$version"; \
+		PG_VERSION=$$version SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
+			go test -timeout 30m -count 1 -p 1 ./dialect/postgres ./migrations ./sqlstore ./test/outage ./test/replicas ./test/robustness; \
+	done
 
 # For how long `make fuzz` runs each target.
 FUZZTIME ?= 1m
@@ -77,9 +94,26 @@ DURATION ?= 10m
 ROUND    ?= 20s
 SEED     ?=
 
-robustness: build ## let servers and databases fail at random for DURATION (10m), or once with SEED=n: see test/robustness
-	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/robustness -run TestRobustness -count 1 -v -timeout 0 \
+robustness: build patroni ## let servers and databases fail at random for DURATION (10m), or once with SEED=n: see test/robustness
+	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/robustness -run TestRobustness -count 1 -v -timeout 0 -patroni \
 		-duration $(ROUND) $(if $(SEED),-seed $(SEED),-seed 0 -for $(DURATION))
+
+scenarios: build kubectl upstream bin/withpostgres ## play what people do with a cluster and print a table of it: see test/scenarios
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
+		go test ./test/scenarios -run TestScenarios -count 1 -v -timeout 20m -upstream $(CURDIR)/bin/upstream
+
+# The copies of go.mod and go.sum take what these need and sqube does not.
+upstream: ## build kube-controller-manager and kube-scheduler into bin/upstream, as the scenarios use them
+	@mkdir -p bin/upstream && cp go.mod bin/upstream.mod && cp go.sum bin/upstream.sum
+	@$(GOBUILD) -mod=mod -modfile bin/upstream.mod -o bin/upstream/ \
+		k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
+
+# The folder of programs on which `make controller-runtime` runs, those of sqube envtest if unset.
+ASSETS ?=
+
+controller-runtime: build kubectl ## run controller-runtime's own tests on sqube envtest, or on the programs in ASSETS
+	@bin/sqube envtest --kubectl bin/kubectl bin/envtest
+	test/tools/controllerruntime $(or $(ASSETS),bin/envtest)
 
 lint: ## check formatting, go vet, staticcheck and the import rules
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
@@ -98,6 +132,37 @@ record: ## write the recordings that the tests of sqube import use anew, from ku
 
 compare: ## play requests to sqube and to kube-apiserver and print every difference: see test/compare
 	go run ./test/compare $(ARGS)
+
+##@ Release
+
+# For what `make dist` builds. arm is ARMv7.
+PLATFORMS ?= linux-amd64 linux-arm64 linux-arm darwin-arm64
+
+# A CPU profile by which `make dist` has the compiler optimize, or off.
+PGO ?= off
+
+# What the files of a release are named after: the tag, or what sorts before every tag and after older commits.
+RELEASE ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)),$\
+	0~git$(shell TZ=UTC0 git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h))
+
+dist: build nfpm ## build a release for PLATFORMS into bin/dist: binaries, packages, completions, SBOMs, checksums
+	@rm -rf bin/dist && mkdir -p bin/dist
+	@go build -C test/tools/release -o ../../../bin/sbom ./sbom
+	@for platform in $(PLATFORMS); do \
+		binary=bin/dist/sqube-$(RELEASE)-$$platform; \
+		echo $$binary; \
+		GOOS=$${platform%-*} GOARCH=$${platform#*-} GOARM=7 $(GOBUILD) -pgo=$(PGO) -o $$binary ./cmd/sqube; \
+		bin/sbom $$binary '$(RELEASE)' >$$binary.cdx.json; \
+		[[ $$platform == linux-* ]] || continue; \
+		for format in deb rpm; do test/tools/release/packages $$binary $${platform#linux-} $$format '$(RELEASE)' bin/dist; done; \
+	done
+	@for shell in bash fish zsh; do bin/sqube completion $$shell >bin/dist/sqube-$(RELEASE).$$shell; done
+	@cd bin/dist && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
+
+dist-test: kubectl ## run the quick start with the binaries for arm64 and arm in bin/dist, under qemu
+	@test/tools/need qemu-arm-static qemu-user-static
+	@test/tools/release/quickstart qemu-aarch64-static bin/dist/sqube-*-linux-arm64
+	@test/tools/release/quickstart qemu-arm-static bin/dist/sqube-*-linux-arm
 
 ##@ Change
 
@@ -118,11 +183,32 @@ gcc:
 curl:
 	@test/tools/need curl curl ca-certificates
 
+# What two configurations of `make robustness` run Postgres with.
+patroni:
+	@test/tools/need patroni patroni python3-etcd
+	@test/tools/need etcd etcd-server
+	@PATH=$$PATH:/usr/sbin test/tools/need haproxy haproxy
+
 # One of the tests has servers reach Postgres through it.
 pgbouncer:
 	@PATH=$$PATH:/usr/sbin test/tools/need pgbouncer pgbouncer
 
+# One of the tests checks the alerts and the queries of the dashboard with it.
+promtool:
+	@test/tools/unpack promtool prometheus
+
+# One of the tests builds the image with it, another has systemd read the units.
+buildah:
+	@test/tools/need buildah buildah
+
+systemd:
+	@test/tools/need systemd-analyze systemd
+
+# One of the tests installs a package with it.
+rpm:
+	@test/tools/need rpm rpm
+
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl test race unit e2e fuzz robustness lint bench record compare generate verify clean gcc curl pgbouncer FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime lint bench record compare generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm nfpm dist dist-test FORCE

@@ -28,7 +28,7 @@ type inFlight struct {
 
 func newInFlight(o *Options, draining <-chan struct{}) *inFlight {
 	return &inFlight{
-		draining: draining, retryAfter: o.ShutdownSendRetryAfter, watchGrace: o.ShutdownWatchTermination,
+		draining: draining, retryAfter: o.ShutdownSendRetryAfter || o.DropConnections, watchGrace: o.ShutdownWatchTermination,
 		short: &waitgroup.SafeWaitGroup{}, watches: &waitgroup.RateLimitedSafeWaitGroup{},
 	}
 }

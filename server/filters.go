@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -47,6 +48,8 @@ type chain struct {
 	fairness    utilflowcontrol.Interface
 	counts      flowcontrolrequest.StorageObjectCountTracker
 	connections *connections.Connections
+	// serves says whether a resource is a built-in one.
+	serves func(version schema.GroupVersion, resource string) bool
 	// serving ends when long-running requests shall.
 	serving context.Context
 	outward outward
@@ -79,12 +82,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)
 		},
-		func(h http.Handler) http.Handler {
-			return connections.UntilDone(func(h http.Handler) http.Handler {
-				return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
-			}, h)
-		},
-		withStack, // the filter before began a goroutine
+		c.withTimeout,
 		apifilters.WithWarningRecorder,
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
@@ -121,6 +119,22 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		handler = filters[i](handler)
 	}
 	return handler
+}
+
+// withTimeout answers requests that take too long with 504. A get of an object that this server stores needs no
+// goroutine of its own for that, which would cost more than the get: all that it may wait for ends with its context.
+func (c *chain) withTimeout(next http.Handler) http.Handler {
+	limited := connections.UntilDone(func(h http.Handler) http.Handler {
+		return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
+	}, withStack(next))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "get" && info.Subresource == "" &&
+			c.serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limited.ServeHTTP(w, r)
+	})
 }
 
 // limit makes requests wait, or come again, while too many run: by priority and

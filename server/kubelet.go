@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,6 +13,8 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/cluster/ports"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+
+	"github.com/sqube/sqube/server/pki"
 )
 
 // addressTypes are the kinds of a node's addresses, in the order in which they
@@ -32,7 +36,7 @@ func newKubelet() kubeletclient.KubeletClientConfig {
 func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
 	fs.StringVar(&c.TLSClientConfig.CertFile, "kubelet-client-certificate", "", "File with the client certificate to show to kubelets, in PEM. If unset, the one under --data-dir.")
 	fs.StringVar(&c.TLSClientConfig.KeyFile, "kubelet-client-key", "", "File with the key of --kubelet-client-certificate in PEM.")
-	fs.StringVar(&c.TLSClientConfig.CAFile, "kubelet-certificate-authority", "", "File with the authorities that kubelets' serving certificates must be of, in PEM. If unset, these are not verified: whoever gets between the server and a node can read logs and use exec.")
+	fs.StringVar(&c.TLSClientConfig.CAFile, "kubelet-certificate-authority", "", "File with the authorities that kubelets' serving certificates must be of, in PEM: pki/ca.crt under --data-dir where this cluster signs them. If unset, they are not verified: whoever gets between the server and a node can read logs and use exec.")
 	fs.StringSliceVar(&c.PreferredAddressTypes, "kubelet-preferred-address-types", c.PreferredAddressTypes, "Which of a node's addresses to reach its kubelet at: the first kind that the node has.")
 	fs.UintVar(&c.Port, "kubelet-port", c.Port, "Port of kubelets whose nodes do not say theirs.")
 	fs.UintVar(&c.ReadOnlyPort, "kubelet-read-only-port", c.ReadOnlyPort, "Port of kubelets without TLS.")
@@ -49,7 +53,7 @@ func (o *Options) completeKubelet() error {
 		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key must be given together"))
 	}
 	if tls.CAFile != "" {
-		if _, err := cert.NewPool(tls.CAFile); err != nil {
+		if _, err := cert.NewPool(tls.CAFile); err != nil && !(errors.Is(err, fs.ErrNotExist) && o.makes(tls.CAFile)) {
 			errs = append(errs, fmt.Errorf("--kubelet-certificate-authority must name a readable file with certificates in PEM: %w", err))
 		}
 	}
@@ -59,6 +63,13 @@ func (o *Options) completeKubelet() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// makes says whether the file is the cluster's authority, which the first start makes.
+func (o *Options) makes(file string) bool {
+	named, err := filepath.Abs(file)
+	made, failed := filepath.Abs(pki.CACertFile(o.DataDir))
+	return err == nil && failed == nil && named == made && !o.InMemory
 }
 
 // kubelet is how to reach kubelets.

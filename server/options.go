@@ -36,7 +36,9 @@ import (
 // Options are the settings of a Server. Those that kube-apiserver has too bear
 // its names as flags, and mean the same.
 type Options struct {
-	DataDir string
+	// DataDir has the keys and certificates, and the administrator's kubeconfig, or that alone where InMemory is set.
+	DataDir  string
+	InMemory bool
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is where the cluster reaches this server; nil to find
@@ -51,8 +53,11 @@ type Options struct {
 	ServiceNodePortRange  utilnet.PortRange
 	RuntimeConfig         cliflag.ConfigurationMap
 	EventTTL              time.Duration
-	Controllers           []string // which run in this process
-	AllowPrivileged       bool     // on the whole process: Pod validation reads a global
+	Controllers           []string                 // which run in this process
+	ControllerSettings    *controllers.Settings    // nil for kube-controller-manager's defaults
+	OtherControllers      []controllers.Controller // that there are beside those of package controllers
+	Scheduler             *controllers.Controller  // nil for none
+	AllowPrivileged       bool                     // on the whole process: Pod validation reads a global
 
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
@@ -84,7 +89,10 @@ type Options struct {
 	// SetLogLevel changes -v while the server runs; nil if that can't be done.
 	SetLogLevel func(level string) (answer string, err error)
 	// ShutdownSendRetryAfter has new requests answered with 429 until running ones have finished.
-	ShutdownSendRetryAfter   bool
+	ShutdownSendRetryAfter bool
+	// DropConnections ends a server as soon as running requests have finished. Clients with HTTP/2 connections that are idle
+	// are not given the second in which they would find another server.
+	DropConnections          bool
 	ShutdownWatchTermination time.Duration // over which watches end; 0 for at once
 	Kubelet                  kubeletclient.KubeletClientConfig
 	MaxConnectionBytesPerSec int64    // into a pod or a node, through exec and the like; 0 for no limit
@@ -109,7 +117,7 @@ func NewOptions() *Options {
 		RuntimeConfig:         cliflag.ConfigurationMap{},
 		AllowPrivileged:       true,
 		EventTTL:              time.Hour,
-		Controllers:           []string{controllers.All},
+		Controllers:           []string{controllers.API},
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		RequestTimeout:        time.Minute,
@@ -176,7 +184,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.IntVar(&o.KubernetesServiceNodePort, "kubernetes-service-node-port", 0, "Port of all nodes on which the Service kubernetes is reached, from --service-node-port-range. If 0, it has none.")
 	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
-	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "A list of controllers to run in this process. '*' enables all of them while no kube-controller-manager holds its Lease, since that runs them too; 'foo' enables the controller named 'foo' at all times, '-foo' disables it, and '-*' disables all.\nAll controllers: "+strings.Join(controllers.Names(), ", "))
+	addControllersFlag(fs, o)
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
 	addCoordinationFlags(fs, &o.Coordination)
@@ -204,6 +212,22 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	o.Aggregation.AddFlags(sections.FlagSet(AggregationFlags))
 	o.Audit.AddFlags(sections.FlagSet(AuditFlags))
 	o.Metrics.AddFlags(sections.FlagSet(MetricsFlags))
+}
+
+func addControllersFlag(fs *pflag.FlagSet, o *Options) {
+	usage := "A list of controllers to run in this process. 'api' enables those without which the API does not do what it promises, and '*' all that are on by default, while no kube-controller-manager holds its Lease, since that runs them too; 'foo' enables the controller named 'foo' at all times, '-foo' disables it, and '-*' disables all.\nControllers of the API: " + strings.Join(controllers.Names(), ", ")
+	var on, off []string
+	for _, other := range o.OtherControllers {
+		if other.Off {
+			off = append(off, other.Name)
+		} else {
+			on = append(on, other.Name)
+		}
+	}
+	if len(on) > 0 {
+		usage += "\nOther controllers: " + strings.Join(on, ", ") + "\nDisabled-by-default controllers: " + strings.Join(off, ", ")
+	}
+	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, usage)
 }
 
 // secondsValue is a flag in seconds for a field that is a duration.
@@ -285,7 +309,7 @@ func (o *Options) Complete() error {
 			errs = append(errs, fmt.Errorf("--%s must be 0 or more", flag))
 		}
 	}
-	if err := controllers.Validate(o.Controllers); err != nil {
+	if err := controllers.Validate(o.Controllers, o.OtherControllers); err != nil {
 		errs = append(errs, fmt.Errorf("--controllers: %w", err))
 	}
 	for _, err := range o.Metrics.Validate() {

@@ -30,7 +30,6 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	router.NotFoundHandler = http.HandlerFunc(s.notFound)
 	paths := &paths{router: router}
 
-	api.Register(router)
 	documents.Register(router)
 	s.health(paths)
 	paths.Handle("/metrics", legacyregistry.HandlerWithReset())
@@ -51,7 +50,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	for _, path := range []string{"/", "/index.html"} {
 		router.Handle(path, s.index(paths.seen))
 	}
-	return router
+	return api.Handler(router)
 }
 
 // installPages adds the pages on how the server is (KEP-4827) and on its flags (KEP-4828), which users in the group

@@ -9,14 +9,11 @@ import (
 	"net/http"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/server/controllers"
 )
-
-type managedFieldsEntry = metav1.ManagedFieldsEntry
 
 // phase tells how far a server has come on its way out.
 //
@@ -35,6 +32,9 @@ func newPhase() phase {
 	p.serving, p.drain = context.WithCancel(context.Background())
 	return p
 }
+
+// dropPatience is how long clients may take to read what is left of their answers where Options.DropConnections is set.
+const dropPatience = time.Second
 
 // Run serves on listener until ctx ends. Then it is no longer ready, and after
 // the shutdown delay it drains: it takes no new requests, ends watches, lets
@@ -89,7 +89,16 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	grace, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod+s.options.ShutdownWatchTermination)
 	defer cancel()
 	s.inFlight.drain(grace, s.phase.drain)
-	if late := server.Shutdown(grace); late != nil {
+	end := server.Shutdown
+	if s.options.DropConnections {
+		end = func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, dropPatience)
+			defer cancel()
+			s.connections.Rest(ctx)
+			return server.Close()
+		}
+	}
+	if late := end(grace); late != nil {
 		slog.Warn("requests were still running at the end of --shutdown-grace-period and were cut off")
 		late = server.Close()
 		err = errors.Join(err, late)
@@ -116,7 +125,7 @@ func (s *Server) close() error {
 	} {
 		errs = append(errs, End(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.pki.Close())...)
 }
 
 func (s *Server) httpServer() *http.Server {
@@ -174,6 +183,11 @@ func (s *Server) start(ctx context.Context, parts *parts, fail func(string, erro
 
 // Wait returns when the server is ready to serve, or with the error of ctx.
 func (s *Server) Wait(ctx context.Context) error { return s.bootstrap.Wait(ctx) }
+
+// Kubeconfig issues a client certificate for a user in groups and returns a kubeconfig with it.
+func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
+	return s.pki.Kubeconfig("", user, groups, 0)
+}
 
 // AdminKubeconfig is the path of the administrator's kubeconfig.
 func (s *Server) AdminKubeconfig() string { return s.pki.AdminKubeconfig }

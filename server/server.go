@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,8 +40,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -125,7 +124,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: extraNames(o), Vault: shared})
+	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), InMemory: o.InMemory, ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: extraNames(o), Vault: shared})
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +132,9 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
-	b := &builder{Server: s, client: client, storage: s.sizes.of(s.encryption.Storage(apistorage.Decorator(store, legacyscheme.Scheme)))}
+	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
+	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slimmer.transform))
+	b := &builder{Server: s, client: client, storage: s.sizes.of(s.encryption.Storage(apistorage.Decorator(store, resources.Kinds)))}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 		return &pair, err
 	}, ca)
 	b.admission, err = admission.New(admission.Config{
-		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
+		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: parameterInformers{b.informers},
 		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy, Self: b.self,
 		ServerID: b.id, Drained: b.phase.drained, Egress: b.outward.egress, Tracing: b.outward.tracing,
 	})
@@ -349,20 +349,36 @@ func (b *builder) buildBackground(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	settings := o.ControllerSettings
+	if settings == nil {
+		if settings, err = controllers.DefaultSettings(); err != nil {
+			return err
+		}
+	}
 	b.controllers = controllers.Config{
-		Selection: b.options.Controllers,
-		Loopback:  b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
+		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
+		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
+		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
 		Discovery: b.apis, RootCA: rootCA, ServiceAccountKey: b.accounts.Key,
 	}
 	b.registerCoordination()
 	serviceaccount.RegisterMetrics()
-	// A JSON patch may copy no more than a request may hold (as upstream).
-	jsonpatch.AccumulatedCopySizeLimit = b.options.MaxRequestBodyBytes
+	limitPatches(b.options.MaxRequestBodyBytes)
 	metrics.Register()
 	handlersmetrics.Register()
 	flowcontrolmetrics.Register()
-	legacyregistry.MustRegister(objectCounts, connections.Closed)
-	return nil
+	return registerMetrics()
+}
+
+var patchLimit sync.Mutex
+
+// limitPatches has a JSON patch copy no more than a request may hold (as upstream). It holds for the process.
+func limitPatches(limit int64) {
+	patchLimit.Lock()
+	defer patchLimit.Unlock()
+	if jsonpatch.AccumulatedCopySizeLimit != limit { // or a server that runs would see it written
+		jsonpatch.AccumulatedCopySizeLimit = limit
+	}
 }
 
 func (b *builder) buildHandler(context.Context) error {
@@ -394,7 +410,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serving: b.phase.serving, outward: b.outward}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serves: built.Serves, serving: b.phase.serving, outward: b.outward}
 	handler := c.wrap(b.aggregation.Handler(checkManager(b.routes(built, documents, openID))))
 	b.inFlight = newInFlight(b.options, b.phase.serving.Done())
 	b.handler = b.inFlight.count(handler)
@@ -419,14 +435,6 @@ func (b *builder) address() string {
 		host = net.IPv4(127, 0, 0, 1)
 	}
 	return net.JoinHostPort(host.String(), port)
-}
-
-// withoutManagedFields keeps informers small: no in-process client reads them.
-func withoutManagedFields(obj any) (any, error) {
-	if o, ok := obj.(interface{ SetManagedFields([]managedFieldsEntry) }); ok {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 var errDatastore = errors.New("the datastore does not answer")

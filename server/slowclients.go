@@ -81,7 +81,7 @@ func (w *watchResponse) cut() {
 	select {
 	case <-w.over:
 	case <-time.After(cutTime):
-		connections.Close(w.request, "slow")
+		connections.Close(w.request, connections.Slow)
 	}
 }
 

@@ -23,9 +23,9 @@ import (
 // those of the hub's changes: a row that this process wrote is in memory once.
 //
 // The rows of all collections together, their indexes and forms take no more
-// than the budget. Of a collection that does not fit the rows are kept without their
-// values, which are then read by their ids. What does not fit either is read
-// from the database.
+// than the budget. Of a collection that does not fit the rows are kept without
+// their values, as many of which as possible are kept compressed; the others are
+// read by their ids. What does not fit either is read from the database.
 type cache struct {
 	budget int64
 
@@ -48,8 +48,9 @@ type collection struct {
 	values  int64 // of their values alone, wherever these are
 	used    int64 // cache.clock at the last read
 
-	bare     bool  // the values are left in the database
-	stripped int64 // cache.clock when it became bare
+	bare     bool    // the values are left in the database
+	packer   *packer // compresses them, where there is room; nil for none
+	stripped int64   // cache.clock when it became bare
 
 	indexes  map[attr]*index
 	indexing *indexing // nil while none is being made
@@ -126,7 +127,7 @@ func newCache(budget, position int64) *cache {
 func byKey(a, b *Record) bool { return a.Key < b.Key }
 
 func (r *Record) memory() int64 {
-	return int64(len(r.Key)+len(r.Labels)+len(r.Fields)+len(r.Value)) + recordOverhead
+	return int64(len(r.Key)+len(r.Labels)+len(r.Fields)+len(r.Value)) + r.packed.memory() + recordOverhead
 }
 
 // apply takes in the changes of the revisions up to to.
@@ -159,6 +160,10 @@ func (c *cache) change(col *collection, change *Change) {
 		return
 	}
 	col.retire(r.Revision-1, c.budget/olderShare)
+	by := col.packer
+	if !c.hasRoom(col, r.memory()) {
+		by = nil
+	}
 	c.bytes -= col.bytes + col.indexBytes()
 	if change.Operation == dialect.Delete {
 		before, _ := col.rows.Delete(r)
@@ -166,7 +171,7 @@ func (c *cache) change(col *collection, change *Change) {
 		col.reindex(before, nil)
 		c.dropForm(before)
 	} else {
-		before := col.add(r)
+		before := col.add(r, by)
 		col.reindex(before, r)
 		c.dropForm(before)
 	}
@@ -177,15 +182,18 @@ func (c *cache) change(col *collection, change *Change) {
 	}
 }
 
-// add puts a row into the collection and returns the one that it replaces.
-func (col *collection) add(r *Record) (before *Record) {
+// add puts a row into the collection and returns the one that it replaces. Where
+// values are left in the database, by keeps this one; nil for none.
+func (col *collection) add(r *Record, by *packer) (before *Record) {
 	if col.bare {
-		r = r.bare()
-	} else if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
-		// What encoded it grew its buffer further than this row should hold for good.
-		compact := *r
-		compact.Value = bytes.Clone(r.Value)
-		r = &compact
+		r = by.pack(r)
+	} else {
+		own := *r // r is a part of a Change, which would keep the version before in memory, that the one before it, and so on
+		if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
+			// What encoded it grew its buffer further than this row should hold for good.
+			own.Value = bytes.Clone(r.Value)
+		}
+		r = &own
 	}
 	before, _ = col.rows.Set(r)
 	col.bytes += r.memory()
@@ -237,13 +245,16 @@ func (col *collection) retire(to, maxBytes int64) {
 // fits says whether a collection may be kept as it is.
 func (c *cache) fits(col *collection) bool {
 	if col.bare {
-		return col.bytes <= c.budget-c.budget/bareReserve
+		return col.bytes <= c.bareLimit()
 	}
 	if col.bytes > c.budget/largeShare && col.bytes/int64(col.rows.Len()) >= largeRow {
 		return false
 	}
 	return col.bytes <= c.budget
 }
+
+// bareLimit is how many bytes the rows of a collection may take without their values.
+func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 
 // evict drops forms, and then shrinks the collections that were not read for
 // longest, until the rest fits.
@@ -261,36 +272,34 @@ func (c *cache) evict() {
 }
 
 // shrink lets go of the indexes of a collection, or else of its values, or of
-// all of it.
+// what it has of them compressed, or of all of it.
 func (c *cache) shrink(col *collection) {
 	switch {
 	case len(col.indexes) > 0 && c.fits(col):
 		c.dropIndexes(col)
 	case !col.bare:
 		c.dropForms(col)
+		whole := col.rows
 		c.bytes -= col.bytes
-		col.strip()
+		col.strip(nil)
 		c.bytes += col.bytes
 		col.stripped, col.retry = c.clock, time.Now().Add(refillAfter)
+		col.unindexed = time.Time{} // there is room for indexes now
 		if !c.fits(col) {
 			c.drop(col)
+			return
+		}
+		if col.packer = packerOf(whole); col.packer != nil {
+			go c.pack(col, col.packer, whole)
 		}
 	default:
-		c.drop(col)
+		before := col.bytes
+		if col.thin(c.bareLimit()); col.bytes == before {
+			c.drop(col)
+			return
+		}
+		c.bytes -= before - col.bytes
 	}
-}
-
-// strip leaves the values of a collection in the database.
-func (col *collection) strip() {
-	rows := newTree(byKey)
-	col.bytes, col.bare = 0, true
-	col.rows.Scan(func(r *Record) bool {
-		r = r.bare()
-		col.bytes += r.memory()
-		rows.Load(r)
-		return true
-	})
-	col.rows, col.current, col.older = rows, nil, nil
 }
 
 // grows says whether a bare collection is to be read into memory with its
@@ -301,6 +310,10 @@ func (c *cache) grows(col *collection) bool {
 		return false
 	}
 	whole := collection{rows: col.rows, bytes: col.bytes + col.values}
+	col.rows.Scan(func(r *Record) bool {
+		whole.bytes -= r.packed.memory()
+		return true
+	})
 	others := int64(0)
 	for _, other := range c.collections {
 		if other != col && other.used > col.stripped {
@@ -325,6 +338,7 @@ func (c *cache) reset(position int64) {
 		if col.filling != nil {
 			col.filling.err, col.filling.missed = errMissed, nil
 		} else {
+			col.packer = nil // who is packing its values shall stop
 			delete(c.collections, resource)
 		}
 	}
@@ -404,9 +418,16 @@ func (col *collection) at(revision int64) *snapshot {
 func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) error) (int64, error)) {
 	col := collection{rows: newTree(byKey)}
 	at, err := list(func(r *Record) error {
-		col.add(r)
+		by := col.packer
+		if col.bytes+r.memory() > c.bareLimit() {
+			by = nil
+		}
+		col.add(r, by)
 		if !c.fits(&col) && !col.bare {
-			col.strip()
+			col.strip(packerOf(col.rows))
+		}
+		if !c.fits(&col) {
+			col.thin(c.bareLimit())
 		}
 		if !c.fits(&col) {
 			return errTooLarge

@@ -20,8 +20,9 @@ const (
 // retention, and what is more than there may be.
 //
 //	remember (now, revision) ─► the newest remembered one that is older than
-//	the retention, or the one before which there are too many rows ─► remove in
-//	batches what was replaced up to it ─► shrink ─► measure
+//	the retention, or the one before which there are too many rows ─► no further
+//	than the archive is ─► remove in batches what was replaced up to it ─► shrink
+//	─► measure
 //
 // Times are remembered in the process: after a start nothing is forgotten for
 // one retention. That also makes a clock that jumps harmless.
@@ -33,6 +34,7 @@ func (s *Store) compact(ctx context.Context) {
 	var marks []mark
 	const unmeasured = -1
 	var done, measured int64 = 0, unmeasured // revisions
+	failing := ""                            // what the log has said of the last failure
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
 		now, newest := time.Now(), s.hub.at() // monotonic, unlike what opts.Now may be
 		marks = append(marks, mark{now, newest})
@@ -44,14 +46,23 @@ func (s *Store) compact(ctx context.Context) {
 			continue // an idle cluster writes nothing
 		}
 		surplus, err := s.surplus(ctx)
-		if target = max(target, min(surplus, newest)); err == nil && target > done {
+		surplus = min(surplus, newest)
+		target = max(target, surplus)
+		upTo := s.archived(target, surplus)
+		if err == nil && target > done {
 			s.size.began(now)
-			err = s.Compact(ctx, target)
+		}
+		if err == nil && upTo > done {
+			err = s.Compact(ctx, upTo)
 		}
 		if err == nil {
-			done = max(done, target)
-			s.size.caughtUp()
-		} else if ctx.Err() == nil {
+			done = max(done, upTo)
+			if done >= target {
+				s.size.caughtUp()
+			}
+			failing = ""
+		} else if ctx.Err() == nil && err.Error() != failing {
+			failing = err.Error()
 			s.opts.Log.Error("compaction failed; trying again", "error", err)
 		}
 		measured = unmeasured

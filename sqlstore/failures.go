@@ -21,6 +21,9 @@ type failures struct {
 	damaged     sync.Once
 	unavailable rate.Sometimes
 	refusals    rate.Sometimes
+
+	// silent is when the first access began that the database did not answer, nil after one that it did.
+	silent atomic.Pointer[time.Time]
 }
 
 // The pauses between two log lines of one kind.
@@ -36,6 +39,25 @@ func newFailures(log *slog.Logger) *failures {
 // Failures counts the accesses to the database that have failed, for no fault of those who asked for them. It rises before
 // the error is returned.
 func (s *Store) Failures() uint64 { return s.failures.seen.Load() }
+
+// contact notes whether the database has answered an access that began then. A database that refuses, is damaged or has a
+// full disk answers.
+func (f *failures) contact(began time.Time, err error) {
+	switch {
+	case errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrFull), errors.Is(err, context.DeadlineExceeded):
+		f.silent.CompareAndSwap(nil, &began)
+	case f.silent.Load() != nil:
+		f.silent.Store(nil)
+	}
+}
+
+// silence is for how long the database has not answered, 0 while it does.
+func (f *failures) silence() time.Duration {
+	if since := f.silent.Load(); since != nil {
+		return time.Since(*since)
+	}
+	return 0
+}
 
 // read takes the error of a read, nil included, of which the caller is not to blame.
 func (f *failures) read(err error) {

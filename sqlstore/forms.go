@@ -31,19 +31,22 @@ func (s *Store) Form(revision int64) []byte {
 }
 
 // Keep keeps a copy of what the value of a row was turned into, as long as the
-// row is in memory with its value and there is room.
-func (s *Store) Keep(resource Resource, r *Record, form []byte) {
+// row is in memory with its value, and returns it, or nil where there is no room.
+func (s *Store) Keep(resource Resource, r *Record, form []byte) []byte {
 	c := s.cache
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	size := int64(len(form)) + formOverhead
 	col := c.collections[resource]
 	if col == nil || col.rows == nil || col.bare || c.size()+size > c.budget {
-		return
+		return nil
 	}
-	if row, ok := col.rows.Get(r); ok && row.Revision == r.Revision {
-		c.forms.put(r.Revision, bytes.Clone(form))
+	if row, ok := col.rows.Get(r); !ok || row.Revision != r.Revision {
+		return nil
 	}
+	kept := bytes.Clone(form)
+	c.forms.put(r.Revision, kept)
+	return kept
 }
 
 func (f *forms) put(revision int64, form []byte) {

@@ -18,7 +18,9 @@ func TestForms(t *testing.T) {
 		return &change.Record
 	}
 	first := write(2, 3, dialect.Update)
-	s.Keep(indexed, first, []byte("form"))
+	if got := s.Keep(indexed, first, []byte("form")); string(got) != "form" {
+		t.Errorf("the form is kept as %q", got)
+	}
 	if got := s.Form(2); string(got) != "form" {
 		t.Errorf("the form is %q", got)
 	}
@@ -26,7 +28,9 @@ func TestForms(t *testing.T) {
 	if got := s.Form(2); got != nil {
 		t.Errorf("a row that was replaced has the form %q", got)
 	}
-	s.Keep(indexed, first, []byte("old"))
+	if got := s.Keep(indexed, first, []byte("old")); got != nil {
+		t.Errorf("a row that is not in memory keeps the form %q", got)
+	}
 	if got := s.Form(2); got != nil {
 		t.Errorf("a row that is not in memory gets the form %q", got)
 	}

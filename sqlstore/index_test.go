@@ -60,6 +60,8 @@ func selecting(prefix, byLabel, byField string) Query {
 // sound reports whether the cache counts what it holds, and holds no more than it may.
 func (c *cache) sound(t *testing.T) {
 	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var bytes int64
 	for _, col := range c.collections {
 		if col.rows == nil {

@@ -24,7 +24,8 @@ type Record struct {
 	// memory since, otherwise 0.
 	Note uint64
 
-	left int // bytes of a value that is left in the database
+	left   int     // bytes of a value that is left in the database
+	packed *packed // of that value; nil where it is only there
 }
 
 // length is how many bytes the value has.

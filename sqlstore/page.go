@@ -70,21 +70,27 @@ func (c *cache) page(snap *snapshot, q Query, at Position) Page {
 // addValues replaces bare records by whole ones. It returns false where some are
 // no longer in the database: they have been replaced, and forgotten.
 func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool, err error) {
-	if len(records) == 0 {
+	left := make([]int, 0, len(records)) // those to be read from the database
+	for i, r := range records {
+		if records[i] = r.unpack(); records[i].left > 0 {
+			left = append(left, i)
+		}
+	}
+	if len(left) == 0 {
 		return true, nil
 	}
-	byID := make(map[int64]int, len(records))
+	byID := make(map[int64]int, len(left))
 	b := s.statement().add("SELECT id, value FROM log WHERE id IN (")
-	for i, r := range records {
-		if i > 0 {
+	for n, i := range left {
+		if n > 0 {
 			b.add(", ")
 		}
-		byID[r.Revision] = i
-		b.add(b.arg(r.Revision))
+		byID[records[i].Revision] = i
+		b.add(b.arg(records[i].Revision))
 	}
 	// As few statements as possible, since engines keep their plans.
-	for n := len(records); n&(n-1) != 0; n++ {
-		b.add(", " + b.arg(records[0].Revision))
+	for n := len(left); n&(n-1) != 0; n++ {
+		b.add(", " + b.arg(records[left[0]].Revision))
 	}
 	found := 0
 	err = s.run(ctx, b.add(")"), func(row dialect.Row) error {
@@ -94,14 +100,12 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 			return err
 		}
 		if i, ok := byID[id]; ok {
-			whole := *records[i]
-			whole.Value, whole.left = value, 0
-			records[i] = &whole
+			records[i] = records[i].with(value)
 			found++
 		}
 		return nil
 	})
-	return found == len(records), err
+	return found == len(left), err
 }
 
 // pageOfLog is Page from the database.

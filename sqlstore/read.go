@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -44,9 +45,11 @@ func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) err
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()
 	bounded, span := s.statementSpan(bounded, b)
+	began := time.Now()
 	err := s.engine.Query(bounded, b.text.String(), b.args, row)
 	endSpan(span, err)
 	if ctx.Err() == nil {
+		s.failures.contact(began, err)
 		s.failures.read(err)
 	}
 	return err

@@ -22,6 +22,18 @@ type Stats struct {
 	Removed int64
 	// Lag is for how long there have been rows that should be gone.
 	Lag time.Duration
+	// Archived is the revision up to which the archive holds everything, 0
+	// where there is none or another process writes it. ArchiveFailing is for
+	// how long it has taken nothing.
+	Archived       int64
+	ArchiveFailing time.Duration
+	// Unreachable is for how long the database has not answered.
+	Unreachable time.Duration
+	// Unread is for how long there have been revisions in the log that watches
+	// and cached reads have not seen.
+	Unread time.Duration
+	// Failures counts as Store.Failures does.
+	Failures uint64
 	// Watches is how many bytes watches hold, SlowWatches how many of them were
 	// ended because that was too much.
 	Watches, SlowWatches int64
@@ -32,6 +44,8 @@ type size struct {
 	mu    sync.Mutex
 	stats Stats
 	due   time.Time // since when compaction has been under way, or failing; zero when it is done
+
+	failing time.Time // since when the archive has failed; zero while it does not
 
 	recount time.Time // the rows are not counted again before; for who measures alone
 }
@@ -61,8 +75,12 @@ func (s *Store) Stats() Stats {
 	stats := s.size.stats
 	stats.Current, stats.Cached = s.hub.at(), s.cache.held()
 	stats.Watches, stats.SlowWatches = s.memory.held.Load(), s.memory.slow.Load()
+	stats.Unreachable, stats.Unread, stats.Failures = s.failures.silence(), s.unread.since(stats.Current), s.Failures()
 	if !s.size.due.IsZero() {
 		stats.Lag = time.Since(s.size.due)
+	}
+	if !s.size.failing.IsZero() {
+		stats.ArchiveFailing = time.Since(s.size.failing)
 	}
 	return stats
 }

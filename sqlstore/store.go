@@ -39,7 +39,7 @@ const DefaultRetention = 5 * time.Minute
 const DefaultTimeout = 10 * time.Second
 
 // DefaultCacheBytes leaves a machine of 512 MB room for everything else.
-const DefaultCacheBytes = 96 << 20
+const DefaultCacheBytes = 128 << 20
 
 // NoCache has all reads ask the database.
 const NoCache = -1
@@ -55,6 +55,10 @@ type Options struct {
 	RetentionRows int64
 	// CompactInterval is how often older ones are forgotten. Default a tenth of Retention, but 30 seconds at the most.
 	CompactInterval time.Duration
+	// Archived, where versions are archived before they are removed, returns the revision up to which the archive holds all
+	// of them. With an error that wraps ErrArchivedElsewhere, removing them is left to another process. With any other
+	// error the archive fails: what it does not hold stays, but for what is more than RetentionRows. Optional.
+	Archived func() (revision int64, err error)
 	// Timeout bounds one access to the database, with the wait for its turn.
 	// Default DefaultTimeout.
 	Timeout time.Duration
@@ -73,6 +77,11 @@ type Options struct {
 	// OnBatch is told how long each batch of compaction took, in which rows were
 	// removed. Optional.
 	OnBatch func(took time.Duration)
+	// OnWrite is told how long each write waited for the answer of the
+	// database, conflicts included. Optional.
+	OnWrite func(took time.Duration)
+	// OnGroup is told how many writes each transaction held, conflicts included. Optional.
+	OnGroup func(writes int)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// Log takes what no caller can be told: failures of background work.
@@ -99,8 +108,13 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.OnBatch == nil {
-		o.OnBatch = func(time.Duration) {}
+	for _, observer := range []*func(time.Duration){&o.OnBatch, &o.OnWrite} {
+		if *observer == nil {
+			*observer = func(time.Duration) {}
+		}
+	}
+	if o.OnGroup == nil {
+		o.OnGroup = func(int) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -131,6 +145,7 @@ type Store struct {
 
 	failing  bool // the last commit failed; the committer's own
 	failures *failures
+	unread   unread
 
 	stop context.CancelFunc
 	ctx  context.Context

@@ -2,8 +2,36 @@ package sqlstore
 
 import (
 	"context"
+	"sync"
 	"time"
 )
+
+// unread is a revision that the tail has heard of, and when. It hears of the next one when it has read up to that, so a tail
+// that follows steady writers is never far behind.
+type unread struct {
+	mu       sync.Mutex
+	revision int64
+	heard    time.Time
+}
+
+// hear notes that the log has reached newest while the tail has read it up to at.
+func (u *unread) hear(newest, at int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if newest > at && at >= u.revision {
+		u.revision, u.heard = newest, time.Now()
+	}
+}
+
+// since is for how long the tail has not reached what it heard of, now that it is at the given revision.
+func (u *unread) since(at int64) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if at >= u.revision {
+		return 0
+	}
+	return time.Since(u.heard)
+}
 
 // tail reads from the log what this process did not write itself, and what it
 // wrote without learning so. On an engine with other writers it is woken by
@@ -28,9 +56,11 @@ func (s *Store) tail(ctx context.Context) {
 			}
 		case <-poll:
 			// A poll costs one row, the counter's, while nothing is new.
-			if at, err := s.Revision(ctx); err == nil && at.Current <= s.hub.at() {
+			at, err := s.Revision(ctx)
+			if err == nil && at.Current <= s.hub.at() {
 				continue
 			}
+			s.unread.hear(at.Current, s.hub.at())
 		case <-s.hub.behind:
 		}
 		ambiguous := s.ambiguous.Load()
@@ -61,6 +91,7 @@ func (s *Store) foreign(newest int64) bool {
 		return true
 	}
 	s.heard.Store(newest)
+	s.unread.hear(newest, s.hub.at())
 	return !s.committing.Load() && newest > s.hub.at()
 }
 
@@ -78,6 +109,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		if at.Current <= from {
 			return nil
 		}
+		s.unread.hear(at.Current, from)
 		changes, to, err := s.changes(ctx, from, at.Current, nil, maxChanges, maxChangeBytes)
 		if err != nil {
 			return err

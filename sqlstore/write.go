@@ -63,8 +63,12 @@ const (
 // error of ctx when that, or the time for a write, ends first, and errors of the
 // engine (see dialect.Engine); in both latter cases the write may yet take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
+	began := time.Now()
 	revision, err := s.write(ctx, w)
-	if err != nil && !errors.Is(err, ErrConflict) && ctx.Err() == nil {
+	switch {
+	case err == nil, errors.Is(err, ErrConflict):
+		s.opts.OnWrite(time.Since(began))
+	case ctx.Err() == nil:
 		s.failures.seen.Add(1)
 	}
 	return revision, err
@@ -155,11 +159,14 @@ func (s *Store) commitGroup(group []*pending) {
 	}
 	ctx, cancel := s.bounded(context.Background())
 	ctx, span := s.commitSpan(ctx, group)
+	began := time.Now()
 	committed, err := s.engine.Commit(ctx, rows)
 	endSpan(span, err)
 	cancel()
+	s.failures.contact(began, err)
 	switch {
 	case err == nil:
+		s.opts.OnGroup(len(group))
 		if s.failing {
 			s.failing = false
 			s.opts.Log.Info("writing to the database works again")

@@ -51,7 +51,13 @@ type idleFlag struct {
 }
 
 // idleOptions knows which of the idle flags were given.
-type idleOptions struct{ flags *pflag.FlagSet }
+type idleOptions struct {
+	flags    *pflag.FlagSet
+	harmless bool // whatever they say, and no one need be warned
+}
+
+// value returns what an idle flag was given.
+func (c *idleOptions) value(name string) string { return c.flags.Lookup(name).Value.String() }
 
 // addFlags adds them to fs. No help shows them.
 func (c *idleOptions) addFlags(fs *pflag.FlagSet) {
@@ -72,6 +78,9 @@ func (c *idleOptions) addFlags(fs *pflag.FlagSet) {
 // check warns of the idle flags that were given, each reason once. An error
 // names those with a value that asks for what there is not.
 func (c *idleOptions) check() error {
+	if c.harmless {
+		return nil
+	}
 	var errs []error
 	for _, idle := range idleFlags {
 		var given []string

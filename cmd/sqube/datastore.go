@@ -26,7 +26,11 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	fs := cmd.PersistentFlags()
 	addDatastoreFlag(fs, &flag)
 	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	addConfigFlag(fs)
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
+			return err
+		}
 		cmd.SetContext(untilInterrupt(cmd.Context()))
 		*d, err = datastore.Parse(flag, dataDir)
 		return err

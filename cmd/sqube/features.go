@@ -9,12 +9,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 
 	"github.com/sqube/sqube/server"
@@ -29,9 +27,7 @@ type featureGates struct {
 
 func (g *featureGates) addFlag(fs *pflag.FlagSet) {
 	gates := utilfeature.DefaultMutableFeatureGate
-	runtime.Must(logsapi.AddFeatureGates(gates))
-	// On by default, unlike in kube-apiserver: nothing is stored as CBOR here, and clients have to ask for it.
-	runtime.Must(gates.OverrideDefault(features.CBORServingAndStorage, true))
+	runtime.Must(server.SetDefaultGates())
 	gates.AddFlag(fs)
 	flag := fs.Lookup("feature-gates")
 	g.Value, flag.Value = flag.Value, g

@@ -17,17 +17,19 @@ func historyCommand() *cobra.Command {
 		Use:   "history RESOURCE NAME",
 		Short: "List what happened to an object: when, by whom, and which fields changed",
 		Long: `List what happened to an object: when, by whom, and which fields changed, as far
-as the versions go back that are kept (serve --retention).
+as the versions go back that are kept (serve --retention), or that an archive holds
+(--archive).
 
 ` + objectArguments,
-		Example: "  sqube history deployments.apps -n prod web",
+		Example: `  sqube history deployments.apps -n prod web
+  sqube history deployments.apps -n prod web --archive /mnt/archive/sqube`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := i.open(cmd.Context(), args); err != nil {
 				return err
 			}
 			defer closing(&err, i.close)
 			table := newTable(cmd.OutOrStdout(), "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
-			err = inspect.History(cmd.Context(), i.reader, i.object, func(v *inspect.Version) error {
+			err = i.history(cmd.Context(), func(v *inspect.Version) error {
 				changed, err := i.changed(cmd, v)
 				if err != nil {
 					return err

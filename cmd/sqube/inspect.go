@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/sqlstore"
@@ -21,10 +22,12 @@ type inspection struct {
 	datastore  datastore.Datastore
 	namespace  string
 	encryption encryption.Options
+	archiveIn  string // the flag --archive
 
-	object inspect.Object
-	reader dialect.Reader
-	keys   *encryption.Encryption
+	archive logbackup.Place // nil without --archive
+	object  inspect.Object
+	reader  dialect.Reader
+	keys    *encryption.Encryption
 }
 
 // objectArguments is how the commands name an object.
@@ -38,6 +41,7 @@ func (i *inspection) addFlags(cmd *cobra.Command) {
 	addDatastoreFlags(cmd, &i.datastore)
 	cmd.Flags().StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
 	addEncryptionFlag(cmd, &i.encryption)
+	cmd.Flags().StringVar(&i.archiveIn, "archive", "", "Folder, or s3://BUCKET/PREFIX, that serve --archive or backup --follow writes, for what the database no longer holds.")
 	cmd.Args = cobra.RangeArgs(1, 2)
 }
 
@@ -54,6 +58,11 @@ func (i *inspection) open(ctx context.Context, args []string) (err error) {
 	if i.namespace == "" {
 		i.object.Namespaces = []string{"default", ""}
 	}
+	if i.archiveIn != "" {
+		if i.archive, err = logbackup.ParsePlace(i.archiveIn); err != nil {
+			return fmt.Errorf("--archive: %w", err)
+		}
+	}
 	if i.keys, err = encryption.Load(i.encryption, ""); err != nil {
 		return err
 	}
@@ -66,6 +75,42 @@ func (i *inspection) open(ctx context.Context, args []string) (err error) {
 func (i *inspection) close() error {
 	i.keys.Close()
 	return i.reader.Close()
+}
+
+// history calls yield with every version of the object in the archive, then with those that only the database holds.
+func (i *inspection) history(ctx context.Context, yield func(*inspect.Version) error) error {
+	last := &inspect.Version{}
+	if i.archive != nil {
+		err := logbackup.History(ctx, i.archive, i.object, func(v *inspect.Version) error {
+			last = v
+			return yield(v)
+		})
+		if err != nil && !errors.Is(err, inspect.ErrUnknown) {
+			return err
+		}
+	}
+	err := inspect.History(ctx, i.reader, i.object, func(v *inspect.Version) error {
+		if v.Revision <= last.Revision {
+			return nil
+		}
+		if v.Replaces == last.Revision {
+			v.Previous = last.Value
+		}
+		return yield(v)
+	})
+	if errors.Is(err, inspect.ErrUnknown) && last.Revision > 0 {
+		return nil
+	}
+	return err
+}
+
+// at returns the object as it was at a revision, 0 for now, from the archive if the database does not hold it.
+func (i *inspection) at(ctx context.Context, revision int64) (*inspect.Version, error) {
+	version, err := inspect.At(ctx, i.reader, i.object, revision)
+	if i.archive != nil && errors.Is(err, inspect.ErrForgotten) {
+		return logbackup.At(ctx, i.archive, i.object, revision)
+	}
+	return version, err
 }
 
 // value decrypts a stored form of the object.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,9 @@ a short life.`,
 		Example: "  sqube kubeconfig --user jane --group developers --lifetime 8h > jane.kubeconfig",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
+				return err
+			}
 			if user == "" {
 				return errors.New("--user must be given")
 			}
@@ -52,6 +56,7 @@ a short life.`,
 	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the server that the kubeconfig is for.")
 	addDatastoreFlag(fs, &datastoreFlag)
 	key.AddFlags(fs)
+	addConfigFlag(fs)
 	fs.StringVar(&address, "server", "", "URL of the server. If unset, the one at which the server that was last started with --data-dir is reached on its machine.")
 	fs.StringVar(&user, "user", "", "User name.")
 	fs.StringArrayVar(&groups, "group", nil, "Group that the user is in. May be given more than once.")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/settings"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 )
 
@@ -42,19 +43,25 @@ func root() *cobra.Command {
 		DisableSuggestions: true, // they take several lines
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), checkCommand(), kubeconfigCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), configCommand(), versionCommand())
+	cmd.AddCommand(envtestCommand(), envtestEtcdCommand())
 	return cmd
 }
 
-// flagErrors says of each error in err where to read how the flags are to be.
-// Upstream's errors leave out the dashes of the flag they begin with.
+// flagErrors says of each error in err where to read how the flags are to be, and what set the flag that it begins with if
+// the command line did not. Upstream's errors leave out the dashes of that flag.
 func flagErrors(cmd *cobra.Command, err error) error {
 	var errs []error
 	for _, line := range lines(err) {
-		if word, _, _ := strings.Cut(line, " "); cmd.Flags().Lookup(word) != nil {
-			line = "--" + line
+		name := strings.TrimPrefix(line[:strings.IndexAny(line+" ", " =:,")], "--")
+		origin := ""
+		if flag := cmd.Flags().Lookup(name); flag != nil {
+			line = "--" + strings.TrimPrefix(line, "--")
+			if from := settings.Origin(flag); from != "" {
+				origin = "set by " + from + ", "
+			}
 		}
-		errs = append(errs, fmt.Errorf("%s (see %s --help)", line, cmd.CommandPath()))
+		errs = append(errs, fmt.Errorf("%s (%ssee %s --help)", line, origin, cmd.CommandPath()))
 	}
 	return errors.Join(errs...)
 }

@@ -22,6 +22,7 @@ type restoration struct {
 	revision int64
 	moment   string
 	force    bool
+	list     bool
 
 	aside string // where what the target held is now
 }
@@ -32,15 +33,18 @@ func restoreCommand() *cobra.Command {
 		Use:   "restore SOURCE",
 		Short: "Make a database out of a backup, or of another database as it was",
 		Long: `Make a database out of a backup, or of another database, as it is or as it was at a
-revision or a time within --retention. SOURCE is a file that sqube backup wrote, or
-a database as --datastore takes it; it may be of the other engine, unless it is an
-archive of pg_dump. The database that --datastore names must be empty and not
+revision or a time within --retention. SOURCE is a file that sqube backup wrote, a
+folder or s3://BUCKET/PREFIX that sqube backup --follow writes, or a database as
+--datastore takes it; it may be of the other engine, unless it is an archive of
+pg_dump. The database that --datastore names must be empty and not
 served, or, with --force, what is in it is put aside; it may then be SOURCE itself.
 
 No resourceVersion is ever used twice: the counter jumps far ahead, and whatever
 watched the cluster reads it anew.`,
 		Example: `  sqube restore /backups/sqube-2026-11-21.db
-  sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db`,
+  sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db
+  sqube restore s3://backups/sqube --list
+  sqube restore s3://backups/sqube --to-time 2026-11-21T10:00:00Z`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.run(cmd, args[0])
@@ -54,6 +58,7 @@ watched the cluster reads it anew.`,
 	fs := cmd.Flags()
 	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
 	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z.")
+	fs.BoolVar(&r.list, "list", false, "Print what moments SOURCE holds, which sqube backup --follow wrote, and restore nothing.")
 	fs.BoolVar(&r.force, "force", false, "Put aside what the database holds: a file gets another name, tables another schema.")
 	return cmd
 }
@@ -62,6 +67,9 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	ctx := cmd.Context()
 	if r.revision != 0 && r.moment != "" {
 		return errors.New("give one of --to-revision and --to-time")
+	}
+	if r.list || isFollowed(source) {
+		return r.fromFollowed(cmd, source)
 	}
 	archive, err := isArchive(source)
 	if err != nil {
@@ -86,16 +94,23 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	var objects atomic.Int64
-	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
-	r.aside, err = r.target.Fill(ctx, r.force, func(engine datastore.Engine) (err error) {
+	return r.fill(cmd, from.String(), at, beyond(at, newest, time.Now()), func(yield func(*dialect.LogRow) error) (err error) {
 		reader, err := current.OpenReader(ctx)
 		if err != nil {
 			return err
 		}
 		defer closing(&err, reader.Close)
-		return engine.Load(ctx, beyond(at, newest, time.Now()), func(add func(*dialect.LogRow) error) error {
-			return inspect.Snapshot(ctx, reader, at, func(row *dialect.LogRow) error {
+		return inspect.Snapshot(ctx, reader, at, yield)
+	})
+}
+
+// fill makes the target of the rows that a source had at a revision.
+func (r *restoration) fill(cmd *cobra.Command, source string, at int64, counter dialect.Counter, rows func(yield func(*dialect.LogRow) error) error) (err error) {
+	var objects atomic.Int64
+	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
+	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
+		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
+			return rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
 				return add(row)
 			})
@@ -108,7 +123,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), from, at)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), source, at)
 	return nil
 }
 
@@ -147,9 +162,9 @@ func (r *restoration) find(ctx context.Context, from datastore.Datastore) (revis
 	case err != nil:
 		return 0, newest, err
 	case r.moment != "":
-		moment, err := time.Parse(time.RFC3339, r.moment)
+		moment, err := r.time()
 		if err != nil {
-			return 0, newest, fmt.Errorf("--to-time must be like 2026-11-21T10:00:00Z, not %q", r.moment)
+			return 0, newest, err
 		}
 		revision, err = inspect.RevisionAt(ctx, reader, moment)
 		if err != nil {
@@ -163,6 +178,17 @@ func (r *restoration) find(ctx context.Context, from datastore.Datastore) (revis
 		return r.revision, newest, nil
 	}
 	return at.Revision, newest, nil
+}
+
+// time is --to-time, the zero time where it is not given.
+func (r *restoration) time() (moment time.Time, err error) {
+	if r.moment == "" {
+		return moment, nil
+	}
+	if moment, err = time.Parse(time.RFC3339, r.moment); err != nil {
+		err = fmt.Errorf("--to-time must be like 2026-11-21T10:00:00Z, not %q", r.moment)
+	}
+	return moment, err
 }
 
 func (r *restoration) notEmpty() error {

@@ -19,7 +19,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
+	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -27,12 +30,17 @@ type serveOptions struct {
 	server    *server.Options
 	database  string // the flag --datastore
 	datastore datastore.Datastore
+	envtest   bool // the flag --envtest
 	store     sqlstore.Options
+	archiveTo string                 // the flag --archive
 	cacheSize resource.QuantityValue // the flag --cache-size
 	log       logOptions
 	features  featureGates
 	emulation emulation
 	idle      idleOptions
+
+	archivePlace logbackup.Place // nil without --archive
+	controlPlane controlplane.Options
 }
 
 func serveCommand() *cobra.Command {
@@ -46,16 +54,33 @@ The first start makes what is missing under --data-dir: certificates, keys, a
 kubeconfig for the administrator (admin.kubeconfig) and, unless --datastore names
 another, the database. Later starts use them again.
 
+Every flag can also be an environment variable, such as SQUBE_DATA_DIR for
+--data-dir, or a line of the file that --config names. The command line wins over
+the environment, and that over the file. A name that is no flag's is an error in the
+file, and in the environment if it looks like a mistyped one.
+
 SIGTERM or SIGINT ends the server when running requests are done; a second one
 ends it at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
+			environ := os.Environ()
+			if o.envtest {
+				environ = nil // a test's server is not the user's
+			}
+			if err := applySettings(cmd, environ); err != nil {
+				return flagErrors(cmd, err)
+			}
 			if err := o.log.start(); err != nil {
 				return flagErrors(cmd, err)
 			}
 			defer klog.Flush()
 			warnDeprecated(cmd.Flags())
+			if o.envtest {
+				if err := o.standIn(cmd); err != nil {
+					return flagErrors(cmd, err)
+				}
+			}
 			if err := o.complete(); err != nil {
 				return o.log.inForm(flagErrors(cmd, err))
 			}
@@ -65,6 +90,7 @@ ends it at once.`,
 	o.server.Flags = o.flags()
 	useSections(cmd, o.server.Flags)
 	o.idle.addFlags(cmd.Flags())
+	addEnvtestFlag(cmd.Flags(), &o.envtest)
 	verflag.AddFlags(cmd.Flags())
 	cmd.Flags().Lookup("version").Hidden = true // sqube version says more
 	return cmd
@@ -72,15 +98,20 @@ ends it at once.`,
 
 func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	sections := &cliflag.NamedFlagSets{}
+	addConfigFlag(sections.FlagSet("Configuration"))
+	o.server.OtherControllers = o.controlPlane.Controllers()
 	o.server.AddFlags(sections)
+	o.controlPlane.AddFlags(sections.FlagSet("Control plane"))
 	o.server.SetLogLevel = o.log.setVerbosity
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
+	o.addInMemoryFlag(state)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database; at least 1s. Then it is answered with 503 or 504 and Retry-After. The server goes on by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
-	state.Var(&o.cacheSize, "cache-size", "How much memory objects may take that are kept to be read without the database, such as 96Mi; 0 for none. Collections that were read last come first; of one that does not fit, all but the objects' values is kept if that does.")
+	state.Var(&o.cacheSize, "cache-size", "How much memory objects may take that are kept to be read without the database, such as 128Mi; 0 for none. Collections that were read last come first; of one that does not fit, all but the objects' values is kept, and these compressed, as far as there is room.")
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
+	state.StringVar(&o.archiveTo, "archive", "", "Folder, or s3://BUCKET/PREFIX, to which every version is written before it is removed, for sqube history, show and restore. While that fails versions stay in the database; only --retention-rows bounds that. Servers on one database get the same.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	o.features.addFlag(sections.FlagSet("Features"))
@@ -92,11 +123,12 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
-	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.idle.check())
+	o.selectControlPlane()
+	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.idle.check(), o.completeInMemory(), o.completeControlPlane())
 	if o.store.Timeout < time.Second {
 		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
 	}
-	o.datastore.Timeout = o.store.Timeout
+	o.datastore.Timeout, o.datastore.NoSync = o.store.Timeout, o.envtest
 	if o.store.Retention < time.Second {
 		err = errors.Join(err, fmt.Errorf("--retention %s must be at least 1s", o.store.Retention))
 	}
@@ -105,6 +137,12 @@ func (o *serveOptions) complete() error {
 	}
 	if o.store.RetentionRows != 0 && o.store.RetentionRows < 100 {
 		err = errors.Join(err, fmt.Errorf("--retention-rows %d must be 0 or at least 100", o.store.RetentionRows))
+	}
+	if o.archiveTo != "" {
+		var wrong error
+		if o.archivePlace, wrong = logbackup.ParsePlace(o.archiveTo); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("--archive: %w", wrong))
+		}
 	}
 	if o.store.CacheBytes = o.cacheSize.Value(); o.store.CacheBytes < 0 {
 		err = errors.Join(err, fmt.Errorf("--cache-size %s must not be negative", o.cacheSize.Quantity.String()))
@@ -115,54 +153,49 @@ func (o *serveOptions) complete() error {
 	return err
 }
 
-// firstYear is when there first was a sqube: no clock that is right is before.
-const firstYear = 2026
-
 // run serves until a signal comes.
-func (o *serveOptions) run(ctx context.Context) error {
-	if now := time.Now(); now.Year() < firstYear {
-		return fmt.Errorf("this machine's clock says %s: set it first, or certificates and times of objects would be wrong", now.Format(time.RFC3339))
+func (o *serveOptions) run(ctx context.Context) (err error) {
+	if err := server.CheckClock(); err != nil {
+		return err
 	}
 	listener, err := server.Listen(o.server)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
+	defer closing(&err, o.leaveMemory)
 
 	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
 	limitMemory()
-	settle := collectLess()
-	engine, err := o.datastore.Open(ctx)
-	if err != nil {
-		return err
-	}
-	figures := newStoreMetrics()
-	o.store.OnBatch = figures.observe
+	pace := paceCollector()
 	o.store.FollowerMemory = followerMemory()
-	store, err := sqlstore.Open(ctx, engine, o.store)
-	if err != nil {
-		return err
-	}
-	s, err := server.New(ctx, o.server, store)
-	if err == nil {
-		err = figures.register(store.Stats)
-	}
-	if err == nil {
-		go func() {
+	var store *sqlstore.Store
+	process := server.Process{
+		Options: o.server, Store: o.store,
+		Open: func(ctx context.Context, options sqlstore.Options) (_ *sqlstore.Store, err error) {
+			store, err = o.openStore(ctx, options)
+			return store, err
+		},
+		Built: func(ctx context.Context, s *server.Server) {
 			if o.announce(ctx, s) {
-				settle(ctx)
+				pace(ctx, func() int64 { return store.Stats().Cached })
 			}
-		}()
-		err = s.Run(ctx, listener)
+		},
 	}
-	if closing := server.End(o.server.ShutdownGracePeriod, "database", store.Close); closing != nil {
-		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))
+	return process.Run(ctx, listener)
+}
+
+func (o *serveOptions) openStore(ctx context.Context, options sqlstore.Options) (*sqlstore.Store, error) {
+	opened, err := o.datastore.Open(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		slog.Info("stopped")
+	engine := dialect.Engine(opened)
+	if o.archivePlace != nil {
+		engine = o.archive(ctx, engine, &options)
 	}
-	return err
+	return sqlstore.Open(ctx, engine, options)
 }
 
 // announce says, once the server is ready, how to use it. It returns false if

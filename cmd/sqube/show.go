@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
-	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func showCommand() *cobra.Command {
@@ -26,7 +25,7 @@ kubectl apply: without what the server sets itself, and without status.
 				return err
 			}
 			defer closing(&err, i.close)
-			version, err := inspect.At(cmd.Context(), i.reader, i.object, revision)
+			version, err := i.at(cmd.Context(), revision)
 			if err != nil {
 				return i.about(err)
 			}

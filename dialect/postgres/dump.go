@@ -22,13 +22,13 @@ func Dump(ctx context.Context, dsn string, to *os.File) error {
 		args = append(args, "--table="+b.name)
 	}
 	// Postgres' programs write to the open file: what they make by a name anybody may read.
-	if err := run(ctx, dsn, program{"pg_dump", args, nil, to}); err != nil {
+	if err := run(ctx, dsn, program{name: "pg_dump", args: args, stdout: to}); err != nil {
 		return err
 	}
 	if _, err := to.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	return run(ctx, "", program{"pg_restore", []string{"--file=" + os.DevNull}, to, nil})
+	return run(ctx, "", program{name: "pg_restore", args: []string{"--file=" + os.DevNull}, stdin: to})
 }
 
 // Undump puts what Dump wrote to the file from into the database that dsn names, as Replace does, and returns the revision
@@ -81,10 +81,14 @@ func play(ctx context.Context, dsn string, before []string, script program, afte
 	in, out := io.Pipe()
 	failed := make(chan error, 1)
 	go func() {
-		script.stdout = out
+		writer := &scriptWriter{to: out}
+		script.stdout = writer
 		_, err := io.WriteString(out, "BEGIN;\n"+lines(before))
 		if err == nil {
 			err = run(ctx, "", script)
+		}
+		if err == nil {
+			err = writer.flush()
 		}
 		if err == nil {
 			_, err = io.WriteString(out, lines(after)+"COMMIT;\n")
@@ -93,7 +97,8 @@ func play(ctx context.Context, dsn string, before []string, script program, afte
 		out.CloseWithError(err)
 	}()
 	var answer strings.Builder
-	err = run(ctx, dsn, program{"psql", []string{"--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--file=-"}, in, &answer})
+	args := []string{"--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--file=-"}
+	err = run(ctx, dsn, program{name: "psql", args: args, stdin: in, stdout: &answer, writes: true})
 	cancel()
 	in.CloseWithError(errors.New("psql has ended"))
 	unread := <-failed
@@ -118,6 +123,7 @@ type program struct {
 	args   []string
 	stdin  io.Reader
 	stdout io.Writer
+	writes bool // to the database, so that a standby won't do
 }
 
 // run runs a program, on a database if dsn is not empty. Nothing of the DSN that may be a secret is among its arguments,
@@ -129,6 +135,9 @@ func run(ctx context.Context, dsn string, p program) error {
 		t, err := newTarget(dsn)
 		if err != nil {
 			return err
+		}
+		if p.writes {
+			t.findPrimary()
 		}
 		file, err := t.serviceFile()
 		if err != nil {

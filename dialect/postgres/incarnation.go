@@ -25,8 +25,14 @@ import (
 // the server has no incarnation to tell.
 
 // leapBy is how far the counter leaps: further than commits can have been
-// lost, and seldom enough for the numbers to last.
-const leapBy = 1_000_000_000
+// lost, and seldom enough for the numbers to last. leapPerSecond is how much
+// further for each second since the last write that is there, more than any
+// cluster commits: a backup that is restored twice has the same counter twice,
+// and clients have seen what was written in between.
+const (
+	leapBy        = 1_000_000_000
+	leapPerSecond = 10_000
+)
 
 // adoptLog notes which incarnation of the server has the log, where that is not
 // known yet.
@@ -42,8 +48,11 @@ func adoptLog(ctx context.Context, config *pgx.ConnConfig, n nature) error {
 // leap has the counter leap where it has to.
 func (e *Engine) leap(ctx context.Context, conn *pgconn.PgConn) error {
 	seen, incarnation := e.seen.Load(), e.nature.incarnation
-	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = greatest(revision, %[1]d) + %[2]d, compacted = greatest(revision, %[1]d) + %[2]d, incarnation = %[3]s
-WHERE revision < %[1]d OR incarnation <> %[3]s`, seen, leapBy, incarnation)).ReadAll()
+	ahead := fmt.Sprintf(`greatest(revision, %d) + %d
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT written_at FROM log ORDER BY id DESC LIMIT 1) / 1000), 0))::bigint * %d`,
+		seen, leapBy, leapPerSecond)
+	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = %[1]s, compacted = %[1]s, incarnation = %[2]s
+WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen)).ReadAll()
 	if err == nil && results[0].CommandTag.RowsAffected() > 0 {
 		slog.Warn("Postgres failed over, or was restored, and may lack the last writes: resourceVersions leap ahead, and all watches begin anew", "seen", seen)
 	}

@@ -68,6 +68,13 @@ func newTarget(dsn string) (*target, error) {
 	return t, nil
 }
 
+// findPrimary has programs go to the host that takes writes.
+func (t *target) findPrimary() {
+	const name = "target_session_attrs="
+	t.settings = slices.DeleteFunc(t.settings, func(s string) bool { return strings.HasPrefix(s, name) })
+	t.settings = append(t.settings, name+"read-write")
+}
+
 // takeApart parses a DSN and its parameters, in which + is no space, as in libpq.
 func takeApart(dsn string) (*url.URL, url.Values, error) {
 	u, err := url.Parse(dsn)

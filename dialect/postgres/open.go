@@ -85,8 +85,7 @@ func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, er
 	if timeout > 0 {
 		config.ConnConfig.ConnectTimeout = min(config.ConnConfig.ConnectTimeout, max(timeout/2, time.Second))
 	}
-	// A standby, or a primary of the past, would tell of the past.
-	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	findPrimary(config.ConnConfig)
 	if e.nature, err = explore(ctx, config.ConnConfig); err != nil {
 		return nil, err
 	}
@@ -129,12 +128,16 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the Postgres database: %w", err)
 	}
-	config, n, err := reach(ctx, dsn)
+	config, n, err := reach(ctx, dsn, false)
 	if err != nil {
 		return nil, withHint(err)
 	}
 	if !n.pooled {
-		config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		// Not as a parameter of the connection: with target_session_attrs=read-write, that would make each host one to pass over.
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET default_transaction_read_only = on")
+			return err
+		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -145,7 +148,7 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 
 // Status returns where the schema of the database stands, without changing it.
 func Status(ctx context.Context, dsn string) (migrations.Status, error) {
-	config, _, err := reach(ctx, dsn)
+	config, _, err := reach(ctx, dsn, false)
 	if err != nil {
 		return migrations.Status{}, withHint(err)
 	}
@@ -155,13 +158,21 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	return status, withHint(err)
 }
 
-// reach returns how a command connects to the database that dsn names, and what there is.
-func reach(ctx context.Context, dsn string) (config *pgxpool.Config, n nature, err error) {
+// reach returns how a command connects to the database that dsn names, to write if it does that, and what there is.
+func reach(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, n nature, err error) {
 	if config, err = parse(dsn); err == nil {
+		if writes {
+			findPrimary(config.ConnConfig)
+		}
 		nameCommand(config.ConnConfig)
 		n, err = explore(ctx, config.ConnConfig)
 	}
 	return config, n, err
+}
+
+// findPrimary has connections go to the host that takes writes. A standby, or a primary of the past, would tell of the past.
+func findPrimary(config *pgx.ConnConfig) {
+	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 }
 
 func parse(dsn string) (*pgxpool.Config, error) {
@@ -195,7 +206,7 @@ func nameCommand(config *pgx.ConnConfig) (server string) {
 // Migrate brings the schema of the database up to date and returns where it
 // stood before.
 func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
-	config, _, err := reach(ctx, dsn)
+	config, _, err := reach(ctx, dsn, true)
 	if err == nil {
 		before, err = migrate(ctx, config.ConnConfig)
 	}

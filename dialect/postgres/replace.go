@@ -80,6 +80,7 @@ func connect(ctx context.Context, dsn string) (*session, error) {
 		return nil, err
 	}
 	server := nameCommand(config.ConnConfig)
+	findPrimary(config.ConnConfig)
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	return &session{conn, server}, withHint(err)
 }

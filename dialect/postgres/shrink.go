@@ -26,7 +26,7 @@ const (
 	// rebuildTimeout bounds for how long the indexes wait for transactions to end.
 	rebuildTimeout = time.Minute
 	// shrinkLock is the advisory lock of who shrinks.
-	shrinkLock = 0x7371756265 // "sqube"
+	shrinkLock int64 = 0x7371756265 // "sqube"
 )
 
 // Shrink implements dialect.Engine, all of it at once and in one process at a time.

@@ -20,7 +20,11 @@ func inspect(ctx context.Context, path string) (err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return err
 	}
-	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)")+"&mode=ro") // or to close it would change it
+	mode := "&mode=ro" // or to close it would change it
+	if unfinished, err := os.Stat(path + "-journal"); err == nil && unfinished.Size() > 0 {
+		mode = existing // power failed while the file was made, and SQLite undoes that
+	}
+	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)")+mode)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type Engine struct {
 	look    *look    // how it is only read
 	writer  *sql.DB
 	readers *sql.DB
+	keeper  *sql.DB // keeps what is in memory; nil for a file
 
 	prepared  sync.Map // statement text → *sql.Stmt on readers
 	nPrepared int
@@ -51,23 +52,35 @@ const maxPrepared = 200
 // another process serves the file and migrations.ErrNewer when a newer binary
 // made it.
 func Open(ctx context.Context, path string) (*Engine, error) {
-	e, _, err := open(ctx, path)
+	return OpenWith(ctx, path, Options{})
+}
+
+// Options are how a file is opened.
+type Options struct {
+	// NoSync leaves it to the system when the file is written to disk. What was committed outlives the process, but when the
+	// machine stops the file may be spoiled.
+	NoSync bool
+}
+
+// OpenWith is Open with options.
+func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
+	e, _, err := open(ctx, path, o)
 	return e, err
 }
 
 // Migrate brings the schema of the file at path up to date, as Open does, and
 // returns where it stood before.
 func Migrate(ctx context.Context, path string) (before migrations.Status, err error) {
-	e, before, err := open(ctx, path)
+	e, before, err := open(ctx, path, Options{})
 	if err != nil {
 		return before, err
 	}
 	return before, e.Close()
 }
 
-func open(ctx context.Context, path string) (*Engine, migrations.Status, error) {
+func open(ctx context.Context, path string, o Options) (*Engine, migrations.Status, error) {
 	e := &Engine{}
-	before, err := e.open(ctx, path)
+	before, err := e.open(ctx, path, o)
 	if err != nil {
 		_ = e.Close() // the cause of failing to open is what counts
 		return nil, before, fmt.Errorf("opening the database %s: %w", path, withHint(err))
@@ -75,7 +88,7 @@ func open(ctx context.Context, path string) (*Engine, migrations.Status, error) 
 	return e, before, nil
 }
 
-func (e *Engine) open(ctx context.Context, path string) (before migrations.Status, err error) {
+func (e *Engine) open(ctx context.Context, path string, o Options) (before migrations.Status, err error) {
 	if path, err = resolve(path); err != nil {
 		return before, err
 	}
@@ -96,21 +109,30 @@ func (e *Engine) open(ctx context.Context, path string) (before migrations.Statu
 		return before, err
 	}
 
+	synchronous := "synchronous(full)"
+	if o.NoSync {
+		synchronous = "synchronous(off)"
+	}
 	// auto_vacuum only takes before the first table exists, and before WAL.
-	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(2)", "cache_size(-8000)", "journal_size_limit(16777216)")+existing); err != nil {
+	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", synchronous, "cache_size(-8000)", "journal_size_limit(16777216)")+existing); err != nil {
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
 	if err := e.settle(ctx); err != nil {
 		return before, err
 	}
-	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
-		return before, err
-	}
-	if err := e.write.prepare(ctx, e.writer); err != nil {
+	if before, err = e.migrate(ctx); err != nil {
 		return before, err
 	}
 	return before, e.openReaders(existing)
+}
+
+// migrate brings the schema up to date, and makes what writes ready.
+func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err error) {
+	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
+		return before, err
+	}
+	return before, e.write.prepare(ctx, e.writer)
 }
 
 // existing has the driver open a file that is there, and never make one, to write to it.
@@ -165,13 +187,16 @@ func (e *Engine) Close() error {
 		errs = append(errs, stmt.(*sql.Stmt).Close())
 		return true
 	})
-	if e.readers != nil {
+	if e.readers != nil && e.readers != e.writer {
 		errs = append(errs, e.readers.Close())
 	}
 	// The last connection to close moves the WAL into the file.
 	errs = append(errs, e.write.close())
 	if e.writer != nil {
 		errs = append(errs, e.writer.Close())
+	}
+	if e.keeper != nil {
+		errs = append(errs, e.keeper.Close())
 	}
 	if e.lock != nil { // last: see hold
 		errs = append(errs, e.lock.Close())

@@ -69,8 +69,11 @@ func (e *Engine) truncateWAL(ctx context.Context, size int64) {
 // waitUpTo is the pragma that has a connection's statements wait so long for a lock.
 func waitUpTo(d time.Duration) string { return fmt.Sprintf("busy_timeout(%d)", d.Milliseconds()) }
 
-// walSize returns how many bytes the file of the write-ahead log has.
+// walSize returns how many bytes the file of the write-ahead log has, 0 where there is none.
 func (e *Engine) walSize() (int64, error) {
+	if e.path == "" { // in memory
+		return 0, nil
+	}
 	info, err := os.Stat(e.path + "-wal")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -56,6 +56,11 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Disable switches plugins off.
+func (o *Options) Disable(plugins ...string) {
+	o.kube.GenericAdmission.DisablePlugins = append(o.kube.GenericAdmission.DisablePlugins, plugins...)
+}
+
 // Names returns the plugins that are on, in the order in which they run.
 func (o *Options) Names() []string {
 	generic := o.kube.GenericAdmission

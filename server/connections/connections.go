@@ -65,6 +65,17 @@ var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
+// Reasons are all that Closed counts by.
+var Reasons = []string{cancels, unauthenticated, idle, Slow}
+
+const (
+	cancels         = "cancels"
+	unauthenticated = "unauthenticated"
+	idle            = "idle"
+	// Slow is that a client does not read what a watch sends.
+	Slow = "slow"
+)
+
 // Connections keeps account of the connections of one http.Server.
 type Connections struct {
 	mu   sync.Mutex
@@ -75,6 +86,10 @@ type Connections struct {
 	// idle are those of known clients that have no request, in the order in which they came to rest.
 	idle *list.List
 
+	// active is how many have requests, and rested is closed when there are none.
+	active int
+	rested chan struct{}
+
 	maxUnknown, maxIdle int
 	unknownRequests     atomic.Int32 // of maxUnknownRequests
 }
@@ -84,6 +99,7 @@ type connection struct {
 	net     net.Conn
 	unknown *list.Element // of Connections.unknown, at first
 	idle    *list.Element // of Connections.idle, or nil
+	active  bool          // it has requests
 	known   atomic.Bool   // a client has authenticated on it
 	running atomic.Int32  // requests that are not authenticated so far
 	late    atomic.Int32  // of maxLate
@@ -130,10 +146,29 @@ func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unknown.Len() >= c.maxUnknown {
-		c.unknown.Remove(c.unknown.Front()).(*connection).close("unauthenticated")
+		c.unknown.Remove(c.unknown.Front()).(*connection).close(unauthenticated)
 	}
 	c.open[conn], account.unknown = account, c.unknown.PushBack(account)
 	return context.WithValue(ctx, connectionKey{}, account)
+}
+
+// Rest waits until no connection has a request, or ctx ends. Of an HTTP/2 connection that is closed while it has one, net/http
+// starts the idle timer again, which keeps the whole server in memory for as long as connections may be idle.
+func (c *Connections) Rest(ctx context.Context) {
+	c.mu.Lock()
+	if c.active == 0 {
+		c.mu.Unlock()
+		return
+	}
+	if c.rested == nil {
+		c.rested = make(chan struct{})
+	}
+	rested := c.rested
+	c.mu.Unlock()
+	select {
+	case <-rested:
+	case <-ctx.Done():
+	}
 }
 
 // changed follows a connection. The one that has been idle for longest is closed when there are too many, as all are that
@@ -149,6 +184,15 @@ func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 		c.idle.Remove(account.idle)
 		account.idle = nil
 	}
+	if active := state == http.StateActive; active != account.active {
+		account.active = active
+		if active {
+			c.active++
+		} else if c.active--; c.active == 0 && c.rested != nil {
+			close(c.rested)
+			c.rested = nil
+		}
+	}
 	switch state {
 	case http.StateIdle:
 		if account.known.Load() {
@@ -157,7 +201,7 @@ func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 		if c.idle.Len() > c.maxIdle {
 			oldest := c.idle.Remove(c.idle.Front()).(*connection)
 			oldest.idle = nil
-			oldest.close("idle")
+			oldest.close(idle)
 		}
 	case http.StateClosed, http.StateHijacked:
 		c.unknown.Remove(account.unknown) // or it is no longer in it
@@ -179,7 +223,7 @@ func (c *Connections) authenticated(account *connection) {
 // cancelled notes that a request was cancelled, or refused.
 func (a *connection) cancelled() {
 	if !a.cancels.Load().Allow() {
-		a.close("cancels")
+		a.close(cancels)
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,6 +25,14 @@ import (
 type Config struct {
 	// Selection says which controllers run; see Validate.
 	Selection []string
+	// Others are controllers of other packages, which run with those of this one where Selection has them.
+	Others []Controller
+	// Scheduler runs under the same Lease, while no kube-scheduler of its own process is at work. Nil for none.
+	Scheduler *Controller
+	// Settings are those of the controllers of this package.
+	Settings *Settings
+	// Cluster is what controllers that set up nodes need to know.
+	Cluster Cluster
 	// Loopback reaches this server as a member of system:masters.
 	Loopback *rest.Config
 	// Informers are the server's shared ones. Run adds informers to them and starts those.
@@ -45,10 +55,12 @@ type Config struct {
 type controller struct {
 	// name is kube-controller-manager's, without "-controller"; requests have it in their user agent.
 	name string
+	// other says that another package has it, and off that it runs only where it is named.
+	other, off bool
 	// build makes the controller and registers its event handlers. It returns what runs until the context ends.
 	build func(ctx context.Context, e *environment, c clients) (run func(context.Context), err error)
-	// alias is the name that it had in kube-controller-manager before 1.28, if that was another.
-	alias string
+	// aliases are names that it had in kube-controller-manager before 1.28.
+	aliases []string
 	// uses is another controller that has to run, by its name.
 	uses string
 	// needs is a resource that --runtime-config may have switched off, and without which there is nothing to control.
@@ -59,35 +71,49 @@ const garbageCollector = "garbage-collector"
 
 // all are the controllers, each of them one of kube-controller-manager's too.
 var all = []controller{
-	{name: "namespace", alias: "namespace", build: buildNamespace},
-	{name: garbageCollector, alias: "garbagecollector", build: buildGarbageCollector},
-	{name: "serviceaccount", alias: "serviceaccount", build: buildServiceAccount},
-	{name: "serviceaccount-token", alias: "serviceaccount-token", build: buildServiceAccountToken},
-	{name: "legacy-serviceaccount-token-cleaner", alias: "legacy-service-account-token-cleaner", build: buildLegacyTokenCleaner},
-	{name: "root-ca-certificate-publisher", alias: "root-ca-cert-publisher", build: buildRootCAPublisher},
-	{name: "resourcequota", alias: "resourcequota", build: buildResourceQuota},
-	{name: "clusterrole-aggregation", alias: "clusterrole-aggregation", build: buildClusterRoleAggregation,
+	{name: "namespace", aliases: []string{"namespace"}, build: buildNamespace},
+	{name: garbageCollector, aliases: []string{"garbagecollector"}, build: buildGarbageCollector},
+	{name: "serviceaccount", aliases: []string{"serviceaccount"}, build: buildServiceAccount},
+	{name: "serviceaccount-token", aliases: []string{"serviceaccount-token"}, build: buildServiceAccountToken},
+	{name: "legacy-serviceaccount-token-cleaner", aliases: []string{"legacy-service-account-token-cleaner"}, build: buildLegacyTokenCleaner},
+	{name: "root-ca-certificate-publisher", aliases: []string{"root-ca-cert-publisher"}, build: buildRootCAPublisher},
+	{name: "resourcequota", aliases: []string{"resourcequota"}, build: buildResourceQuota},
+	{name: "clusterrole-aggregation", aliases: []string{"clusterrole-aggregation"}, build: buildClusterRoleAggregation,
 		needs: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
 	{name: "validatingadmissionpolicy-status", build: buildPolicyStatus,
 		needs: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
 	{name: "service-cidr", build: buildServiceCIDR, needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
-	{name: "storage-version-migrator", alias: "svm", uses: garbageCollector, build: buildStorageVersionMigrator,
+	{name: "storage-version-migrator", aliases: []string{"svm"}, uses: garbageCollector, build: buildStorageVersionMigrator,
 		needs: storagemigrationv1beta1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-	{name: "persistentvolumeclaim-protection", alias: "pvc-protection", build: buildClaimProtection},
-	{name: "persistentvolume-protection", alias: "pv-protection", build: buildVolumeProtection},
+	{name: "persistentvolumeclaim-protection", aliases: []string{"pvc-protection"}, build: buildClaimProtection},
+	{name: "persistentvolume-protection", aliases: []string{"pv-protection"}, build: buildVolumeProtection},
 	{name: "volumeattributesclass-protection", build: buildAttributesClassProtection,
 		needs: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
 }
 
-// Run runs the controllers that are selected until ctx ends; then it returns nil, with everything that it started at rest
-// and no event handler of its own left on the shared informers. It may be called again after that: a replica that loses
-// and regains leadership does so. While a kube-controller-manager is at work, which runs them all, only those run here
-// that are selected by name.
+// Run runs the controllers that are selected, and the scheduler if there is one, until ctx ends; then it returns nil, with
+// everything that it started at rest and no event handler of its own left on the shared informers. It may be called again
+// after that: a replica that loses and regains leadership does so. While a kube-controller-manager is at work, which runs
+// them all, only those run here that are selected by name; likewise the scheduler while a kube-scheduler is at work.
 //
 // It returns an error when a controller cannot be built, for which the server must be answering: discovery is read. The
 // loopback client must work until Run has returned.
 func Run(ctx context.Context, c Config) error {
-	chosen, always := choose(c.Selection, among), choose(c.Selection, named)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		known := c.known()
+		return runBeside(ctx, c, managerProgram, choose(known, c.Selection, among), choose(known, c.Selection, named))
+	})
+	if c.Scheduler != nil {
+		group.Go(func() error {
+			return runBeside(ctx, c, schedulerProgram, []controller{c.Scheduler.internal()}, nil)
+		})
+	}
+	return group.Wait()
+}
+
+// runBeside runs the chosen controllers, and only those that always run while the program is at work.
+func runBeside(ctx context.Context, c Config, program string, chosen, always []controller) error {
 	if len(chosen) == len(always) {
 		return run(ctx, c, chosen)
 	}
@@ -97,7 +123,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	holders := followManager(following, clients)
+	holders := followProgram(following, clients, program)
 	defer func() {
 		stop()
 		for range holders { // until it is at rest
@@ -105,7 +131,7 @@ func Run(ctx context.Context, c Config) error {
 	}()
 	holder, ok := <-holders
 	for before := ""; ok; {
-		logHandover(before, holder)
+		logHandover(program, before, holder)
 		before = holder
 		present := chosen
 		if holder != "" {
@@ -118,8 +144,12 @@ func Run(ctx context.Context, c Config) error {
 	return nil
 }
 
-func logHandover(before, holder string) {
+func logHandover(program, before, holder string) {
 	switch {
+	case before == "" && holder != "" && program == schedulerProgram:
+		slog.Info("a kube-scheduler is at work: the scheduler here has stepped aside", "holder", holder)
+	case before != "" && holder == "" && program == schedulerProgram:
+		slog.Info("the kube-scheduler is gone: the scheduler here runs again", "holder", before)
 	case before == "" && holder != "":
 		slog.Info("a kube-controller-manager is at work: the controllers here have stepped aside, but for those that --controllers names", "holder", holder)
 	case before != "" && holder == "":
@@ -163,11 +193,15 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	for _, controller := range controllers {
 		loop, err := controller.prepare(ctx, e)
 		if err != nil {
-			return fmt.Errorf("controller %s: %w", controller.name, err)
+			return fmt.Errorf("%s: %w", controller.title(), err)
 		}
 		if loop != nil {
-			loops[controller.name+" controller"] = loop
+			loops[controller.title()] = loop
 		}
+	}
+	if slices.ContainsFunc(controllers, func(c controller) bool { return c.other }) {
+		changed := e.resources.subscribe()
+		loops["discovery of kinds"] = func(ctx context.Context) { e.followKinds(ctx, changed) }
 	}
 	c.Discovery.AddInvalidationCallback(e.resources.notify)
 	e.start()
@@ -190,6 +224,14 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 		return errors.New("all controllers ended by themselves; the log says why")
 	}
 	return nil
+}
+
+// title is what the log and errors call the controller.
+func (c controller) title() string {
+	if c.name == schedulerProgram {
+		return "scheduler"
+	}
+	return c.name + " controller"
 }
 
 // prepare builds the controller. It returns nil when there is nothing for it to do.

@@ -20,17 +20,20 @@
 //	                                 finalizers that admission puts on these objects: without the controllers that take
 //	                                 them away again, the objects could never be deleted
 //
-// # What does not, and why
+// # What does not, unless it is asked for
 //
 // Deployments, ReplicaSets, Jobs, Endpoints, the scheduler, autoscaling, the life of nodes and the signing of certificates
-// are no part of an API server: they are policy, they cost memory on clusters that have no use for them (much of what
-// uses a Kubernetes API has no Pods), and kube-controller-manager runs against this server as against any.
+// are no part of an API server: they are policy, and they cost memory on clusters that have no use for them (much of what
+// uses a Kubernetes API has no Pods). Package controlplane has them; those that are selected run with the ones above, on the
+// same informers, by the same rules: Config.Others, Config.Scheduler. kube-controller-manager and kube-scheduler run against
+// this server as against any, too.
 //
 // # Beside a kube-controller-manager
 //
 // It runs all of the controllers above, and two of one kind would do everything twice. So while it holds its Lease, those
-// here are at rest, and they start again when it lets go of the Lease or stops renewing it. A controller that is selected
-// by its name runs here all the same: that is for a kube-controller-manager which was told to leave it out.
+// here are at rest, and they start again when it lets go of the Lease or stops renewing it. So is the scheduler while a
+// kube-scheduler holds its own. A controller that is selected by its name runs here all the same: that is for a
+// kube-controller-manager which was told to leave it out.
 //
 // # What it costs
 //

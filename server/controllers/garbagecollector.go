@@ -10,21 +10,22 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-const (
-	garbageCollectorWorkers = 20 // as upstream: enough to fill the store's commit groups
-	// garbageCollectorPatience is how long the collector waits for all monitors before it works with those it has.
-	garbageCollectorPatience = 30 * time.Second
-)
+// garbageCollectorPatience is how long the collector waits for all monitors before it works with those it has.
+const garbageCollectorPatience = 30 * time.Second
 
 // buildGarbageCollector builds the controller that deletes what has no owner left, and carries out foreground and orphan
 // deletion.
 func buildGarbageCollector(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+	settings := e.config.Settings.GarbageCollectorController
+	if !settings.EnableGarbageCollector {
+		return nil, nil
+	}
 	metadataClient, err := metadata.NewForConfig(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("make its client for metadata: %w", err)
 	}
 	collector, err := garbagecollector.NewGarbageCollector(ctx, c, metadataClient, e.mapper,
-		garbagecollector.DefaultIgnoredResources(), e.monitors, e.started)
+		ignoredResources(settings), e.monitors, e.started)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +33,7 @@ func buildGarbageCollector(ctx context.Context, e *environment, c clients) (func
 	changed := e.resources.subscribe()
 	return func(ctx context.Context) {
 		var running sync.WaitGroup
-		running.Go(func() { collector.Run(ctx, garbageCollectorWorkers, garbageCollectorPatience) })
+		running.Go(func() { collector.Run(ctx, int(settings.ConcurrentGCSyncs), garbageCollectorPatience) })
 		running.Go(func() {
 			again(ctx, changed, func(ctx context.Context) { collector.Sync(ctx, c.Discovery(), resourcesPeriod) })
 		})

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,6 +83,10 @@ func lead(ctx context.Context, c Config, lock resourcelock.Interface) error {
 		run, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(leading, cancel)()
-		return Run(run, c)
+		err := Run(run, c)
+		if leading.Err() != nil && ctx.Err() == nil {
+			slog.Warn("the controllers have ended here: this server has lost its Lease", "lease", leaseName)
+		}
+		return err
 	}
 }

@@ -14,22 +14,25 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// managerLease is the Lease in kube-system that the kube-controller-manager of a cluster renews for as long as it works,
+// Programs that run elsewhere what runs here too. Each renews the Lease of its name in kube-system for as long as it works,
 // unless it was given another --leader-elect-resource-name or runs with --leader-elect=false.
-const managerLease = "kube-controller-manager"
+const (
+	managerProgram   = "kube-controller-manager"
+	schedulerProgram = "kube-scheduler"
+)
 
-// managerLeaseDuration is that of a Lease which names none.
-const managerLeaseDuration = 15 * time.Second
+// programLeaseDuration is that of a Lease which names none.
+const programLeaseDuration = 15 * time.Second
 
-// followManager tells whether a kube-controller-manager is at work: at first, and each time that this changes. holder is
-// empty where none is. The channel is closed when ctx has ended and all is at rest.
+// followProgram says whether the program is at work: at first, and each time that this changes. holder is empty where it
+// is not. The channel is closed when ctx has ended and all is at rest.
 //
 // As in client-go's leader election, a Lease is held until it has not changed for its duration, by the clock of who looks
 // at it: the times in it are of another machine's.
-func followManager(ctx context.Context, client kubernetes.Interface) <-chan string {
+func followProgram(ctx context.Context, client kubernetes.Interface, program string) <-chan string {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, managerLease).String()
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, program).String()
 		}))
 	informer := factory.Coordination().V1().Leases().Informer()
 	changed := make(chan struct{}, 1)
@@ -54,7 +57,7 @@ func followManager(ctx context.Context, client kubernetes.Interface) <-chan stri
 		var seen observedLease
 		for last, told := "", false; ctx.Err() == nil; {
 			var spec coordinationv1.LeaseSpec
-			if item, ok, _ := informer.GetStore().GetByKey(metav1.NamespaceSystem + "/" + managerLease); ok {
+			if item, ok, _ := informer.GetStore().GetByKey(metav1.NamespaceSystem + "/" + program); ok {
 				spec = item.(*coordinationv1.Lease).Spec
 			}
 			holder, left := seen.holder(spec, time.Now())
@@ -92,7 +95,7 @@ func (o *observedLease) holder(spec coordinationv1.LeaseSpec, at time.Time) (nam
 	if o.since.IsZero() || !reflect.DeepEqual(o.spec, spec) {
 		o.spec, o.since = spec, at
 	}
-	duration := managerLeaseDuration
+	duration := programLeaseDuration
 	if spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
 	}

@@ -12,13 +12,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestFollowManager plays the life of a kube-controller-manager's Lease, whose clock is another than the server's.
-func TestFollowManager(t *testing.T) {
+// TestFollowProgram plays the life of a kube-controller-manager's Lease, whose clock is another than the server's.
+func TestFollowProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := kubefake.NewClientset()
 		leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
 		ctx, cancel := context.WithCancel(t.Context())
-		holders := followManager(ctx, client)
+		holders := followProgram(ctx, client, managerProgram)
 		expect := func(what, want string) {
 			t.Helper()
 			select {
@@ -40,7 +40,7 @@ func TestFollowManager(t *testing.T) {
 			}
 		}
 		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: managerLease, Namespace: metav1.NamespaceSystem},
+			ObjectMeta: metav1.ObjectMeta{Name: managerProgram, Namespace: metav1.NamespaceSystem},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("one"), LeaseDurationSeconds: ptr.To[int32](15)},
 		}
 		renewed := 0
@@ -77,7 +77,7 @@ func TestFollowManager(t *testing.T) {
 		quiet("long after")
 		renew("three")
 		expect("when it is taken after it expired", "three")
-		if err := leases.Delete(t.Context(), managerLease, metav1.DeleteOptions{}); err != nil {
+		if err := leases.Delete(t.Context(), managerProgram, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("when it is deleted", "")

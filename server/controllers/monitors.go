@@ -26,7 +26,7 @@ var whole = map[schema.GroupVersionResource]bool{
 }
 
 // monitors are the informers with which the garbage collector and the quota controller watch every resource, of metadata
-// wherever that is enough.
+// wherever that is enough and no other controller has informers of whole objects.
 //
 // Both controllers start a monitor for a resource they find, and stop it when the resource is gone. Upstream's shared
 // informers are not stopped by that: one for a CustomResourceDefinition that was deleted asks for it in vain, for good.
@@ -56,7 +56,7 @@ func newMonitors(client metadata.Interface, shared *sharedInformers, stop <-chan
 
 // ForResource returns the informer for the resource.
 func (m *monitors) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if whole[gvr] {
+	if whole[gvr] || m.shared.has(gvr) {
 		return m.shared.ForResource(gvr)
 	}
 	m.mu.Lock()

@@ -9,12 +9,13 @@ import (
 	"k8s.io/kubernetes/pkg/controller/validatingadmissionpolicystatus"
 )
 
-const policyWorkers = 5
+// clusterRoleWorkers is upstream's.
+const clusterRoleWorkers = 5
 
 // buildClusterRoleAggregation builds the controller that gathers the rules of aggregated ClusterRoles.
 func buildClusterRoleAggregation(_ context.Context, e *environment, c clients) (func(context.Context), error) {
 	controller := clusterroleaggregation.NewClusterRoleAggregation(e.shared.Rbac().V1().ClusterRoles(), c.RbacV1())
-	return func(ctx context.Context) { controller.Run(ctx, policyWorkers) }, nil
+	return func(ctx context.Context) { controller.Run(ctx, clusterRoleWorkers) }, nil
 }
 
 // buildPolicyStatus builds the controller that checks the types in the expressions of ValidatingAdmissionPolicies. It
@@ -30,5 +31,7 @@ func buildPolicyStatus(_ context.Context, e *environment, c clients) (func(conte
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) { controller.Run(ctx, policyWorkers) }, nil
+	return func(ctx context.Context) {
+		controller.Run(ctx, int(e.config.Settings.ValidatingAdmissionPolicyStatusController.ConcurrentPolicySyncs))
+	}, nil
 }

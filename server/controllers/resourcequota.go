@@ -12,14 +12,9 @@ import (
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 )
 
-const (
-	resourceQuotaWorkers = 5
-	// resourceQuotaPeriod is when usage is counted anew though no event asked for it.
-	resourceQuotaPeriod = 5 * time.Minute
-)
-
 // buildResourceQuota builds the controller that counts what quotas limit. (Admission refuses what exceeds them.)
 func buildResourceQuota(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+	settings := e.config.Settings.ResourceQuotaController
 	lister := generic.ListerFuncForResourceFunc(e.monitors.ForResource)
 	configuration, err := quotainstall.NewQuotaConfigurationForControllers(lister, e.shared)
 	if err != nil {
@@ -29,7 +24,7 @@ func buildResourceQuota(ctx context.Context, e *environment, c clients) (func(co
 	quota, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
 		QuotaClient:               c.CoreV1(),
 		ResourceQuotaInformer:     e.shared.Core().V1().ResourceQuotas(),
-		ResyncPeriod:              pkgcontroller.StaticResyncPeriodFunc(resourceQuotaPeriod),
+		ResyncPeriod:              pkgcontroller.StaticResyncPeriodFunc(settings.ResourceQuotaSyncPeriod.Duration),
 		InformerFactory:           e.monitors,
 		ReplenishmentResyncPeriod: replenishmentPeriod,
 		DiscoveryFunc:             discover,
@@ -44,7 +39,7 @@ func buildResourceQuota(ctx context.Context, e *environment, c clients) (func(co
 	changed := e.resources.subscribe()
 	return func(ctx context.Context) {
 		var running sync.WaitGroup
-		running.Go(func() { quota.Run(ctx, resourceQuotaWorkers) })
+		running.Go(func() { quota.Run(ctx, int(settings.ConcurrentResourceQuotaSyncs)) })
 		running.Go(func() {
 			again(ctx, changed, func(ctx context.Context) { quota.Sync(ctx, discover, resourcesPeriod) })
 		})

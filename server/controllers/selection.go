@@ -6,10 +6,14 @@ import (
 	"strings"
 )
 
-// All is the selection of every controller.
-const All = "*"
+const (
+	// All is the selection of every controller but those that run only where they are named.
+	All = "*"
+	// API is the selection of every controller of this package.
+	API = "api"
+)
 
-// Names are the controllers that there are, by the names that kube-controller-manager has for them.
+// Names are the controllers of this package, by the names that kube-controller-manager has for them.
 func Names() []string {
 	names := make([]string, 0, len(all))
 	for _, c := range all {
@@ -18,14 +22,19 @@ func Names() []string {
 	return names
 }
 
-// Validate checks a selection, in the syntax of kube-controller-manager's --controllers: "*" for all, "name" for one,
-// "-name" for all but that one. "-*" is for none, as is what names nothing. It takes kube-controller-manager's former names
-// too.
-func Validate(selection []string) error {
+// Validate checks a selection from the controllers of this package and others, in the syntax of kube-controller-manager's
+// --controllers: "*" for all, "name" for one, "-name" for all but that one. "api" is for all of this package. "-*" is for
+// none, as is what names nothing. It takes kube-controller-manager's former names too.
+func Validate(selection []string, others []Controller) error {
+	known := Config{Others: others}.known()
 	for _, item := range selection {
 		name := strings.TrimPrefix(item, "-")
-		if name != All && !slices.ContainsFunc(all, func(c controller) bool { return c.called(name) }) {
-			return fmt.Errorf("%q is not in the list of known controllers: %s", name, strings.Join(Names(), ", "))
+		if name != All && item != API && !slices.ContainsFunc(known, func(c controller) bool { return c.called(name) }) {
+			names := Names()
+			for _, other := range others {
+				names = append(names, other.Name)
+			}
+			return fmt.Errorf("%q is not in the list of known controllers: %s", name, strings.Join(names, ", "))
 		}
 	}
 	for _, c := range all {
@@ -55,7 +64,7 @@ func (c controller) selected(selection []string) choice {
 			return named
 		}
 	}
-	if slices.Contains(selection, All) {
+	if !c.off && slices.Contains(selection, All) || !c.other && slices.Contains(selection, API) {
 		return among
 	}
 	return off
@@ -69,16 +78,28 @@ func enabled(selection []string, name string) bool {
 func (c controller) fullName() string { return c.name + "-controller" }
 
 func (c controller) called(name string) bool {
-	return name == c.fullName() || c.alias != "" && name == c.alias
+	return name == c.fullName() || slices.Contains(c.aliases, name)
 }
 
-// choose returns the controllers of which the selection says at least so much.
-func choose(selection []string, least choice) []controller {
+// choose returns those of the known controllers of which the selection says at least so much.
+func choose(known []controller, selection []string, least choice) []controller {
 	var chosen []controller
-	for _, c := range all {
+	for _, c := range known {
 		if c.selected(selection) >= least {
 			chosen = append(chosen, c)
 		}
 	}
 	return chosen
+}
+
+// Runs says whether a selection has any of the named controllers, of this package or others.
+func Runs(selection []string, others []Controller, names ...string) bool {
+	return slices.ContainsFunc(choose(Config{Others: others}.known(), selection, among), func(c controller) bool {
+		return slices.ContainsFunc(names, c.called)
+	})
+}
+
+// Selects says whether a selection has any of the controllers of other packages.
+func Selects(selection []string, others []Controller) bool {
+	return slices.ContainsFunc(others, func(c Controller) bool { return c.internal().selected(selection) != off })
 }

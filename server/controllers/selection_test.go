@@ -8,7 +8,9 @@ import (
 
 func TestSelection(t *testing.T) {
 	t.Parallel()
-	everything := Names()
+	others := []Controller{{Name: "deployment-controller", Aliases: []string{"deployment"}}, {Name: "selinux-warning-controller", Off: true}}
+	api := Names()
+	everything := append([]string{"deployment-controller"}, api...) // in the order in which they are built
 	without := func(names ...string) []string {
 		return slices.DeleteFunc(slices.Clone(everything), func(name string) bool { return slices.Contains(names, name) })
 	}
@@ -18,6 +20,10 @@ func TestSelection(t *testing.T) {
 		run, named []string // named: also beside a kube-controller-manager
 	}{
 		{"*", everything, nil},
+		{"api", api, nil},
+		{"api,deployment", everything, []string{"deployment-controller"}},
+		{"*,selinux-warning-controller", append([]string{"deployment-controller", "selinux-warning-controller"}, api...), []string{"selinux-warning-controller"}},
+		{"-deployment,*", api, nil},
 		{"-*", nil, nil},
 		{"", nil, nil},
 		{"-" + collector, nil, nil}, // as in kube-controller-manager: nothing enables the others
@@ -34,12 +40,12 @@ func TestSelection(t *testing.T) {
 		if test.selection == "" {
 			selection = nil
 		}
-		if err := Validate(selection); err != nil {
+		if err := Validate(selection, others); err != nil {
 			t.Errorf("%q: %v", test.selection, err)
 		}
 		for least, want := range map[choice][]string{among: test.run, named: test.named} {
 			var got []string
-			for _, c := range choose(selection, least) {
+			for _, c := range choose(Config{Others: others}.known(), selection, least) {
 				got = append(got, c.fullName())
 			}
 			if !slices.Equal(got, want) {
@@ -48,14 +54,15 @@ func TestSelection(t *testing.T) {
 		}
 	}
 	for selection, want := range map[string]string{
-		"deployment-controller": `"deployment-controller" is not in the list of known controllers: namespace-controller, garbage-`,
-		"*,-nodeipam":           `"nodeipam" is not in the list`,
-		"*,namespaces":          `"namespaces" is not in the list`,
-		"*,":                    `"" is not in the list`,
-		"--" + collector:        `"-garbage-collector-controller" is not in the list`,
+		"job-controller": `"job-controller" is not in the list of known controllers: namespace-controller, garbage-`,
+		"*,-api":         `"api" is not in the list`,
+		"*,-nodeipam":    `"nodeipam" is not in the list`,
+		"*,namespaces":   `"namespaces" is not in the list`,
+		"*,":             `"" is not in the list`,
+		"--" + collector: `"-garbage-collector-controller" is not in the list`,
 		"*,-" + collector + ",storage-version-migrator-controller": "storage-version-migrator-controller needs garbage-collector-controller",
 	} {
-		if err := Validate(strings.Split(selection, ",")); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err := Validate(strings.Split(selection, ","), others); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: got %v, want %s", selection, err, want)
 		}
 	}

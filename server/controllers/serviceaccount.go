@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,13 +12,6 @@ import (
 	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/utils/clock"
-)
-
-const (
-	tokenWorkers = 5
-	// unusedTokenPeriod is how long a token Secret may go unused before it is invalidated, and then how long until it is
-	// deleted, as upstream.
-	unusedTokenPeriod = 365 * 24 * time.Hour
 )
 
 var tokenSecrets = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken))
@@ -50,7 +42,9 @@ func buildServiceAccountToken(ctx context.Context, e *environment, c clients) (f
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) { controller.Run(ctx, tokenWorkers) }, nil
+	return func(ctx context.Context) {
+		controller.Run(ctx, int(e.config.Settings.SAController.ConcurrentSATokenSyncs))
+	}, nil
 }
 
 // buildLegacyTokenCleaner builds the controller that removes token Secrets which nobody uses.
@@ -58,7 +52,7 @@ func buildLegacyTokenCleaner(_ context.Context, e *environment, c clients) (func
 	controller, err := serviceaccountcontroller.NewLegacySATokenCleaner(
 		e.shared.Core().V1().ServiceAccounts(), e.selected(c, tokenSecrets).Core().V1().Secrets(), e.shared.Core().V1().Pods(),
 		c, clock.RealClock{}, serviceaccountcontroller.LegacySATokenCleanerOptions{
-			CleanUpPeriod: unusedTokenPeriod,
+			CleanUpPeriod: e.config.Settings.LegacySATokenCleaner.CleanUpPeriod.Duration,
 			SyncInterval:  serviceaccountcontroller.DefaultCleanerSyncInterval,
 		})
 	if err != nil {

@@ -3,20 +3,17 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/informers/admissionregistration"
-	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
-	"k8s.io/client-go/informers/networking"
-	"k8s.io/client-go/informers/rbac"
-	"k8s.io/client-go/informers/resource"
-	"k8s.io/client-go/informers/storage"
-	"k8s.io/client-go/informers/storagemigration"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -25,14 +22,14 @@ import (
 //
 // The handlers get no event before started is closed. Upstream's constructors add their handlers first and then set what
 // the handlers use, counting on informers that don't run yet; here they do.
-//
-// The groups below are those that the controllers use; another group's informers would not be recorded.
 type sharedInformers struct {
 	informers.SharedInformerFactory
 	started, stop <-chan struct{}
 
 	mu       sync.Mutex
 	handlers []handler
+	asked    map[schema.GroupVersionResource]bool // which informers somebody wants
+	byType   map[reflect.Type]cache.SharedIndexInformer
 }
 
 type handler struct {
@@ -42,12 +39,14 @@ type handler struct {
 
 // newSharedInformers returns informers whose handlers get events from started until stop.
 func newSharedInformers(factory informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
-	return &sharedInformers{SharedInformerFactory: factory, started: started, stop: stop}
+	return &sharedInformers{SharedInformerFactory: factory, started: started, stop: stop, asked: map[schema.GroupVersionResource]bool{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
 }
 
 // InformerFor returns the shared informer for the object's type, recording handlers.
 func (s *sharedInformers) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	return recordingInformer{s.SharedInformerFactory.InformerFor(object, create), s}
+	informer := s.SharedInformerFactory.InformerFor(object, create)
+	s.note(object, informer)
+	return recordingInformer{informer, s}
 }
 
 // ForResource returns the shared informer for the resource, recording handlers. It returns an error when the client
@@ -60,29 +59,38 @@ func (s *sharedInformers) ForResource(gvr schema.GroupVersionResource) (informer
 	return recordingGeneric{informer, s}, nil
 }
 
-// Admissionregistration returns the group's informers, recording handlers; so do the other groups.
-func (s *sharedInformers) Admissionregistration() admissionregistration.Interface {
-	return admissionregistration.New(s, "", nil)
+// WaitForCacheSync waits for the informers that were asked for here, not for those of others.
+func (s *sharedInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
+	s.mu.Lock()
+	informers := maps.Clone(s.byType)
+	s.mu.Unlock()
+	synced := map[reflect.Type]bool{}
+	for kind, informer := range informers {
+		synced[kind] = cache.WaitForCacheSync(stop, informer.HasSynced)
+	}
+	return synced
 }
 
-// Core is as Admissionregistration.
-func (s *sharedInformers) Core() core.Interface { return core.New(s, "", nil) }
+// note remembers that somebody wants the informer of the object's type.
+func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndexInformer) {
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	if err != nil {
+		return // of no built-in type, hence not in the factory
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byType[reflect.TypeOf(object)] = informer
+	for _, kind := range kinds {
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		s.asked[resource] = true
+	}
+}
 
-// Networking is as Admissionregistration.
-func (s *sharedInformers) Networking() networking.Interface { return networking.New(s, "", nil) }
-
-// Rbac is as Admissionregistration.
-func (s *sharedInformers) Rbac() rbac.Interface { return rbac.New(s, "", nil) }
-
-// Resource is as Admissionregistration.
-func (s *sharedInformers) Resource() resource.Interface { return resource.New(s, "", nil) }
-
-// Storage is as Admissionregistration.
-func (s *sharedInformers) Storage() storage.Interface { return storage.New(s, "", nil) }
-
-// Storagemigration is as Admissionregistration.
-func (s *sharedInformers) Storagemigration() storagemigration.Interface {
-	return storagemigration.New(s, "", nil)
+// has says whether somebody wants the informer of the resource's objects as a whole.
+func (s *sharedInformers) has(resource schema.GroupVersionResource) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[resource]
 }
 
 func (s *sharedInformers) record(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {
@@ -187,7 +195,23 @@ func (r recordingInformer) recorded(registration cache.ResourceEventHandlerRegis
 // AddIndexers adds those indexers that the informer does not have. An indexer cannot be taken off, and the one that a
 // former call of Run left is the same function.
 func (r recordingInformer) AddIndexers(indexers cache.Indexers) error {
-	present := r.GetIndexer().GetIndexers()
+	return addMissing(indexers, r.SharedIndexInformer.GetIndexer(), r.SharedIndexInformer.AddIndexers)
+}
+
+// GetIndexer returns the informer's store, which takes indexers in the same way.
+func (r recordingInformer) GetIndexer() cache.Indexer {
+	return lenientIndexer{r.SharedIndexInformer.GetIndexer()}
+}
+
+type lenientIndexer struct{ cache.Indexer }
+
+// AddIndexers adds those indexers that the store does not have.
+func (i lenientIndexer) AddIndexers(indexers cache.Indexers) error {
+	return addMissing(indexers, i.Indexer, i.Indexer.AddIndexers)
+}
+
+func addMissing(indexers cache.Indexers, store cache.Indexer, add func(cache.Indexers) error) error {
+	present := store.GetIndexers()
 	missing := cache.Indexers{}
 	for name, index := range indexers {
 		if _, ok := present[name]; !ok {
@@ -197,5 +221,5 @@ func (r recordingInformer) AddIndexers(indexers cache.Indexers) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return r.SharedIndexInformer.AddIndexers(missing)
+	return add(missing)
 }

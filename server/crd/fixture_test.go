@@ -79,10 +79,9 @@ func start(t *testing.T) *server {
 	})
 	must(t, err)
 	router := mux.NewRouter().SkipClean(true)
-	serve(t, s, apis).Register(router)
 	documents.Register(router)
 	router.Handle("/apis", apis)
-	transport.SetHandler(chain(router))
+	transport.SetHandler(chain(serve(t, s, apis).Handler(router)))
 
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// API serves the built-in groups. It is made by New, mounted by Register, and then doesn't change.
+// API serves the built-in groups. It is made by New, mounted by Handler, and then doesn't change.
 type API struct {
 	config   Config
 	refuse   refusal
@@ -47,6 +47,12 @@ func New(c Config) (*API, error) {
 		}
 	}
 	return a, nil
+}
+
+// Serves says whether a built-in version has the resource.
+func (a *API) Serves(version schema.GroupVersion, resource string) bool {
+	served, ok := a.versions[version]
+	return ok && served.endpoints[resource] != nil
 }
 
 // addGroup builds the versions of one group that have resources.

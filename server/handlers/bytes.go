@@ -64,7 +64,7 @@ func responseAudited(r *http.Request) bool {
 // encoded to, or "" where it is to be something else: indented, a Table, a
 // watch, an error.
 func mediaType(r *http.Request, scope *handlers.RequestScope) string {
-	if r.URL.Query().Has("watch") {
+	if r.URL.RawQuery != "" && r.URL.Query().Has("watch") {
 		return ""
 	}
 	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
@@ -134,11 +134,11 @@ type CustomReads struct{ Get, List, Watch http.HandlerFunc }
 // of events. What they answer passes measured.
 func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
 	list := func(store *registry.Store) http.HandlerFunc {
-		return measured(handlers.ListResource(store, nil, scope, false, 0))
+		return measured(compressed(handlers.ListResource(store, nil, scope, false, 0)))
 	}
 	return CustomReads{
 		Get: bytesOr(custom, scope, others, func(raw *registry.Store) http.HandlerFunc {
-			return measured(handlers.GetResource(raw, scope))
+			return measured(getBytes(raw, scope))
 		}),
 		List:  bytesOr(custom, scope, convertedOr(custom, scope, others, list), list),
 		Watch: eventsOr(custom, scope, others),

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/gorilla/mux"
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,17 +33,6 @@ func (a *API) addVersionDiscovery(version schema.GroupVersion, served *servedVer
 		Freshness: apidiscovery.DiscoveryFreshnessCurrent,
 	})
 	return nil
-}
-
-// serveVersion serves /api/VERSION and /apis/GROUP/VERSION.
-func (a *API) serveVersion(w http.ResponseWriter, r *http.Request) {
-	found := mux.Vars(r)
-	version, ok := a.versions[schema.GroupVersion{Group: found["group"], Version: found["version"]}]
-	if !ok {
-		a.serveUnknown(w, r)
-		return
-	}
-	version.discovery.serve(w, r, a.refuse)
 }
 
 // legacyVersions serves /api, whose only version is v1.

@@ -59,8 +59,8 @@ type eventWriter struct {
 	ready *[]byte // nil while there are none
 }
 
-// gathered is how many bytes are written at once, the largest frame of HTTP/2 by default.
-const gathered = 16 << 10
+// gathered is how many bytes are written at once: a frame of HTTP/2 that is, with its header, one record of TLS.
+const gathered = 16<<10 - 9
 
 var gathering = sync.Pool{New: func() any {
 	b := make([]byte, 0, gathered)
@@ -69,19 +69,23 @@ var gathering = sync.Pool{New: func() any {
 
 // Write implements http.ResponseWriter.
 func (e *eventWriter) Write(p []byte) (int, error) {
-	if e.ready != nil && len(*e.ready)+len(p) > gathered {
+	for written := 0; ; {
+		if e.ready == nil {
+			if len(p)-written > gathered {
+				n, err := e.ResponseWriter.Write(p[written:])
+				return written + n, err
+			}
+			e.ready = gathering.Get().(*[]byte)
+		}
+		n := min(len(p)-written, gathered-len(*e.ready))
+		*e.ready = append(*e.ready, p[written:written+n]...)
+		if written += n; written == len(p) {
+			return written, nil
+		}
 		if err := e.send(); err != nil {
-			return 0, err
+			return written, err
 		}
 	}
-	if e.ready == nil {
-		if len(p) > gathered/2 {
-			return e.ResponseWriter.Write(p)
-		}
-		e.ready = gathering.Get().(*[]byte)
-	}
-	*e.ready = append(*e.ready, p...)
-	return len(p), nil
 }
 
 func (e *eventWriter) send() error {

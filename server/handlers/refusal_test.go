@@ -30,6 +30,8 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/api/v2", "", 404, notFound},
 		{"GET", "/api/v2/pods", "", 404, notFound},
 		{"GET", "/api/v1//pods", "", 404, notFound},
+		{"GET", "/api/v1/namespaces/default//pods", "", 404, notFound},
+		{"GET", "/api/v1/watch/namespaces/default/pods//foo", "", 404, notFound},
 		{"GET", "/apis/apps/v9", "", 404, notFound},
 		{"GET", "/apis/apps/v9/deployments", "", 404, notFound},
 		{"GET", "/apis/apps/v1/nosuch", "", 404, notFound},

@@ -4,64 +4,48 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/gorilla/mux"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Register adds the routes under /api and /apis to a router, which must not clean paths (mux.Router.SkipClean): a path
-// with "//" is answered as it is, never redirected. Every path under /api and /apis is answered here, but for the documents
-// on groups, which take in those of other servers.
-//
-// As in kube-apiserver, slashes at the end of a path don't matter.
-func (a *API) Register(router *mux.Router) {
-	a.registerVersion(router.PathPrefix("/api/{version}").Subrouter())
-	a.registerVersion(router.PathPrefix("/apis/{group}/{version}").Subrouter())
-	router.HandleFunc("/api/{version}{end:/*}", a.serveVersion)
-	router.HandleFunc("/apis/{group}/{version}{end:/*}", a.serveVersion)
-	router.Handle("/api{end:/*}", a.legacyVersions())
-	router.PathPrefix("/api/").HandlerFunc(a.serveUnknown)
-	router.PathPrefix("/apis/").HandlerFunc(a.serveUnknown)
-}
-
-// registerVersion adds the routes of one group version. They are tried in order. A namespace may be empty, which means
-// all of them, and a name that something follows may be, which the verbs refuse.
-func (a *API) registerVersion(router *mux.Router) {
-	// A Namespace is an object with a name, and also what the paths of other objects begin with. RequestInfo tells the
-	// two apart by these two words, so no namespaced resource can be called by one of them.
-	a.add(router, "/namespaces/{name:[^/]*}/{subresource:status|finalize}{end:/*}", subresourceOf("namespaces"), clusterItem)
-
-	a.add(router, "/namespaces/{namespace:[^/]*}/{resource}/{name}{end:/*}", resource, namespacedItem)
-	a.add(router, "/namespaces/{namespace:[^/]*}/{resource}{end:/*}", resource, namespacedCollection)
-	a.add(router, "/namespaces/{namespace:[^/]*}/{resource}/{name:[^/]*}/{subresource}{below:(?:/.*)?}", subresource, namespacedItem)
-	a.add(router, "/{resource}{end:/*}", resource, whole)
-
-	a.add(router, "/watch/namespaces/{namespace:[^/]*}/{resource}/{name}{end:/*}", resource, watchNamespacedItem)
-	a.add(router, "/watch/namespaces/{namespace:[^/]*}/{resource}{end:/*}", resource, watchNamespacedCollection)
-	a.add(router, "/watch/{resource}/{name}{end:/*}", resource, watchClusterItem)
-	a.add(router, "/watch/{resource}{end:/*}", resource, watchWhole)
-
-	a.add(router, "/{resource}/{name}{end:/*}", resource, clusterItem)
-	a.add(router, "/{resource}/{name:[^/]*}/{subresource}{below:(?:/.*)?}", subresource, clusterItem)
-}
-
-// vars are the parts of a path that a pattern names.
-type vars map[string]string
-
-// add routes a pattern to the methods that choose finds on the endpoint that find names.
-func (a *API) add(router *mux.Router, pattern string, find func(vars) string, choose func(*endpoint, vars) methods) {
-	router.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		found := vars(mux.Vars(r))
-		version, ok := a.versions[schema.GroupVersion{Group: found["group"], Version: found["version"]}]
-		if !ok {
-			a.serveUnknown(w, r)
-			return
+// Handler returns a handler of every path under /api and /apis, but for the documents on groups, which take in those of
+// other servers. It leaves all other paths to next. Paths are not cleaned: one with "//" is answered as it is, never
+// redirected. As in kube-apiserver, slashes at the end of a path don't matter.
+func (a *API) Handler(next http.Handler) http.Handler {
+	legacy := a.legacyVersions()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, ok := strings.CutPrefix(r.URL.Path, "/api")
+		switch {
+		case !ok:
+			next.ServeHTTP(w, r)
+		case ended(rest):
+			legacy.ServeHTTP(w, r)
+		case rest[0] == '/':
+			a.serveVersion(w, r, "", rest[1:])
+		case strings.HasPrefix(rest, "s/"):
+			group, rest := cut(rest[2:])
+			if group == "" { // which is the core group's name, whose paths begin with /api
+				a.serveUnknown(w, r)
+				return
+			}
+			a.serveVersion(w, r, group, rest)
+		default:
+			next.ServeHTTP(w, r)
 		}
-		var routes methods
-		if endpoint, ok := version.endpoints[find(found)]; ok {
-			routes = choose(endpoint, found)
-		}
-		routes.serve(w, r, a.refuse)
 	})
+}
+
+// serveVersion serves a path below /api/ or /apis/GROUP/, which begins with a version.
+func (a *API) serveVersion(w http.ResponseWriter, r *http.Request, group, path string) {
+	name, rest := cut(path)
+	version, ok := a.versions[schema.GroupVersion{Group: group, Version: name}]
+	switch {
+	case !ok:
+		a.serveUnknown(w, r)
+	case ended(rest):
+		version.discovery.serve(w, r, a.refuse)
+	default:
+		version.find(rest).serve(w, r, a.refuse)
+	}
 }
 
 // serveUnknown answers a path that no built-in version has. Built-in groups are never shared with custom resources.
@@ -85,73 +69,112 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	methods(nil).serve(w, r, a.refuse)
 }
 
-// How a path names an endpoint.
-
-func resource(v vars) string { return v["resource"] }
-
-func subresource(v vars) string { return v["resource"] + "/" + v["subresource"] }
-
-func subresourceOf(resource string) func(vars) string {
-	return func(v vars) string { return resource + "/" + v["subresource"] }
+// cut returns the first segment of a path that does not begin with a slash, and what comes behind the slash that ends it.
+func cut(path string) (segment, rest string) {
+	segment, rest, _ = strings.Cut(path, "/")
+	return segment, rest
 }
 
-// Which methods of an endpoint a path has. A path without a namespace has none of a namespaced resource's objects, and
-// the other way round.
+// ended says whether nothing but slashes is left of a path.
+func ended(rest string) bool { return strings.Trim(rest, "/") == "" }
 
-func namespacedItem(e *endpoint, v vars) methods { return e.itemIn(true, v) }
+// find returns the methods of a path below the version, nil where there is nothing:
+//
+//	RESOURCE[/NAME[/SUBRESOURCE[/…]]]
+//	namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE[/…]]]
+//	watch/RESOURCE[/NAME]
+//	watch/namespaces/NAMESPACE/RESOURCE[/NAME]
+//
+// A namespace may be empty, which means all of them, and a name that something follows may be, which the verbs refuse.
+//
+// A Namespace is an object with a name, and also what the paths of other objects begin with. RequestInfo tells the two
+// apart by the words status and finalize, so no namespaced resource can be called by one of them.
+func (v *servedVersion) find(path string) methods {
+	first, rest := cut(path)
+	switch {
+	case ended(rest):
+		return v.whole(first)
+	case first == "watch":
+		return v.findWatch(rest)
+	case first != "namespaces":
+		return v.findIn(false, first, rest)
+	}
+	_, rest = cut(rest)
+	if ended(rest) {
+		return v.endpoints[first].itemIn(false, "")
+	}
+	resource, rest := cut(rest)
+	if (resource == "status" || resource == "finalize") && ended(rest) {
+		return v.endpoints[first+"/"+resource].itemIn(false, "")
+	}
+	return v.findIn(true, resource, rest)
+}
 
-func clusterItem(e *endpoint, v vars) methods { return e.itemIn(false, v) }
+// findIn is find for a resource that is namespaced or not, and what its path goes on with.
+func (v *servedVersion) findIn(namespaced bool, resource, rest string) methods {
+	if ended(rest) {
+		return v.collectionIn(namespaced, resource)
+	}
+	_, rest = cut(rest)
+	if ended(rest) {
+		return v.endpoints[resource].itemIn(namespaced, "")
+	}
+	subresource, below := cut(rest)
+	return v.endpoints[resource+"/"+subresource].itemIn(namespaced, below)
+}
+
+// findWatch is find for a path below watch.
+func (v *servedVersion) findWatch(path string) methods {
+	resource, rest := cut(path)
+	namespaced := false
+	if resource == "namespaces" {
+		_, inside := cut(rest)
+		if name, behind := cut(inside); name != "" {
+			namespaced, resource, rest = true, name, behind
+		}
+	}
+	e := v.endpoints[resource]
+	if e == nil {
+		return nil
+	}
+	_, behind := cut(rest)
+	switch {
+	case ended(rest) && e.namespaced && !namespaced:
+		return e.watchEverywhere
+	case e.namespaced != namespaced || !ended(behind):
+		return nil
+	case ended(rest):
+		return e.watchCollection
+	default:
+		return e.watchItem
+	}
+}
+
+// A path without a namespace has none of a namespaced resource's objects, and the other way round.
+
+// whole returns the methods of a resource in all namespaces.
+func (v *servedVersion) whole(resource string) methods {
+	if e := v.endpoints[resource]; e != nil && e.namespaced {
+		return e.everywhere
+	}
+	return v.collectionIn(false, resource)
+}
+
+func (v *servedVersion) collectionIn(namespaced bool, resource string) methods {
+	if e := v.endpoints[resource]; e != nil && e.namespaced == namespaced {
+		return e.collection
+	}
+	return nil
+}
 
 // itemIn returns the methods of an item, or of what is below it if the path goes on.
-func (e *endpoint) itemIn(namespaced bool, v vars) methods {
+func (e *endpoint) itemIn(namespaced bool, below string) methods {
 	switch {
-	case e.namespaced != namespaced:
+	case e == nil || e.namespaced != namespaced:
 		return nil
-	case strings.Trim(v["below"], "/") != "":
+	case !ended(below):
 		return e.below
 	default:
 		return e.item
 	}
-}
-
-func namespacedCollection(e *endpoint, _ vars) methods {
-	if !e.namespaced {
-		return nil
-	}
-	return e.collection
-}
-
-func whole(e *endpoint, _ vars) methods {
-	if e.namespaced {
-		return e.everywhere
-	}
-	return e.collection
-}
-
-func watchNamespacedItem(e *endpoint, _ vars) methods {
-	if !e.namespaced {
-		return nil
-	}
-	return e.watchItem
-}
-
-func watchNamespacedCollection(e *endpoint, _ vars) methods {
-	if !e.namespaced {
-		return nil
-	}
-	return e.watchCollection
-}
-
-func watchClusterItem(e *endpoint, _ vars) methods {
-	if e.namespaced {
-		return nil
-	}
-	return e.watchItem
-}
-
-func watchWhole(e *endpoint, _ vars) methods {
-	if e.namespaced {
-		return e.watchEverywhere
-	}
-	return e.watchCollection
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/mux"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
@@ -148,9 +147,7 @@ func newAPI(t testing.TB, o options) api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := mux.NewRouter().SkipClean(true)
-	served.Register(router)
-	handler := withRequestContext(router)
+	handler := withRequestContext(served.Handler(http.NotFoundHandler()))
 	transport.SetHandler(handler)
 	t.Cleanup(func() {
 		if err := transport.Shutdown(context.Background()); err != nil {

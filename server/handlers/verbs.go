@@ -24,7 +24,7 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 	}
 	if getter, ok := storage.(rest.Getter); ok {
 		return bytesOr(storage, scope, handlers.GetResource(getter, scope), func(raw *registry.Store) http.HandlerFunc {
-			return handlers.GetResource(raw, scope)
+			return getBytes(raw, scope)
 		})
 	}
 	return nil
@@ -47,6 +47,7 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 	list = bytesOr(storage, scope, list, func(raw *registry.Store) http.HandlerFunc {
 		return handlers.ListResource(raw, watcher, scope, watchOnly, minTimeout)
 	})
+	list = compressed(list)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
 			watch(w, r)
@@ -75,8 +76,9 @@ func create(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 		}
 	}
 	if creater, ok := storage.(rest.Creater); ok {
+		answers := answersOf(storage, scope)
 		return func(w http.ResponseWriter, r *http.Request) {
-			handlers.CreateResource(creater, scope, admit)(w, r)
+			handlers.CreateResource(answeredCreater{creater, answers.to(r)}, scope, admit)(w, r)
 		}
 	}
 	return nil
@@ -88,8 +90,9 @@ func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 	if !ok {
 		return nil
 	}
+	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.UpdateResource(roomyUpdater{updater}, scope, admit)(w, r)
+		handlers.UpdateResource(roomyUpdater{answeredUpdater{updater, answers.to(r)}}, scope, admit)(w, r)
 	}
 }
 
@@ -113,8 +116,9 @@ func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.I
 	if !ok {
 		return nil
 	}
+	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.PatchResource(roomyPatcher{patcher, roomyUpdater{patcher}}, scope, admit, patches)(w, r)
+		handlers.PatchResource(roomyPatcher{patcher, roomyUpdater{answeredUpdater{patcher, answers.to(r)}}}, scope, admit, patches)(w, r)
 	}
 }
 

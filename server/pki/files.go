@@ -35,6 +35,9 @@ const hintAccess = "make the data directory and what is in it readable and writa
 
 // writeFile replaces path with data so that a reader, also after a power failure, finds the old content or the new.
 func writeFile(path string, data []byte) error {
+	if inMemory(path) {
+		return os.WriteFile(path, data, fileMode)
+	}
 	dir, name := filepath.Split(path)
 	temp, err := writeTemp(dir, "."+name+tempMark+"*", data)
 	if err != nil {
@@ -67,6 +70,9 @@ func writeTemp(dir, pattern string, data []byte) (name string, err error) {
 
 // removeFile makes sure that path is gone, now and after a power failure.
 func removeFile(path string) error {
+	if inMemory(path) {
+		return os.Truncate(path, 0)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &FileError{path, err, hintAccess}
 	}
@@ -85,7 +91,7 @@ func syncDir(dir string) error {
 // readFile returns path's content, or nil when there is no such file.
 func readFile(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 && inMemory(path) {
 		return nil, nil
 	}
 	if err != nil {

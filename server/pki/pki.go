@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -24,6 +27,9 @@ type Options struct {
 	// Server is the URL that the administrator's kubeconfig points to, such as https://127.0.0.1:6443.
 	// Without it no kubeconfig is written.
 	Server string
+	// InMemory keeps all files but that kubeconfig in memory; [PKI.Close] ends them. Where the system has no files without
+	// names (other than Linux), they are in a temporary folder until then.
+	InMemory bool
 	// ServingCertFile is the operator's own serving certificate (--tls-cert-file). The administrator's kubeconfig
 	// then trusts what is in it too. The one in PKI.Serving is kept nevertheless.
 	ServingCertFile string
@@ -33,6 +39,8 @@ type Options struct {
 
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
+
+	memory *memoryFiles // those of InMemory, from the first Ensure on
 }
 
 func (o Options) now() time.Time {
@@ -60,6 +68,7 @@ type PKI struct {
 	// AdminKubeconfig is for people: a kubeconfig with Admin's certificate embedded.
 	AdminKubeconfig string
 
+	dataDir          string
 	ca, frontProxyCA *authority
 	trust            []byte // CA's certificate in PEM
 	opts             Options
@@ -71,53 +80,74 @@ const KubeletClientName = "kube-apiserver-kubelet-client"
 // FrontProxyName is the common name of the front-proxy client certificate, for --requestheader-allowed-names.
 const FrontProxyName = "front-proxy-client"
 
-// layout returns the names of all files under the data directory.
+// fileNames are those of all files but the kubeconfig.
+var fileNames = slices.Concat(sharedFiles, []string{
+	servingName + ".key", servingName + ".crt", adminName + ".key", adminName + ".crt",
+	kubeletClientName + ".key", kubeletClientName + ".crt", frontProxyClientName + ".key", frontProxyClientName + ".crt",
+})
+
+const (
+	caName, frontProxyCAName = "ca", "front-proxy-ca"
+	servingName              = "apiserver"
+	adminName                = "admin"
+	kubeletClientName        = "apiserver-kubelet-client"
+	frontProxyClientName     = "front-proxy-client"
+)
+
+// layout returns the names of all files of a data directory.
 func layout(dataDir string, o Options) *PKI {
-	pair := func(name string) Pair {
-		base := filepath.Join(dataDir, "pki", name)
-		return Pair{CertFile: base + ".crt", KeyFile: base + ".key"}
-	}
-	return &PKI{
-		CA:                pair("ca"),
-		Serving:           pair("apiserver"),
-		Admin:             pair("admin"),
-		KubeletClient:     pair("apiserver-kubelet-client"),
-		FrontProxyCA:      pair("front-proxy-ca"),
-		FrontProxyClient:  pair("front-proxy-client"),
-		ServiceAccountKey: filepath.Join(dataDir, "pki", "sa.key"),
-		AdminKubeconfig:   filepath.Join(dataDir, "admin.kubeconfig"),
-		opts:              o,
-	}
+	p := &PKI{dataDir: dataDir, opts: o}
+	p.CA, p.FrontProxyCA = p.pair(caName), p.pair(frontProxyCAName)
+	p.Serving, p.Admin = p.pair(servingName), p.pair(adminName)
+	p.KubeletClient, p.FrontProxyClient = p.pair(kubeletClientName), p.pair(frontProxyClientName)
+	p.ServiceAccountKey = p.path(serviceAccountKey)
+	p.AdminKubeconfig = filepath.Join(dataDir, "admin.kubeconfig")
+	return p
 }
 
+// path is where the file of a name is.
+func (p *PKI) path(name string) string {
+	if p.opts.memory != nil {
+		return p.opts.memory.path(name)
+	}
+	return filepath.Join(p.folder(), name)
+}
+
+func (p *PKI) pair(name string) Pair {
+	return Pair{CertFile: p.path(name + ".crt"), KeyFile: p.path(name + ".key")}
+}
+
+// folder is where the files are, unless they are in memory.
+func (p *PKI) folder() string { return filepath.Join(p.dataDir, "pki") }
+
+// CACertFile returns the name of the cluster's authority under dataDir, which [Ensure] makes.
+func CACertFile(dataDir string) string { return layout(dataDir, Options{}).CA.CertFile }
+
 // Ensure makes what is missing under dataDir/pki, renews what ends soon or lacks a name, leaves the rest as it is, and
-// writes dataDir/admin.kubeconfig. What is in the vault comes first: the files of that are copies of it. Ensure may be
+// writes the administrator's kubeconfig. What is in the vault comes first: the files of that are copies of it. Ensure may be
 // called at any time, by several processes at once, and after a power failure in the middle of an earlier call.
 //
 // A file that cannot be used, or two that do not belong together, give a [*FileError] with the path and what to do.
 // Errors of the vault are returned as they are.
 func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) {
-	p := layout(dataDir, o)
-	dir := filepath.Dir(p.CA.CertFile)
-	if err := makeDir(dir); err != nil {
-		return nil, err
+	if o.InMemory && o.memory == nil {
+		files, failed := newMemoryFiles()
+		if failed != nil {
+			return nil, fmt.Errorf("keep keys in memory: %w", failed)
+		}
+		o.memory = &files
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, files.close())
+			}
+		}()
 	}
-	unlock, err := lock(dir)
+	p := layout(dataDir, o)
+	leave, err := p.enter()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
-	for _, d := range []string{dataDir, dir} {
-		if err := removeUnfinished(d); err != nil {
-			return nil, err
-		}
-	}
-	if err := restrictFiles(dir); err != nil {
-		return nil, err
-	}
-	if err := restrictDataDir(dataDir, "pki", "admin.kubeconfig", "sqube.db", "lost+found"); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, leave()) }()
 	if err := p.ensureShared(ctx); err != nil {
 		return nil, err
 	}
@@ -130,6 +160,46 @@ func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) 
 		}
 	}
 	return p, nil
+}
+
+// enter makes the folders, private, and keeps other processes out until leave is called.
+func (p *PKI) enter() (leave func() error, err error) {
+	if p.opts.memory != nil {
+		if err := os.MkdirAll(p.dataDir, dirMode); err != nil {
+			return nil, &FileError{p.dataDir, err, hintAccess}
+		}
+		return func() error { return nil }, nil
+	}
+	dir := p.folder()
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, unlock())
+		}
+	}()
+	for _, d := range []string{p.dataDir, dir} {
+		if err := removeUnfinished(d); err != nil {
+			return nil, err
+		}
+	}
+	if err := restrictFiles(dir); err != nil {
+		return nil, err
+	}
+	return unlock, restrictDataDir(p.dataDir, "pki", "admin.kubeconfig", "sqube.db", "lost+found")
+}
+
+// Close ends files in memory. No one may use them any more.
+func (p *PKI) Close() error {
+	if p.opts.memory == nil {
+		return nil
+	}
+	return p.opts.memory.close()
 }
 
 // Open reads the authority that [Ensure] made earlier, in order to issue kubeconfigs. It writes nothing.

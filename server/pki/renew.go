@@ -2,7 +2,6 @@ package pki
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 )
 
@@ -13,7 +12,6 @@ const renewEvery = 12 * time.Hour
 // serve an expired certificate. Whoever uses the files picks the change up by watching them, as the content providers of
 // k8s.io/apiserver/pkg/server/dynamiccertificates do. A failure is given to report and tried again the next time.
 func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
-	dataDir := filepath.Dir(p.AdminKubeconfig)
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
 	for {
@@ -21,7 +19,7 @@ func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if _, err := Ensure(ctx, dataDir, p.opts); err != nil {
+			if _, err := Ensure(ctx, p.dataDir, p.opts); err != nil {
 				report(err)
 			}
 		}

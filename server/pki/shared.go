@@ -64,8 +64,6 @@ func (p *PKI) ensureShared(ctx context.Context) error {
 	return p.use(files)
 }
 
-func (p *PKI) path(name string) string { return filepath.Join(filepath.Dir(p.CA.CertFile), name) }
-
 // readShared returns those of the files that are there.
 func (p *PKI) readShared() (Shared, error) {
 	files := Shared{}
@@ -88,18 +86,19 @@ func (p *PKI) readShared() (Shared, error) {
 // use takes the authorities from files.
 func (p *PKI) use(files Shared) (err error) {
 	p.trust = files[caCert]
-	if p.ca, err = p.authority(p.CA, files); err == nil && files[frontProxyCACert] != nil {
-		p.frontProxyCA, err = p.authority(p.FrontProxyCA, files)
+	if p.ca, err = p.authority(caName, files); err == nil && files[frontProxyCACert] != nil {
+		p.frontProxyCA, err = p.authority(frontProxyCAName, files)
 	}
 	return err
 }
 
-func (p *PKI) authority(pair Pair, files Shared) (*authority, error) {
-	cert, err := parseCert(pair.CertFile, files[filepath.Base(pair.CertFile)])
+func (p *PKI) authority(name string, files Shared) (*authority, error) {
+	pair := p.pair(name)
+	cert, err := parseCert(pair.CertFile, files[name+".crt"])
 	if err != nil {
 		return nil, err
 	}
-	key, err := parseKey(pair.KeyFile, files[filepath.Base(pair.KeyFile)])
+	key, err := parseKey(pair.KeyFile, files[name+".key"])
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +110,9 @@ func (p *PKI) complete(files Shared) (Shared, error) {
 	files = maps.Clone(files)
 	now := p.opts.now()
 	for _, a := range []struct {
-		pair Pair
-		name string // common name
-	}{{p.CA, "sqube-ca"}, {p.FrontProxyCA, "front-proxy-ca"}} {
-		if err := p.completeAuthority(files, a.pair, a.name, now); err != nil {
+		name, commonName string
+	}{{caName, "sqube-ca"}, {frontProxyCAName, "front-proxy-ca"}} {
+		if err := p.completeAuthority(files, a.name, a.commonName, now); err != nil {
 			return nil, err
 		}
 	}
@@ -125,8 +123,8 @@ func (p *PKI) complete(files Shared) (Shared, error) {
 	return files, err
 }
 
-func (p *PKI) completeAuthority(files Shared, pair Pair, name string, now time.Time) error {
-	certName, keyName := filepath.Base(pair.CertFile), filepath.Base(pair.KeyFile)
+func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.Time) error {
+	pair, certName, keyName := p.pair(name), name+".crt", name+".key"
 	if files[certName] == nil {
 		// A new certificate over a key that was there already keeps what that key has signed valid.
 		key, err := parseKey(pair.KeyFile, files[keyName])
@@ -136,13 +134,13 @@ func (p *PKI) completeAuthority(files Shared, pair Pair, name string, now time.T
 		if err != nil {
 			return err
 		}
-		der, err := selfSign(name, key, now)
+		der, err := selfSign(commonName, key, now)
 		if err != nil {
 			return &FileError{pair.CertFile, err, "check that its key is an ECDSA or RSA key"}
 		}
 		files[certName] = encodeCert(der)
 	}
-	a, err := p.authority(pair, files)
+	a, err := p.authority(name, files)
 	if err != nil {
 		return err
 	}
@@ -153,7 +151,7 @@ func (p *PKI) completeAuthority(files Shared, pair Pair, name string, now time.T
 		return nil
 	}
 	// One that was not made here is its maker's to renew.
-	if a.cert.Subject.CommonName == name && a.cert.NotAfter.Sub(now) < extendBefore {
+	if a.cert.Subject.CommonName == commonName && a.cert.NotAfter.Sub(now) < extendBefore {
 		der, err := a.extend(now)
 		if err != nil {
 			return &FileError{pair.CertFile, err, "it ends soon: put another there"}
@@ -178,7 +176,7 @@ func (p *PKI) differ(local, shared Shared) error {
 		}
 		if !mine.Equal(others) {
 			return &FileError{p.path(name), errors.New("it is of another key than the servers on this database share"),
-				"move " + filepath.Dir(p.path(name)) + " aside to take theirs; what its keys have signed is no longer accepted then"}
+				"move " + p.folder() + " aside to take theirs; what its keys have signed is no longer accepted then"}
 		}
 	}
 	return nil

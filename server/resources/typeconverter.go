@@ -3,8 +3,10 @@ package resources
 import (
 	"bytes"
 	_ "embed" // for the definitions
+	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,12 +61,31 @@ func (c typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.Validatio
 	if unkeyed[kind.GroupKind()] || !slices.Contains(opts, typed.AllowDuplicates) {
 		return t.FromStructured(obj, opts...)
 	}
+	obj = withoutManagedFields(obj)
 	v, err := value.NewValueReflect(obj)
 	if err != nil {
 		return nil, err
 	}
 	//lint:ignore SA1019 validation, which upstream says costs nothing, takes half as long as all else done with the value
 	return typed.AsTypedUnvalidated(valueOf{v, obj}, t.Schema, t.TypeRef), nil
+}
+
+// withoutManagedFields returns an object of a generated type without its managed fields, and leaves the one it is given as it
+// is. They belong to no manager, so upstream leaves them out of what it finds out, but would first decode their JSON to merge
+// and compare it.
+func withoutManagedFields(obj runtime.Object) runtime.Object {
+	m, err := meta.Accessor(obj)
+	if err != nil || len(m.GetManagedFields()) == 0 {
+		return obj
+	}
+	without := reflect.New(reflect.TypeOf(obj).Elem())
+	without.Elem().Set(reflect.ValueOf(obj).Elem())
+	m, err = meta.Accessor(without.Interface())
+	if err != nil {
+		return obj
+	}
+	m.SetManagedFields(nil)
+	return without.Interface().(runtime.Object)
 }
 
 // valueOf is a value that remembers of what.

@@ -161,6 +161,7 @@ func managedInTwoVersions(t *testing.T, converter managedfields.TypeConverter) s
 	live := write("v1", &autoscaling.HorizontalPodAutoscaler{}, "one", head+`3,"targetCPUUtilizationPercentage":70}`)
 	live = write("v2", live, "two", head+`4,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":70}}}]}`)
 	live = write("v1", live, "three", head+`5}`)
+	live = write("v1", live, "three", head+`5}`) // once more, which changes nothing
 	live = write("v2", live, "two", head+`5,"minReplicas":2,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}]}`)
 	managed := live.(metav1.ObjectMetaAccessor).GetObjectMeta().GetManagedFields()
 	for i := range managed {

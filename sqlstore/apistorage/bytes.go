@@ -43,6 +43,7 @@ type Raw struct {
 	revision int64 // in the response
 	data     []byte
 	asStored bool // see Storage.decodeParts
+	change   bool // an event of a change: hardly anyone reads the row after it in that form
 }
 
 // RawList takes the place of a list.
@@ -76,6 +77,9 @@ func (o *Raw) GetObject() runtime.Object {
 	}
 	return obj
 }
+
+// Len returns how many bytes the object has as it is stored.
+func (o *Raw) Len() int { return len(o.data) }
 
 // DeepCopyObject implements runtime.Object.
 func (o *Raw) DeepCopyObject() runtime.Object { c := *o; return &c }

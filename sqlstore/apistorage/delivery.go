@@ -201,6 +201,12 @@ func (w *watcher) takeBack(p *parcel) {
 	*p = parcel{}
 }
 
+// events are buffers for events whose objects are smaller than pooledEvent, as
+// most are: clients that take their time keep no larger ones.
+var events = sync.Pool{New: func() any { return new([]byte) }}
+
+const pooledEvent = 8 << 10
+
 // CacheEncode implements runtime.CacheableObject.
 func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	if !d.watcher.transit.begins() {
@@ -211,6 +217,12 @@ func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object
 	var err error
 	if d.shared != nil {
 		data, err = d.shared.encoded(id, d.event, d.size, encode)
+	} else if raw, ok := d.object.(*Raw); ok && d.size < pooledEvent {
+		buffer := events.Get().(*[]byte)
+		if data, err = raw.appendEvent((*buffer)[:0], d.event, encode); cap(data) <= 2*pooledEvent {
+			*buffer = data
+		}
+		defer events.Put(buffer)
 	} else {
 		object := d.object
 		if d.size >= largeObject {

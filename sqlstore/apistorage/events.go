@@ -53,8 +53,8 @@ func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.O
 // object in its envelope.
 func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	buffer := messages.Get().(*[]byte)
-	message, ok := o.storedMessage((*buffer)[:0])
-	defer giveBack(buffer, message)
+	message, grown, ok := o.storedMessage((*buffer)[:0])
+	defer giveBack(buffer, grown)
 	if !ok {
 		return o.appendEncoded(b, encode)
 	}

@@ -132,15 +132,6 @@ func (s *Storage) rehearse(data []byte, into runtime.Object, key string) (note u
 	return note, nil
 }
 
-// answer makes into what the writer of a row is answered with.
-func (s *Storage) answer(data []byte, into runtime.Object, revision int64, key string, note uint64) error {
-	if s.exact == nil {
-		return s.readBack(data, into, revision, key)
-	}
-	s.noted(&sqlstore.Record{Revision: revision, Note: note})
-	return s.versioner.UpdateObject(into, uint64(revision))
-}
-
 // exactCut returns where the resourceVersion is put into data to make the JSON of
 // obj, which has that revision, or -1.
 func exactCut(data []byte, obj runtime.Object, revision int64) int {

@@ -64,6 +64,10 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 	const objects = 3
 	s := open("size", "small")
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+	// The collection is in memory before anything is written: what writers know of rows is kept with those in memory.
+	if err := s.GetList(t.Context(), "/widgets", opts, &unstructured.UnstructuredList{}); err != nil {
+		t.Fatal(err)
+	}
 	events, err := s.Watch(t.Context(), "/widgets", opts)
 	if err != nil {
 		t.Fatal(err)

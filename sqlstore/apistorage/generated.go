@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -22,6 +21,7 @@ type generated struct {
 	kind     metav1.TypeMeta
 	head     []byte // how the JSON of its objects begins
 	message  *transcode.Type
+	cells    *transcode.Cut // see Kinds.Cells
 	internal reflect.Type
 	empty    func() unmarshaler
 }
@@ -33,39 +33,53 @@ type unmarshaler interface {
 	Unmarshal([]byte) error
 }
 
+// Kinds are built-in kinds.
+type Kinds struct {
+	// Scheme knows their versions.
+	Scheme *runtime.Scheme
+	// Cells are the fields of a stored object that make the cells of a Table: of
+	// the messages that have others, by their path such as "spec.containers".
+	// Kinds that are not there are decoded whole, but for their managed fields.
+	Cells map[metav1.TypeMeta]map[string][]string
+}
+
 // generatedFor returns what is known of the kind of internal, an object as
-// storages return it, stored in a version; nil for kinds that are not of the
-// scheme, nor generated.
-func generatedFor(scheme *runtime.Scheme, internal runtime.Object, version runtime.GroupVersioner) *generated {
-	if scheme == nil || version == nil {
-		return nil
+// storages return it, stored in a version; nil for kinds that are not built in,
+// nor generated.
+func (k *Kinds) generatedFor(internal runtime.Object, version runtime.GroupVersioner) (*generated, error) {
+	if k == nil || version == nil {
+		return nil, nil
 	}
-	kinds, _, err := scheme.ObjectKinds(internal)
+	kinds, _, err := k.Scheme.ObjectKinds(internal)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	stored, ok := version.KindForGroupVersionKinds(kinds)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	obj, err := scheme.New(stored)
+	obj, err := k.Scheme.New(stored)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	_, nested := obj.(runtime.NestedObjectDecoder)
 	if _, ok := obj.(unmarshaler); !ok || nested {
-		return nil
+		return nil, nil
 	}
 	message, err := transcode.For(obj)
 	if err != nil {
-		return nil
+		return nil, nil
+	}
+	kind := metav1.TypeMeta{Kind: stored.Kind, APIVersion: stored.GroupVersion().String()}
+	cells, err := message.Cut(k.Cells[kind])
+	if err != nil {
+		return nil, fmt.Errorf("the fields that make the cells of %s: %w", stored, err)
 	}
 	t := reflect.TypeOf(obj).Elem()
-	kind := metav1.TypeMeta{Kind: stored.Kind, APIVersion: stored.GroupVersion().String()}
 	return &generated{
-		scheme: scheme, kind: kind, head: head(kind), message: message, internal: reflect.TypeOf(internal),
+		scheme: k.Scheme, kind: kind, head: head(kind), message: message, cells: cells, internal: reflect.TypeOf(internal),
 		empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
-	}
+	}, nil
 }
 
 // is says whether data is JSON of an object in the storage version.
@@ -89,21 +103,15 @@ func giveBack(buffer *[]byte, grown []byte) {
 
 // decode decodes data into an internal object as the codec would, or is not
 // done where only that can. The form is that of the row in protobuf, nil where
-// there is none. Without managed fields it takes less time. asStored says that
-// the conversion made no fields of annotations.
-func (g *generated) decode(data, form []byte, into runtime.Object, revision int64, unmanaged bool) (done, asStored bool, err error) {
+// there is none. With cells the object has no more than what makes the cells of
+// a Table, which takes less time. asStored says that the conversion made no
+// fields of annotations.
+func (g *generated) decode(data, form []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
 	if !g.is(data) || reflect.TypeOf(into) != g.internal {
 		return false, false, nil
 	}
 	obj := g.empty()
-	if form != nil && unmanaged {
-		err = unmarshalUnmanaged(form, obj)
-	} else if form != nil {
-		err = obj.Unmarshal(form)
-	} else {
-		err = g.unmarshal(data, obj, revision, unmanaged)
-	}
-	if err != nil {
+	if g.unmarshal(data, form, obj, revision, cells) != nil {
 		return false, false, nil
 	}
 	g.scheme.Default(obj)
@@ -118,54 +126,27 @@ func (g *generated) decode(data, form []byte, into runtime.Object, revision int6
 // errInexact says that an object can't be decoded by way of protobuf.
 var errInexact = errors.New("protobuf does not tell the object from another")
 
-func (g *generated) unmarshal(data []byte, into unmarshaler, revision int64, unmanaged bool) error {
-	transcode := g.message.Append
-	if unmanaged {
-		transcode = g.message.AppendUnmanaged
+func (g *generated) unmarshal(data, form []byte, into unmarshaler, revision int64, cells bool) error {
+	if form == nil {
+		buffer := messages.Get().(*[]byte)
+		message, exact, err := g.message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
+		defer giveBack(buffer, message)
+		if err != nil {
+			return err
+		}
+		if !exact {
+			return errInexact
+		}
+		form = message
+	}
+	if !cells {
+		return into.Unmarshal(form)
 	}
 	buffer := messages.Get().(*[]byte)
-	message, exact, err := transcode((*buffer)[:0], data, strconv.FormatInt(revision, 10))
-	defer giveBack(buffer, message)
-	if err == nil && !exact {
-		err = errInexact
-	}
+	less, err := g.cells.Append((*buffer)[:0], form)
+	defer giveBack(buffer, less)
 	if err != nil {
 		return err
 	}
-	return into.Unmarshal(message)
-}
-
-// The fields of messages that have the metadata, and of those that have the
-// managed fields: the last ones.
-const (
-	metadataNumber      = 1
-	managedFieldsNumber = 17
-)
-
-// unmarshalUnmanaged unmarshals an object without its managed fields.
-func unmarshalUnmanaged(message []byte, into unmarshaler) error {
-	number, kind, tag := protowire.ConsumeTag(message)
-	if tag < 0 || number != metadataNumber || kind != protowire.BytesType {
-		return into.Unmarshal(message)
-	}
-	metadata, n := protowire.ConsumeBytes(message[tag:])
-	if n < 0 {
-		return protowire.ParseError(n)
-	}
-	kept := 0
-	for kept < len(metadata) {
-		number, _, n := protowire.ConsumeField(metadata[kept:])
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if number == managedFieldsNumber {
-			break
-		}
-		kept += n
-	}
-	buffer := messages.Get().(*[]byte)
-	less := appendField((*buffer)[:0], metadataNumber, metadata[:kept])
-	less = append(less, message[tag+n:]...)
-	defer giveBack(buffer, less)
 	return into.Unmarshal(less)
 }

@@ -1,17 +1,14 @@
 package apistorage
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
 // viewMetadata reads no more of a record than its metadata, unless the schema of
@@ -33,7 +30,7 @@ func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key stri
 		}
 		return err
 	}
-	text, err := metadataOf(data)
+	text, err := transcode.Field(data, "metadata")
 	if err == nil {
 		err = utiljson.Unmarshal(text, &into.ObjectMeta)
 	}
@@ -41,29 +38,4 @@ func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key stri
 		return undecodable(r, key, err)
 	}
 	return s.versioner.UpdateObject(into, uint64(r.Revision))
-}
-
-var errNoMetadata = errors.New("the object has no metadata")
-
-// metadataOf returns the JSON of the metadata in that of an object, of which it
-// reads no more: the metadata come before what may be large.
-func metadataOf(data []byte) (json.RawMessage, error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if _, err := decoder.Token(); err != nil {
-		return nil, err
-	}
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, err
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, fmt.Errorf("%v: %w", name, err)
-		}
-		if name == "metadata" {
-			return value, nil
-		}
-	}
-	return nil, errNoMetadata
 }

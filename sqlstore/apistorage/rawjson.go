@@ -15,18 +15,24 @@ import (
 
 // head is how the JSON of an object begins: kind and apiVersion come first.
 func head(t metav1.TypeMeta) []byte {
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, t.Kind, t.APIVersion)
+	b := make([]byte, 0, len(t.Kind)+len(t.APIVersion)+32)
+	b = strconv.AppendQuote(append(b, `{"kind":`...), t.Kind)
+	b = strconv.AppendQuote(append(b, `,"apiVersion":`...), t.APIVersion)
+	return append(b, ',')
 }
 
 // writeJSON writes the stored JSON with the resourceVersion put in. A row that
 // does not look as expected, because it was stored in another version or
 // edited, is decoded and encoded.
 func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	buffer, err := o.appendJSON(make([]byte, 0, len(o.data)+64), head(o.TypeMeta), 0, encode)
+	kept := messages.Get().(*[]byte)
+	buffer, err := o.appendJSON(slices.Grow((*kept)[:0], len(o.data)+revisionRoom+1), head(o.TypeMeta), 0, encode)
+	defer giveBack(kept, buffer)
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(buffer, '\n'))
+	buffer = append(buffer, '\n')
+	_, err = w.Write(buffer)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package apistorage
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -22,52 +23,66 @@ var envelopeMagic = []byte("k8s\x00")
 // errEnvelope says that an encoder has written something else.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
-// storedMessage appends the message of the object as it is stored, or returns
-// false where it has to be decoded for that.
-func (o *Raw) storedMessage(b []byte) ([]byte, bool) {
+// storedMessage returns the message of the object as it is stored: the one that
+// is kept with the row, which no one may change, or else the end of grown, which
+// is b and the message. It returns false where the object has to be decoded for
+// that.
+func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	s := o.storage
 	g := s.generated
-	if g == nil || g.kind != o.TypeMeta || !g.is(o.data) {
-		return b, false
+	if g == nil || g.kind != o.TypeMeta {
+		return nil, b, false
 	}
-	if form := s.store.Form(o.revision); form != nil {
-		return append(b, form...), true
+	if kept := s.store.Form(o.revision); kept != nil {
+		return kept, b, true
 	}
-	message, exact, err := g.message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
+	if !g.is(o.data) {
+		return nil, b, false
+	}
+	grown, exact, err := g.message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
 	if err != nil {
-		return b, false
+		return nil, b, false
 	}
+	message = grown[len(b):]
 	// What is kept is decoded too. What is encrypted stays so in memory.
-	if exact && o.revision == o.record.Revision && !o.record.Withheld() {
-		s.store.Keep(s.resource, o.record, message[len(b):])
+	if exact && !o.change && o.revision == o.record.Revision && !o.record.Withheld() {
+		if kept := s.store.Keep(s.resource, o.record, message); kept != nil {
+			return kept, grown[:len(b)], true
+		}
 	}
-	return message, true
+	return message, grown, true
 }
 
-// appendMessage appends the message of the object.
-func (o *Raw) appendMessage(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	if message, ok := o.storedMessage(b); ok {
-		return message, nil
+// message is storedMessage of any object.
+func (o *Raw) message(b []byte, encode func(runtime.Object, io.Writer) error) (message, grown []byte, err error) {
+	if message, grown, ok := o.storedMessage(b); ok {
+		return message, grown, nil
 	}
 	var envelope bytes.Buffer
 	if err := o.encode(encode, &envelope); err != nil {
-		return b, err
+		return nil, b, err
 	}
-	message, err := unwrap(envelope.Bytes())
-	return append(b, message...), err
+	if message, err = unwrap(envelope.Bytes()); err != nil {
+		return nil, b, err
+	}
+	grown = append(b, message...)
+	return grown[len(b):], grown, nil
 }
 
 // writeProtobuf writes the object in its envelope.
 func (o *Raw) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	message, err := o.appendMessage(nil, encode)
+	keptMessage, keptEnvelope := messages.Get().(*[]byte), messages.Get().(*[]byte)
+	message, grown, err := o.message((*keptMessage)[:0], encode)
+	defer giveBack(keptMessage, grown)
+	envelope := append((*keptEnvelope)[:0], envelopeMagic...)
+	envelope = appendField(envelope, 1, typeMeta(o.TypeMeta))
+	envelope = appendField(envelope, 2, message)
+	envelope = append(envelope, envelopeEnd...)
+	defer giveBack(keptEnvelope, envelope)
 	if err != nil {
 		return err
 	}
-	envelope := make([]byte, 0, len(message)+128)
-	envelope = append(envelope, envelopeMagic...)
-	envelope = appendField(envelope, 1, typeMeta(o.TypeMeta))
-	envelope = appendField(envelope, 2, message)
-	_, err = w.Write(append(envelope, envelopeEnd...))
+	_, err = w.Write(envelope)
 	return err
 }
 
@@ -87,24 +102,25 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 	if err != nil {
 		return err
 	}
-	var held [][]byte // the items of a page each
+	var held [][]byte
 	room := &roomShare{room: l.walk.held}
 	defer room.giveBack()
 	var rest *walk // from the page on that is not held
-	size := fieldSize(1, len(meta))
-	var items []byte
+	var page protobufPage
+	items := 0
 	for more := true; more; {
-		if items, err = l.appendFields(items[:0], encode); err != nil {
+		if err := page.make(l.items, encode); err != nil {
 			return err
 		}
-		size += len(items)
+		items += page.size
 		switch {
 		case rest != nil:
-		case room.take(len(items)), held == nil:
-			held = append(held, bytes.Clone(items))
+		case room.take(page.size), held == nil:
+			held = append(held, page.messages...)
+			page.made = nil
 		default:
-			page := l.page
-			rest = &page
+			from := l.page
+			rest = &from
 		}
 		if more, err = l.nextPage(); err != nil {
 			return err
@@ -114,56 +130,85 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 	if _, err := w.Write(envelopeMagic); err != nil {
 		return err
 	}
+	buffered := bufio.NewWriterSize(w, chunkBytes)
 	head := appendField(nil, 1, typeMeta(l.TypeMeta))
 	head = protowire.AppendTag(head, 2, protowire.BytesType)
-	head = protowire.AppendVarint(head, uint64(size))
-	head = appendField(head, 1, meta)
-	if _, err := w.Write(head); err != nil {
+	head = protowire.AppendVarint(head, uint64(fieldSize(1, len(meta))+items))
+	if _, err := buffered.Write(appendField(head, 1, meta)); err != nil {
 		return err
 	}
-	size -= fieldSize(1, len(meta))
-	for i, items := range held {
-		held[i] = nil
-		size -= len(items)
-		if _, err := w.Write(items); err != nil {
-			return err
-		}
+	if err := writeItems(buffered, held); err != nil {
+		return err
+	}
+	for _, message := range held {
+		items -= fieldSize(itemsNumber, len(message))
 	}
 	if rest != nil {
-		l.walk = rest
+		held, l.walk = nil, rest
 		for {
 			if more, err := l.nextPage(); err != nil {
 				return err
 			} else if !more {
 				break
 			}
-			if items, err = l.appendFields(items[:0], encode); err != nil {
+			if err := page.make(l.items, encode); err != nil {
 				return err
 			}
-			size -= len(items)
-			if _, err := w.Write(items); err != nil {
+			items -= page.size
+			if err := writeItems(buffered, page.messages); err != nil {
 				return err
 			}
 		}
 	}
-	if size != 0 {
+	if items != 0 {
 		return errLength
 	}
-	_, err = w.Write(envelopeEnd)
-	return err
+	if _, err := buffered.Write(envelopeEnd); err != nil {
+		return err
+	}
+	return buffered.Flush()
 }
 
-// appendFields appends the items of the page at hand as fields of a list.
-func (l *RawList) appendFields(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	var message []byte
-	for _, item := range l.items {
-		var err error
-		if message, err = item.appendMessage(message[:0], encode); err != nil {
-			return b, err
+const (
+	// itemsNumber is the field of a list that has its items.
+	itemsNumber = 2
+	// chunkBytes is how much of a list is written at once.
+	chunkBytes = 128 << 10
+)
+
+// protobufPage has the messages of a page of a list.
+type protobufPage struct {
+	messages [][]byte
+	made     []byte // those that are not kept with their rows
+	size     int    // of the messages as fields of the list
+}
+
+// make replaces the messages by those of items.
+func (p *protobufPage) make(items []*Raw, encode func(runtime.Object, io.Writer) error) error {
+	p.messages, p.made, p.size = p.messages[:0], p.made[:0], 0
+	for _, item := range items {
+		message, made, err := item.message(p.made, encode)
+		if err != nil {
+			return err
 		}
-		b = appendField(b, 2, message)
+		p.messages, p.made = append(p.messages, message), made
+		p.size += fieldSize(itemsNumber, len(message))
 	}
-	return b, nil
+	return nil
+}
+
+// writeItems writes messages as the items of a list.
+func writeItems(w *bufio.Writer, messages [][]byte) error {
+	for _, message := range messages {
+		head := protowire.AppendTag(w.AvailableBuffer(), itemsNumber, protowire.BytesType)
+		if _, err := w.Write(protowire.AppendVarint(head, uint64(len(message)))); err != nil {
+			return err
+		}
+		if _, err := w.Write(message); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // typeMeta is the message runtime.TypeMeta.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,13 +91,15 @@ func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
 		return nil, nil, err
 	}
 	newItem := newItemFunc(page, objects)
-	objects.Set(reflect.MakeSlice(objects.Type(), 0, len(l.items)))
-	for _, item := range l.items {
-		obj := newItem()
-		if item.asStored, err = s.decodeParts(item.data, obj, item.revision, true); err != nil {
+	objects.Set(reflect.MakeSlice(objects.Type(), len(l.items), len(l.items)))
+	for i, item := range l.items {
+		into := objects.Index(i)
+		if s.exact != nil {
+			into.Set(reflect.ValueOf(newItem()).Elem())
+		}
+		if item.asStored, err = s.decodeParts(item.data, into.Addr().Interface().(runtime.Object), item.revision, true); err != nil {
 			return nil, nil, undecodable(item.record, item.key, err)
 		}
-		objects.Set(reflect.Append(objects, reflect.ValueOf(obj).Elem()))
 	}
 	if err := s.versioner.UpdateList(page, uint64(l.walk.query.Revision), l.meta.Continue, l.meta.RemainingItemCount); err != nil {
 		return nil, nil, err
@@ -112,11 +115,7 @@ func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
 
 // itemsOf returns the item that each row shows. Some kinds are sorted.
 func (l *RawList) itemsOf(rows []metav1.TableRow) ([]*Raw, error) {
-	byName := map[types.NamespacedName]*Raw{}
-	for _, item := range l.items {
-		namespace, name := split(item.record.Key)
-		byName[types.NamespacedName{Namespace: namespace, Name: name}] = item
-	}
+	var byName map[types.NamespacedName]*Raw
 	items := make([]*Raw, len(rows))
 	for i := range rows {
 		m, err := meta.Accessor(rows[i].Object.Object)
@@ -124,11 +123,26 @@ func (l *RawList) itemsOf(rows []metav1.TableRow) ([]*Raw, error) {
 			return nil, err
 		}
 		name := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+		if i < len(l.items) && l.items[i].name() == name {
+			items[i] = l.items[i]
+			continue
+		}
+		if byName == nil {
+			byName = map[types.NamespacedName]*Raw{}
+			for _, item := range l.items {
+				byName[item.name()] = item
+			}
+		}
 		if items[i] = byName[name]; items[i] == nil {
 			return nil, fmt.Errorf("a Table has a row for %s, which is not in the list", name)
 		}
 	}
 	return items, nil
+}
+
+func (o *Raw) name() types.NamespacedName {
+	namespace, name := split(o.record.Key)
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 // appendTableHead appends all of the Table that comes before its rows, but for
@@ -144,21 +158,63 @@ func appendTableHead(b []byte, part *metav1.Table) ([]byte, error) {
 }
 
 // appendRow appends a row, with the metadata of its object.
-func appendRow(b []byte, row *metav1.TableRow, item *Raw, head []byte, withMetadata bool) ([]byte, error) {
-	text, err := json.Marshal(&metav1.TableRow{Cells: row.Cells, Conditions: row.Conditions})
-	if err != nil || !withMetadata {
-		return append(b, text...), err
+func appendRow(b []byte, row *metav1.TableRow, item *Raw, head []byte, withMetadata bool) (_ []byte, err error) {
+	b = append(b, `{"cells":[`...)
+	for i, cell := range row.Cells {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = appendCell(b, cell); err != nil {
+			return b, err
+		}
 	}
-	b = append(b, bytes.TrimSuffix(text, []byte("null}"))...)
+	b = append(b, ']')
+	if len(row.Conditions) > 0 {
+		text, err := json.Marshal(row.Conditions)
+		if err != nil {
+			return b, err
+		}
+		b = append(append(b, `,"conditions":`...), text...)
+	}
+	b = append(b, `,"object":`...)
+	if !withMetadata {
+		return append(b, "null}"...), nil
+	}
 	b = append(b, head...)
-	if b, err = item.appendMetadata(b); err != nil {
+	if b, err = item.appendMetadata(b, row.Object.Object); err != nil {
 		return b, err
 	}
 	return append(b, "}}"...), nil
 }
 
-// appendMetadata appends `"metadata":{…}` with the resourceVersion.
-func (o *Raw) appendMetadata(b []byte) ([]byte, error) {
+// appendCell appends a cell as encoding/json does.
+func appendCell(b []byte, cell any) ([]byte, error) {
+	switch v := cell.(type) {
+	case string:
+		if plain(v) {
+			return append(append(append(b, '"'), v...), '"'), nil
+		}
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	}
+	text, err := json.Marshal(cell)
+	return append(b, text...), err
+}
+
+// plain says whether a string stands in JSON as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
+}
+
+// appendMetadata appends `"metadata":{…}` with the resourceVersion. The object is
+// what was decoded for the cells, which may lack a part of its metadata where
+// the kind is generated.
+func (o *Raw) appendMetadata(b []byte, obj runtime.Object) ([]byte, error) {
 	kind := head(o.TypeMeta)
 	if before, after, ok := o.split(kind); ok && o.asStored {
 		if end := transcode.ObjectEnd(after); end > 0 {
@@ -167,9 +223,11 @@ func (o *Raw) appendMetadata(b []byte) ([]byte, error) {
 			return append(b, after[:end]...), nil
 		}
 	}
-	obj, err := o.decode()
-	if err != nil {
-		return b, err
+	if o.storage.generated != nil {
+		var err error
+		if obj, err = o.decode(); err != nil {
+			return b, err
+		}
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {

@@ -73,6 +73,9 @@ func (s *Storage) reach(ctx context.Context, resourceVersion string, revision in
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	wanted = max(wanted, uint64(revision))
+	if wanted == 0 {
+		return nil
+	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if s.store.Await(waiting, int64(min(wanted, math.MaxInt64))) == nil {

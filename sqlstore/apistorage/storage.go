@@ -95,8 +95,8 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 }
 
 // Decorator returns what generic.RESTOptions needs to build storages on store.
-// The scheme knows the versions of built-in kinds; nil where there are none.
-func Decorator(store *sqlstore.Store, scheme *runtime.Scheme) generic.StorageDecorator {
+// Kinds are nil where none is built in.
+func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 	decoded, held, exact := newRoom(roomBytes), newRoom(heldBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
@@ -114,7 +114,9 @@ func Decorator(store *sqlstore.Store, scheme *runtime.Scheme) generic.StorageDec
 			return nil, nil, err
 		}
 		s.decoded, s.held = decoded, held
-		s.generated = generatedFor(scheme, newObject(), config.EncodeVersioner)
+		if s.generated, err = kinds.generatedFor(newObject(), config.EncodeVersioner); err != nil {
+			return nil, nil, err
+		}
 		if s.exact != nil {
 			s.exact = exact
 		}
@@ -233,10 +235,10 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 	return err
 }
 
-// decodeParts is decode, which leaves out the managed fields where unmanaged is
-// set and that takes less time. asStored says that the metadata of the object
-// are those that are stored, by all that is known.
-func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, unmanaged bool) (asStored bool, err error) {
+// decodeParts is decode. With cells it may leave out what makes no cells of a
+// Table. asStored says that the metadata of the object are those that are
+// stored, by all that is known.
+func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, cells bool) (asStored bool, err error) {
 	if _, err := conversionPtr(into); err != nil {
 		return false, err
 	}
@@ -244,7 +246,7 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 	if s.generated != nil {
 		form = s.store.Form(revision)
 	}
-	done, asStored, err := s.generated.decode(data, form, into, revision, unmanaged)
+	done, asStored, err := s.generated.decode(data, form, into, revision, cells)
 	if err == nil && !done {
 		done, err = s.decodeExact(data, into, revision)
 	}

@@ -343,7 +343,13 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		return err
 	}
 	p := parcel{size: size, change: c}
-	decode := func() (runtime.Object, error) { return w.objectOf(c, last, w.object) }
+	decode := func() (runtime.Object, error) {
+		obj, err := w.objectOf(c, last, w.object)
+		if raw, ok := obj.(*Raw); ok {
+			raw.change = true
+		}
+		return obj, err
+	}
 	if c.Watchers > 1 {
 		key := sharedKey{storage: w.Storage, last: last}
 		if w.events != nil {

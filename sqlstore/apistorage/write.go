@@ -42,7 +42,7 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if err != nil {
 		return err
 	}
-	revision, err := s.put(ctx, row, full, obj, data, nil, ttl, note)
+	record, err := s.put(ctx, row, full, obj, data, nil, ttl, note)
 	if errors.Is(err, sqlstore.ErrConflict) {
 		return storage.NewKeyExistsError(full, 0)
 	}
@@ -52,7 +52,7 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if out == nil {
 		return nil
 	}
-	return s.answer(data, out, revision, full, note)
+	return s.answer(ctx, record, full, data, obj, out)
 }
 
 // maxKeyBytes is what an entry of an index holds on every engine. Few resources
@@ -60,17 +60,22 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 const maxKeyBytes = 2048
 
 // put writes data, which is obj encoded, over previous, or creates it where
-// previous is nil. It returns sqlstore.ErrConflict when that is not possible.
-func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl, note uint64) (int64, error) {
+// previous is nil, and returns what is there then. It returns
+// sqlstore.ErrConflict when that is not possible.
+func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl, note uint64) (*sqlstore.Record, error) {
 	w, err := s.prepare(ctx, row, full, obj, data, previous)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	w.Note = note
 	if ttl != 0 {
 		w.ExpiresAt = time.Now().Add(time.Duration(ttl) * time.Second).UnixMilli()
 	}
-	return s.write(ctx, w)
+	revision, err := s.write(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return &sqlstore.Record{Revision: revision, Key: row, Labels: w.Labels, Fields: w.Fields, Value: w.Value, Note: note}, nil
 }
 
 // prepare returns the write by which put does that.
@@ -198,7 +203,10 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 			return err
 		}
 		if !st.stale && bytes.Equal(data, st.data) {
-			return s.readBack(data, destination, st.record.Revision, full)
+			if s.exact != nil {
+				return s.readBack(data, destination, st.record.Revision, full)
+			}
+			return s.answer(ctx, st.record, full, data, updated, destination)
 		}
 		seconds := uint64(0)
 		if ttl != nil {
@@ -208,14 +216,14 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if err != nil {
 			return err
 		}
-		revision, err := s.put(ctx, row, full, updated, data, st.record, seconds, note)
+		record, err := s.put(ctx, row, full, updated, data, st.record, seconds, note)
 		if errors.Is(err, sqlstore.ErrConflict) {
 			continue // another writer was faster: try on what it wrote
 		}
 		if err != nil {
 			return err
 		}
-		return s.answer(data, destination, revision, full, note)
+		return s.answer(ctx, record, full, data, updated, destination)
 	}
 }
 

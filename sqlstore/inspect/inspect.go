@@ -23,6 +23,7 @@ type Object struct {
 // Version is what happened to an object at a revision.
 type Version struct {
 	Revision     int64
+	Replaces     int64 // the revision of the version before; 0 where there was none
 	Operation    dialect.Operation
 	WrittenAt    time.Time
 	User         string
@@ -46,7 +47,7 @@ var (
 // History calls yield with every version of the object that is kept, oldest first. It returns ErrUnknown where there is
 // none, errors of the database, and that of yield, which ends the walk.
 func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Version) error) error {
-	b := newStatement(r, `SELECT l.id, l.operation, l.written_at, l.user_name, l.field_manager, l.key, l.uid, l.value, p.value
+	b := newStatement(r, `SELECT l.id, l.replaces, l.operation, l.written_at, l.user_name, l.field_manager, l.key, l.uid, l.value, p.value
 FROM log l LEFT JOIN log p ON p.id = l.replaces WHERE `)
 	b.object("l", o)
 	b.add(" ORDER BY l.id")
@@ -56,7 +57,7 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces WHERE `)
 		v := &Version{}
 		var operation string
 		var writtenAt int64
-		if err := row.Scan(&v.Revision, &operation, &writtenAt, &v.User, &v.FieldManager, &v.Key, &v.UID, &v.Value, &v.Previous); err != nil {
+		if err := row.Scan(&v.Revision, &v.Replaces, &operation, &writtenAt, &v.User, &v.FieldManager, &v.Key, &v.UID, &v.Value, &v.Previous); err != nil {
 			return err
 		}
 		v.Operation, v.WrittenAt = dialect.Operation(operation), time.UnixMilli(writtenAt)

@@ -3,7 +3,11 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
+	"weak"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
@@ -107,4 +111,29 @@ func testCacheOfOtherProcess(t *testing.T, open Opener) {
 		state, at := mustList(t, other, 0)
 		Equal(t, fmt.Sprintf("the state at %d after load %d", at.Current, i), state, h.State(at.Current))
 	}
+}
+
+// testCacheFreesReplaced updates an object that is in memory over and over: only
+// the last versions stay there.
+func testCacheFreesReplaced(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	mustList(t, s, 0) // so that it is in memory
+	var last *sqlstore.Record
+	var versions []weak.Pointer[byte]
+	for i := range 100 {
+		w := put("a", fmt.Sprintf(`{"n":%d,"text":%q}`, i, strings.Repeat("x", 1000)), last)
+		versions = append(versions, weak.Make(&w.Value[0]))
+		must(t, s, w)
+		r, _, err := s.Get(t.Context(), things, "a")
+		if err != nil || r == nil {
+			t.Fatalf("the object is read as %v, %v", r, err)
+		}
+		last = r
+	}
+	const latest = 30 // which reads of older revisions, the store or this test may have at hand
+	Eventually(t, "replaced versions are no longer in memory", func() bool {
+		runtime.GC()
+		return !slices.ContainsFunc(versions[:len(versions)-latest], func(v weak.Pointer[byte]) bool { return v.Value() != nil })
+	})
+	runtime.KeepAlive(s)
 }

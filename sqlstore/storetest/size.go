@@ -44,7 +44,7 @@ func testRetentionRows(t *testing.T, open Opener) {
 
 // testStats compares what a log says of its size with what was done to it.
 func testStats(t *testing.T, open Opener) {
-	var batches atomic.Int64
+	var batches, writes, committed atomic.Int64
 	s := Start(t, OpenEngine(t, open(t)), sqlstore.Options{
 		Retention: 300 * time.Millisecond,
 		OnBatch: func(took time.Duration) {
@@ -53,11 +53,24 @@ func testStats(t *testing.T, open Opener) {
 			}
 			batches.Add(1)
 		},
+		OnWrite: func(took time.Duration) {
+			if took <= 0 {
+				t.Errorf("a write took %s", took)
+			}
+			writes.Add(1)
+		},
+		OnGroup: func(n int) { committed.Add(int64(n)) },
 	})
 	r := must(t, s, put("a", "{}", nil))
 	must(t, s, put("b", "{}", nil))
 	for range 10 {
 		r = must(t, s, put("a", "{}", r))
+	}
+	if _, err := s.Write(t.Context(), put("a", "{}", nil)); !errors.Is(err, sqlstore.ErrConflict) {
+		t.Errorf("a create of what exists gave %v", err)
+	}
+	if writes.Load() != 13 || committed.Load() != 13 {
+		t.Errorf("of 13 writes %d were observed, %d in transactions", writes.Load(), committed.Load())
 	}
 	var stats sqlstore.Stats
 	Eventually(t, "the updates are forgotten", func() bool {

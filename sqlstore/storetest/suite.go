@@ -31,6 +31,9 @@ func Run(t *testing.T, open Opener) {
 		{"RetentionRows", testRetentionRows},
 		{"Stats", testStats},
 		{"HeldBack", testHeldBack},
+		{"Unreachable", testUnreachable},
+		{"FullDisk", testFullDisk},
+		{"Unread", testUnread},
 		{"Load", testLoad},
 		{"Restart", testRestart},
 		{"Close", testClose},
@@ -40,6 +43,7 @@ func Run(t *testing.T, open Opener) {
 		{"SmallCache", testSmallCache},
 		{"CacheAfterAmbiguousCommit", testCacheAfterAmbiguousCommit},
 		{"CacheOfOtherProcess", testCacheOfOtherProcess},
+		{"CacheFreesReplaced", testCacheFreesReplaced},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -29,6 +29,9 @@ func TestQuickRun(t *testing.T) {
 		"":      {"--quick"},
 		"size":  {"--quick", "--floor=false", "--writes", "40", "--gets", "40", "--objects", "200"},
 		"crowd": {"--quick", "--floor=false", "--rounds", "2", "--pods", "50", "--gomemlimit", "200MiB"},
+		"wear":  {"--quick", "--floor=false", "--writes", "40", "--duration", "2s"},
+
+		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {
 			var out bytes.Buffer
@@ -71,6 +74,46 @@ func TestQuickRun(t *testing.T) {
 				if turns := slices.IndexFunc(results, func(r result) bool { return r.Round == 2 }); results[turns].Server != f.servers[0] || last.Server != f.servers[1] {
 					t.Error("the servers were not measured in turns")
 				}
+			}
+		})
+	}
+}
+
+// TestScale has pods start on a few nodes, on Postgres while a server is killed, and no acknowledged write may be missing.
+func TestScale(t *testing.T) {
+	binary := sqube.Binary(t)
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			args := []string{"--quick", "--sqube", engine, "--binary", binary, "--nodes", "4", "--pods", "20", "--replicas", "5", "--duration", "2s", "scale"}
+			if err := run(t.Context(), args, nil, &out); err != nil {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			results, err := readResults(&out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			measured := map[string]result{}
+			for _, r := range results {
+				measured[r.Phase] = r
+			}
+			for _, phase := range []string{phaseScaleStarts, phaseScaleCalls, phaseScaleNodes} {
+				if r := measured[phase]; r.P99 <= 0 {
+					t.Errorf("a phase without figures: %+v", r)
+				}
+			}
+			if pods := measured[phaseScaleStarts].Operations; pods < 20 {
+				t.Errorf("%d pods started, of 20", pods)
+			}
+			if writes := measured[phaseScaleWrites]; writes.Operations < 20+2*4 || writes.Failed > 0 {
+				t.Errorf("writes: %+v", writes)
+			}
+			if took := measured[phaseScaleTakeover].Seconds; (took > 0) != (engine == "postgres") {
+				t.Errorf("another server took over after %v s", took)
+			}
+			if end := measured[phaseScaleEnd]; end.Times <= 0 || measured[phaseScaleMemory].Peak <= 0 {
+				t.Errorf("database and memory: %+v, %+v", end, measured[phaseScaleMemory])
 			}
 		})
 	}

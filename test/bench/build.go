@@ -21,6 +21,8 @@ type program struct {
 var (
 	// kube-apiserver has the version of the libraries that sqube is made of.
 	apiserverProgram = program{"kube-apiserver", ".", "k8s.io/kubernetes/cmd/kube-apiserver", "0"}
+	managerProgram   = program{"kube-controller-manager", ".", "k8s.io/kubernetes/cmd/kube-controller-manager", "0"}
+	schedulerProgram = program{"kube-scheduler", ".", "k8s.io/kubernetes/cmd/kube-scheduler", "0"}
 	etcdProgram      = program{"etcd", "test/bench/peers", "go.etcd.io/etcd/server/v3", "0"}
 	kineProgram      = program{"kine", "test/bench/peers", "github.com/k3s-io/kine", "1"}
 )

@@ -130,20 +130,24 @@ func (s *session) sizeOver(ctx context.Context, empty int64) (figure, error) {
 	if full, err = s.server.DataSize(); err != nil {
 		return 0, err
 	}
-	live, err := s.liveBytes(ctx)
+	var collections []string
+	for _, kind := range churnKinds {
+		collections = append(collections, kind.collection)
+	}
+	live, err := s.liveBytes(ctx, collections)
 	progress("%s: the objects have %d bytes; the database had %d before them and has %d", s.server.Name, live, empty, full)
 	return figure(full-empty) / figure(live), err
 }
 
-// liveBytes returns how many bytes the objects take as JSON, which is how they are stored.
-func (s *session) liveBytes(ctx context.Context) (total int64, err error) {
+// liveBytes returns how many bytes the objects of collections take as JSON, which is how they are stored.
+func (s *session) liveBytes(ctx context.Context, collections []string) (total int64, err error) {
 	c, err := s.dialer.dial(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer clients{c}.close()
-	for _, kind := range churnKinds {
-		n, err := c.discard(ctx, get(kind.collection))
+	for _, collection := range collections {
+		n, err := c.discard(ctx, get(collection))
 		if err != nil {
 			return 0, err
 		}

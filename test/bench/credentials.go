@@ -6,8 +6,10 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -24,19 +26,30 @@ import (
 type credentials struct {
 	Certificate, Key string // PEM files
 	TokenFile        string // for --token-auth-file; the token's user is in system:masters
+	EncryptionKey    string // for --pki-encryption-key-file
 	token            string
+	nodes            int // so many have a token
 }
 
-// newCredentials writes the files into dir.
-func newCredentials(dir string) (credentials, error) {
+// newCredentials writes the files into dir. So many nodes get a token each.
+func newCredentials(dir string, nodes int) (credentials, error) {
 	c := credentials{
 		Certificate: filepath.Join(dir, "tls.crt"),
 		Key:         filepath.Join(dir, "tls.key"),
 		TokenFile:   filepath.Join(dir, "tokens.csv"),
+
+		EncryptionKey: filepath.Join(dir, "encryption.key"),
+		nodes:         nodes,
 	}
 	secret := make([]byte, 16)
 	rand.Read(secret) // never fails: it ends the process instead
+	encryption := make([]byte, 32)
+	rand.Read(encryption)
 	c.token = hex.EncodeToString(secret)
+	tokens := c.token + ",bench,bench,system:masters\n"
+	for i := range nodes {
+		tokens += fmt.Sprintf("%s,system:node:%s,%s,system:nodes\n", c.nodeToken(i), nodeName(i), nodeName(i))
+	}
 	certificate, key, err := selfSigned()
 	if err != nil {
 		return c, err
@@ -44,7 +57,9 @@ func newCredentials(dir string) (credentials, error) {
 	for path, content := range map[string][]byte{
 		c.Certificate: certificate,
 		c.Key:         key,
-		c.TokenFile:   []byte(c.token + ",bench,bench,system:masters\n"),
+		c.TokenFile:   []byte(tokens),
+
+		c.EncryptionKey: []byte(base64.StdEncoding.EncodeToString(encryption) + "\n"),
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return c, err
@@ -52,6 +67,9 @@ func newCredentials(dir string) (credentials, error) {
 	}
 	return c, nil
 }
+
+// nodeToken returns the token of a node.
+func (c credentials) nodeToken(i int) string { return c.token + "-" + nodeName(i) }
 
 // kubeconfig writes a file that reaches the server at the port with the token, and returns its path. The certificate
 // authority is ca, in PEM.

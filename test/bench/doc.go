@@ -11,6 +11,10 @@
 //	go run ./test/bench --gomemlimit 400MiB crowd         # how much memory 50 clients take that list all pods at once
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
 //	                                                      # and what they cost; "churn size" and "churn costs" are one of both
+//	go run ./test/bench scale                             # 500 nodes that are played, 10,000 pods that start all the time, 15 minutes;
+//	                                                      # on Postgres a server is killed; fails if a target is missed
+//	go run ./test/bench --peers etcd control-plane        # what a control plane takes that has 100 pods and nothing to do
+//	go run ./test/bench --peers etcd,kine-sqlite wear     # how many bytes each write puts on the disk
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //
 // It prints one JSON line per phase and, at the end, a table with the medians of the rounds. Figures to compare carry their
@@ -25,5 +29,7 @@
 // and the memory of a fresh server included, and rounds are independent of each other.
 //
 // The column "floor" is the transport's limit: Go's own TLS server with HTTP/2, which answers the same requests with ready
-// bytes of the same size.
+// bytes of the same size, and sends its watchers ready events.
+//
+//	go run ./test/bench --sqube-flag --cache-size=64Mi size   # with other flags of sqube
 package main

@@ -38,7 +38,7 @@ func openFloor(ctx context.Context, pods int) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	access, err := newCredentials(dir)
+	access, err := newCredentials(dir, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +89,10 @@ func serveFloor(ctx context.Context, args []string) error {
 
 // newFloorHandler answers the requests of the phases with as many bytes as kube-apiserver does.
 func newFloorHandler(pods int) http.Handler {
-	configMap := bytes.Repeat([]byte("x"), floorConfigMap)
+	configMap := []byte(`{"metadata":{"resourceVersion":"1"},"x":"` + strings.Repeat("x", floorConfigMap-43) + `"}`)
 	pod := bytes.Repeat([]byte("x"), floorPod)
 	list := bytes.Repeat([]byte("x"), pods*floorPod)
+	watches := floorWatches{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := configMap
 		switch {
@@ -101,9 +102,16 @@ func newFloorHandler(pods int) http.Handler {
 			body = list
 		case r.URL.Path == podsPath:
 			body = pod
+		case r.URL.Query().Has("watch"):
+			watches.serve(w, r)
+			return
 		}
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		sent, err := io.ReadAll(r.Body)
+		if err != nil {
 			return // the client has gone
+		}
+		if r.Method == http.MethodPost {
+			watches.report(sent)
 		}
 		w.Header().Set("Content-Type", r.Header.Get("Accept"))
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))

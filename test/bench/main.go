@@ -26,8 +26,10 @@ type options struct {
 	binDir     string   // where the peers' binaries are built
 	postgres   string   // DSN of a server for the databases; "" starts one
 	memory     string   // GOMEMLIMIT of the API servers
+	squbeFlags []string // further ones of sqube
 	flags      []string // further ones of the server to hold
 	quick      bool
+	plane      plane
 	sizes      sizes
 }
 
@@ -81,14 +83,22 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if err != nil {
 		return err
 	}
+	if o.plane = suite.plane; o.plane.runs && o.kubeconfig != "" {
+		return fmt.Errorf("%s starts the servers that it measures; leave --kubeconfig out", command)
+	}
+	o.floor = o.floor && !o.plane.runs
 	return measureAll(ctx, o, suite, out)
 }
 
-// parse reads the flags. With --quick the quick sizes are their defaults.
+// parse reads the flags. Their defaults are the command's, and with --quick the quick sizes.
 func parse(args []string) (options, []string, error) {
 	o, rest, err := parseWith(defaultSizes, args)
 	if err == nil && o.quick {
 		o, rest, err = parseWith(quickSizes, args)
+	} else if err == nil && len(rest) > 0 {
+		if suite, unknown := suiteOf(rest[0]); unknown == nil && suite.sizes != nil {
+			o, rest, err = parseWith(*suite.sizes, args)
+		}
 	}
 	if err != nil {
 		return o, nil, err
@@ -110,6 +120,10 @@ func parseWith(defaults sizes, args []string) (options, []string, error) {
 	fs.Var(&o.pids, "pid", "processes of the server of --kubeconfig, its datastore included; by default the one that listens on its port")
 	fs.StringVar(&o.name, "name", "given", "how to call the server of --kubeconfig")
 	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default bin/sqube, which is built")
+	fs.Func("sqube-flag", "a further flag of sqube, such as --cache-size=64Mi; may be given more than once", func(s string) error {
+		o.squbeFlags = append(o.squbeFlags, s)
+		return nil
+	})
 	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the peers' binaries; by default one that is removed at the end")
 	fs.StringVar(&o.postgres, "postgres", os.Getenv("SQUBE_TEST_POSTGRES"), "DSN of a Postgres server to make databases on; by default one is started")
 	fs.StringVar(&o.memory, "gomemlimit", "", "GOMEMLIMIT of sqube and kube-apiserver, such as 400MiB; by default none")

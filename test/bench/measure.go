@@ -16,17 +16,21 @@ func measureAll(ctx context.Context, o options, suite suite, out io.Writer) erro
 	}
 	defer cleanup()
 	var results []result
+	var missed error
 	for round := 1; round <= o.rounds; round++ {
 		for _, opener := range openers {
 			progress("%s: starting, round %d of %d", opener.name, round, o.rounds)
 			r, err := measureOne(ctx, opener, o.sizes, suite, round, out)
 			results = append(results, r...)
+			if targets := (*missedTargets)(nil); errors.As(err, &targets) {
+				missed, err = errors.Join(missed, fmt.Errorf("%s: %w", opener.name, err)), nil
+			}
 			if err != nil {
 				return errors.Join(err, writeTable(out, suite.rows, results))
 			}
 		}
 	}
-	return writeTable(out, suite.rows, results)
+	return errors.Join(writeTable(out, suite.rows, results), missed)
 }
 
 // measureOne measures a server from its start with nothing stored to its end.

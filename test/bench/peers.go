@@ -27,7 +27,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 	if err != nil {
 		return nil, err
 	}
-	access, err := newCredentials(dir)
+	access, err := newCredentials(dir, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,23 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 	if err != nil {
 		return nil, err
 	}
-	s.Binaries = []string{shim.binary, apiserver}
+	s.Binaries, s.Addresses = []string{shim.binary, apiserver}, []string{loopback(port)}
+	var programs []controlProgram
+	if o.plane.runs {
+		if programs, err = controlPrograms(ctx, b, access); err != nil {
+			return nil, err
+		}
+		for _, program := range programs {
+			s.Binaries = append(s.Binaries, program.binary)
+		}
+	}
+	ca, err := os.ReadFile(access.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	if s.Kubeconfig, err = access.kubeconfig(dir, port, ca); err != nil {
+		return nil, err
+	}
 
 	s.launch = func(ctx context.Context, flags []string) ([]*process, error) {
 		datastore, err := start(dir, nil, shim.binary, shim.args...)
@@ -61,17 +77,43 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 		if err != nil {
 			return running, err
 		}
-		return append(running, p), p.waitReady(ctx, readyz(port))
+		running = append(running, p)
+		if err := p.waitReady(ctx, readyz(port)); err != nil {
+			return running, err
+		}
+		for _, program := range programs {
+			p, err := start(dir, nil, program.binary, append(program.args, "--kubeconfig", s.Kubeconfig)...)
+			if err != nil {
+				return running, err
+			}
+			running = append(running, p)
+		}
+		return running, nil
 	}
-	if err := s.Start(ctx); err != nil {
-		return nil, err
-	}
-	ca, err := os.ReadFile(access.Certificate)
+	return s, s.Start(ctx)
+}
+
+// controlProgram is what runs beside kube-apiserver in a cluster.
+type controlProgram struct {
+	binary string
+	args   []string
+}
+
+// controlPrograms builds kube-controller-manager and kube-scheduler. They open no port, and may ask as much as they like.
+func controlPrograms(ctx context.Context, b *binaries, access credentials) ([]controlProgram, error) {
+	manager, err := b.build(ctx, managerProgram)
 	if err != nil {
 		return nil, err
 	}
-	s.Kubeconfig, err = access.kubeconfig(dir, port, ca)
-	return s, err
+	scheduler, err := b.build(ctx, schedulerProgram)
+	limits := []string{"--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000"}
+	return []controlProgram{
+		{manager, append([]string{
+			"--root-ca-file", access.Certificate, "--service-account-private-key-file", access.Key,
+			"--cluster-signing-cert-file", access.Certificate, "--cluster-signing-key-file", access.Key,
+		}, limits...)},
+		{scheduler, limits},
+	}, err
 }
 
 // shim is the process that kube-apiserver keeps its state in.

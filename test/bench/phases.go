@@ -73,7 +73,7 @@ func phases(n sizes) []phase {
 		{phaseStreamProto, false, streamPods(mediaProtobufWatch, n.Lists)},
 		{phaseAfterLists, true, (*session).memory},
 		{phaseStatus, false, updateStatus(max(1, n.Writes/4))},
-		{phaseWatch, false, (*session).watchAll},
+		{phaseWatch, true, (*session).watchAll},
 		{phaseIdle, true, (*session).idle},
 		{phaseDatabase, false, (*session).database},
 		{phaseRestart, false, (*session).restart},

@@ -84,9 +84,28 @@ func treeCPUTime(root int) (time.Duration, error) {
 		return 0, err
 	}
 	total := own + s.children
-	dirs, err := filepath.Glob("/proc/[0-9]*")
+	children, err := childrenOf(root)
 	if err != nil {
 		return 0, err
+	}
+	for _, pid := range children {
+		used, err := cpuClock(pid)
+		if errors.Is(err, unix.EINVAL) {
+			continue // ended meanwhile
+		}
+		if err != nil {
+			return 0, err
+		}
+		total += used
+	}
+	return total, nil
+}
+
+// childrenOf returns the processes that one has started and that have not ended.
+func childrenOf(parent int) (pids []int, err error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
 	}
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -97,19 +116,12 @@ func treeCPUTime(root int) (time.Duration, error) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // ended meanwhile
 		case err != nil:
-			return 0, err
-		case child.parent == root:
-			used, err := cpuClock(pid)
-			if errors.Is(err, unix.EINVAL) {
-				continue // ended meanwhile
-			}
-			if err != nil {
-				return 0, err
-			}
-			total += used
+			return nil, err
+		case child.parent == parent:
+			pids = append(pids, pid)
 		}
 	}
-	return total, nil
+	return pids, nil
 }
 
 // memory is what processes hold of the machine's memory, in bytes.

@@ -36,9 +36,19 @@ type result struct {
 	Peak figure `json:"peak_rss_mib,omitempty"`
 	// Failed is how many operations got no whole answer, where that does not end the run.
 	Failed figure `json:"failed,omitempty"`
+	// Detail names what the figures are of, where they are those of the worst of several.
+	Detail string `json:"detail,omitempty"`
+	// Cores and DatabaseCores are CPU time per second that passed.
+	Cores         figure `json:"cores,omitempty"`
+	DatabaseCores figure `json:"database_cores,omitempty"`
+	// Times is how many times its objects a database is large.
+	Times figure `json:"times_its_objects,omitempty"`
 	// IdleCPU and IdleDatabaseCPU are in percent of one core.
 	IdleCPU         figure `json:"idle_cpu_percent,omitempty"`
 	IdleDatabaseCPU figure `json:"idle_database_cpu_percent,omitempty"`
+	// Written is what goes to the disk per operation, in KB, and WrittenYear what it is in a year that is like the phase, in GB.
+	Written     figure `json:"written_kb_per_operation,omitempty"`
+	WrittenYear figure `json:"written_gb_per_year,omitempty"`
 	// Sizes are those of the binaries, in the order of the processes, or of the database, in MB.
 	Sizes []figure `json:"megabytes,omitempty"`
 }

@@ -19,6 +19,9 @@ type server struct {
 	DataSize   func() (int64, error) // bytes of the database, its logs included; nil when unknown
 	ReadOnly   bool                  // it answers with ready bytes, so that only the phases of plain requests apply
 	Datastore  string                // what sqube was given as --datastore
+	Addresses  []string              // of its API servers
+	Began      time.Time             // when its first process was started the last time
+	access     credentials
 
 	// launch starts the processes, the last of which serves, and waits until it is ready; nil for a server that ran
 	// already. The flags stand behind the server's own. It returns what has started even with an error.
@@ -29,9 +32,9 @@ type server struct {
 
 // Start starts the server with these flags behind its own.
 func (s *server) Start(ctx context.Context, flags ...string) (err error) {
-	began := time.Now()
+	s.Began = time.Now()
 	s.running, err = s.launch(ctx, flags)
-	s.StartUp = time.Since(began)
+	s.StartUp = time.Since(s.Began)
 	s.PIDs = nil
 	for _, p := range s.running {
 		s.PIDs = append(s.PIDs, p.Pid())

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// phaseTimeout bounds one phase, so that a server that hangs ends the run.
+// phaseTimeout bounds one phase, beyond --duration, so that a server that hangs ends the run.
 const phaseTimeout = 20 * time.Minute
 
 // session is the measurement of one server.
@@ -22,6 +22,9 @@ type session struct {
 	retention time.Duration // for how long the server of churn keeps versions
 	opened    openedWatches // those that stay open over several phases
 	revision  int           // of the bodies that `bench size` has written
+	cluster   *cluster      // nil where there is no control plane
+	scale     scaleRun
+	missed    []string // targets
 }
 
 // phase is one thing that is measured. Phases run in the order of the list, since later ones read what earlier ones wrote.
@@ -39,6 +42,7 @@ func measure(ctx context.Context, s *server, sizes sizes, suite suite, round int
 	}
 	session := &session{server: s, dialer: dialer, sizes: sizes}
 	defer session.closeWatches()
+	defer func() { session.cluster.close() }()
 	var results []result
 	for _, p := range suite.phases(sizes) {
 		if s.ReadOnly && !p.floor {
@@ -55,11 +59,11 @@ func measure(ctx context.Context, s *server, sizes sizes, suite suite, round int
 			return results, err
 		}
 	}
-	return results, nil
+	return results, session.judge()
 }
 
 func (s *session) phase(ctx context.Context, p phase) (result, error) {
-	ctx, cancel := context.WithTimeout(ctx, phaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, phaseTimeout+s.sizes.Duration)
 	defer cancel()
 	r, err := p.run(s, ctx)
 	r.Server, r.Phase = s.server.Name, p.name

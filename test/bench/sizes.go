@@ -24,12 +24,17 @@ type sizes struct {
 	Direct    bool          // they go through the store, not the server
 	Retention time.Duration // of their versions, where it is not all of them
 	Settle    time.Duration // from the last of them to the look at the database
+	Duration  time.Duration // of the load of `bench scale`, and of the Leases of `bench wear`
+	Replicas  int           // of each of its Deployments
+	Pace      int           // pods that start per second, in the mean
+	Strict    bool          // a missed target fails the run
 }
 
 var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500,
-	Idle: 20 * time.Second, Rest: 2 * time.Second, Objects: 100_000, Crowd: 50,
+	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
+	Duration: 15 * time.Minute, Replicas: 100, Pace: 25, Strict: true,
 }
 
 // quickSizes make a run of seconds, enough to see that every phase works.
@@ -37,6 +42,7 @@ var quickSizes = sizes{
 	Pods: 300, Nodes: 60, Writes: 200, Gets: 200, Lists: 1, Customs: 50, Watchers: 10, Events: 20,
 	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
+	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
 }
 
 // flags defines a flag for each of the sizes that a user may choose. Their defaults are the sizes as they are.
@@ -55,12 +61,15 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
 	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, rather than by requests: minutes for a million")
 	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn has versions kept, where it has not all of them kept")
+	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale starts pods, and wear renews Leases")
+	fs.IntVar(&s.Replicas, "replicas", s.Replicas, "pods of each Deployment of scale")
+	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts per second, in the mean")
 	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long after its last update churn looks at the size of the database")
 }
 
 // validate refuses sizes that a phase cannot run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Objects, s.Crowd, s.Updates} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Objects, s.Crowd, s.Updates, s.Replicas, s.Pace} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}
@@ -73,6 +82,9 @@ func (s sizes) validate() error {
 	}
 	if s.Retention < time.Second {
 		return fmt.Errorf("--retention must be at least 1s, not %s", s.Retention)
+	}
+	if s.Duration < time.Second || s.Duration > time.Hour {
+		return fmt.Errorf("--duration must be at least 1s and at most 1h, not %s", s.Duration)
 	}
 	if s.Settle < 0 || s.Settle > time.Hour {
 		return fmt.Errorf("--settle must be at least 0 and at most 1h, not %s", s.Settle)

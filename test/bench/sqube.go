@@ -48,38 +48,64 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	default:
 		return nil, fmt.Errorf("sqube runs on sqlite and postgres, not on %q", engine)
 	}
-	access, err := newCredentials(dir)
-	if err != nil {
+	nodes := 0
+	if o.plane.nodes {
+		nodes = o.sizes.Nodes
+	}
+	if s.access, err = newCredentials(dir, nodes); err != nil {
 		return nil, err
 	}
-	port, err := harness.FreePort()
-	if err != nil {
-		return nil, err
+	flags := slices.Concat(o.squbeFlags, o.flags)
+	if o.plane.runs {
+		flags = append(flags, "--control-plane")
 	}
-	s.launch = func(ctx context.Context, flags []string) ([]*process, error) {
-		p, err := start(dir, o.environment(), binary, slices.Concat([]string{"serve",
-			"--data-dir", filepath.Join(dir, "data"),
-			"--datastore", s.Datastore,
-			"--bind-address", "127.0.0.1",
-			"--secure-port", strconv.Itoa(port),
-			"--token-auth-file", access.TokenFile}, o.flags, flags)...)
+	count := o.plane.servers(engine)
+	if count > 1 {
+		flags = append(flags, "--pki-encryption-key-file", s.access.EncryptionKey)
+	}
+	var ports []int
+	for range count {
+		port, err := harness.FreePort()
 		if err != nil {
 			return nil, err
 		}
-		return []*process{p}, p.waitReady(ctx, readyz(port))
+		ports = append(ports, port)
+		s.Addresses = append(s.Addresses, loopback(port))
+	}
+	data := func(i int) string { return filepath.Join(dir, "server-"+strconv.Itoa(i)) }
+	s.launch = func(ctx context.Context, further []string) (running []*process, err error) {
+		for i, port := range ports {
+			if err := os.MkdirAll(data(i), 0o700); err != nil {
+				return running, err
+			}
+			p, err := start(data(i), o.environment(), binary, slices.Concat([]string{"serve",
+				"--data-dir", filepath.Join(data(i), "data"),
+				"--datastore", s.Datastore,
+				"--bind-address", "127.0.0.1",
+				"--secure-port", strconv.Itoa(port),
+				"--token-auth-file", s.access.TokenFile}, flags, further)...)
+			if err != nil {
+				return running, err
+			}
+			running = append(running, p)
+			if err := p.waitReady(ctx, readyz(port)); err != nil {
+				return running, err
+			}
+		}
+		return running, nil
 	}
 	if err := s.Start(ctx); err != nil {
 		return nil, err
 	}
 	// The server has made a certificate of its own; the file it wrote for the administrator says who signed it.
-	admin, err := loadKubeconfig(filepath.Join(dir, "data", "admin.kubeconfig"))
+	admin, err := loadKubeconfig(filepath.Join(data(0), "data", "admin.kubeconfig"))
 	if err != nil {
 		return nil, err
 	}
 	if err := rest.LoadTLSFiles(admin); err != nil {
 		return nil, err
 	}
-	s.Kubeconfig, err = access.kubeconfig(dir, port, admin.CAData)
+	s.Kubeconfig, err = s.access.kubeconfig(dir, ports[0], admin.CAData)
 	return s, err
 }
 

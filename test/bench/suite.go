@@ -7,12 +7,32 @@ type suite struct {
 	name   string // of the command; "" is the command without any
 	phases func(sizes) []phase
 	rows   []row
+	sizes  *sizes // the defaults, if they are its own
+	plane  plane
 }
 
 var suites = []suite{
-	{"", phases, rows},
-	{"size", sizePhases, sizeRows},
-	{"crowd", crowdPhases, crowdRows},
+	{name: "", phases: phases, rows: rows},
+	{name: "size", phases: sizePhases, rows: sizeRows},
+	{name: "crowd", phases: crowdPhases, rows: crowdRows},
+	{name: "wear", phases: wearPhases, rows: wearRows, sizes: &wearSizes},
+	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
+	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true}},
+}
+
+// plane is what servers have beside the API.
+type plane struct {
+	runs     bool // controllers and a scheduler: sqube in its process, kube-apiserver as programs beside it
+	nodes    bool // nodes of which each has a token of its own
+	replicas bool // on Postgres a second server on the same database
+}
+
+// servers is how many servers of sqube there are on an engine.
+func (p plane) servers(engine string) int {
+	if p.replicas && engine == "postgres" {
+		return 2
+	}
+	return 1
 }
 
 // suiteOf returns the suite of a command.

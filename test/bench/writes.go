@@ -99,14 +99,18 @@ func renewLeases(clients, n int) operation {
 			l := &held[i%len(held)]
 			l.Lock()
 			defer l.Unlock()
-			body := leases.body(leases.name(i%len(held)), 1+i/len(held))
-			body = bytes.Replace(body, []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{"resourceVersion":%q,`, l.resourceVersion), 1)
+			body := withVersion(leases.body(leases.name(i%len(held)), 1+i/len(held)), l.resourceVersion)
 			if err = c.do(ctx, put(leases.path(i%len(held)), body)); err == nil {
 				l.resourceVersion, err = resourceVersion(c.answer.Bytes())
 			}
 			return err
 		})
 	}
+}
+
+// withVersion adds a resourceVersion to the JSON of an object.
+func withVersion(body, version []byte) []byte {
+	return bytes.Replace(body, []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{"resourceVersion":%q,`, version), 1)
 }
 
 // resourceVersion finds that of an object, or a list, in its JSON.

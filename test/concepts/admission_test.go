@@ -4,16 +4,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/cert"
 )
 
 // Section "Admission control", in what is no Pod: what the plugins that are on by default do. Webhooks and policies have
@@ -122,11 +121,11 @@ var admission = []promise{
 		if err != nil {
 			t.Fatal(err)
 		}
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}}, key)
+		asked, err := cert.MakeCSR(key, &pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+		request := base64.StdEncoding.EncodeToString(asked)
 		c.post(t, c.global("certificates.k8s.io/v1", "certificatesigningrequests"), manifest(`{metadata: {name: %s},
 			spec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: %s}}`, c.namespace, request)).
 			forbidden(t, "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed")

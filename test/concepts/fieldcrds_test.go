@@ -1,13 +1,13 @@
 package concepts
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Definitions that are in wide use, as their projects publish them.
@@ -33,24 +33,10 @@ var (
 		"manifests/crds"}
 )
 
-// fetch returns the directory in the module cache, into which the module is downloaded unless it is there.
+// fetch returns the directory in the module cache.
 func (p published) fetch(t testing.TB) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", p.module)
-	cmd.Dir = t.TempDir() // in no module, so that none changes
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	output, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go mod download %s: %v\n%s", p.module, err, output)
-	}
-	var module struct{ Dir, Sum string }
-	if err := json.Unmarshal(output, &module); err != nil {
-		t.Fatal(err)
-	}
-	if module.Sum != p.sum {
-		t.Fatalf("the sum of %s is %s", p.module, module.Sum)
-	}
-	return filepath.Join(module.Dir, p.path)
+	return filepath.Join(harness.Module(t, p.module, p.sum), p.path)
 }
 
 // install applies the definitions, as their documents say for what is large, and waits until they are established. It returns the

@@ -145,6 +145,13 @@ validations:
 			invalid(t, "at most ")
 		c.allows(t, "a", map[string]string{"a": "", "b": ""})
 	}},
+	{"parameters can be pods, of which all can be read", func(t *testing.T, c *cluster) {
+		c.post(t, c.path("v1", "pods"), with(pod("params"), map[string]any{"limit": "few"}, "metadata", "labels")).want(t, http.StatusCreated)
+		c.policy(t, "Validating", `{paramKind: {apiVersion: v1, kind: Pod}, validations: [{expression: "object.metadata.name != params.spec.containers[0].image", messageExpression: "string(params.metadata.labels.limit)"}]}`,
+			"paramRef: {name: params, namespace: "+c.namespace+", parameterNotFoundAction: Deny}")
+		c.refuses(t, "i", nil, "few")
+		c.allows(t, "other", nil)
+	}},
 	{"an expression that fails refuses the request, unless failurePolicy is Ignore", func(t *testing.T, c *cluster) {
 		c.policy(t, "Validating", `validations: [{expression: "object.data.size != 'x'"}, {expression: "object.metadata.name != 'never'"}]`, "")
 		c.refuses(t, "a", nil, "expression 'object.data.size != 'x'' resulted in error: no such key: data")

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"maps"
 	"net/http"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	names "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 )
 
@@ -100,7 +100,7 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	subject := pkix.Name{CommonName: "system:node:" + c.namespace, Organization: []string{"system:nodes"}}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	request, err := cert.MakeCSR(key, &subject, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *cluster) {
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+			Request:    request,
 			Username:   "somebody else", // the server knows better
 		},
 	}

@@ -3,6 +3,7 @@ package faults
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"sync"
@@ -21,7 +22,8 @@ type Disk struct {
 	interceptor *interceptor
 
 	mu       sync.Mutex
-	full     bool
+	readOnly bool
+	room     int64
 	failSync bool
 	slowSync time.Duration
 	changed  chan struct{} // closed when slowSync changes
@@ -31,7 +33,7 @@ type Disk struct {
 // NewDisk returns a disk that is there until the test ends. Make it before what runs on it.
 func NewDisk(t testing.TB) *Disk {
 	t.Helper()
-	d := &Disk{changed: make(chan struct{})}
+	d := &Disk{room: noLimit, changed: make(chan struct{})}
 	d.interceptor = newInterceptor(t, d.decide, unix.SYS_PWRITE64, unix.SYS_PWRITEV, unix.SYS_PWRITEV2,
 		unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE)
 	return d
@@ -40,11 +42,29 @@ func NewDisk(t testing.TB) *Disk {
 // Run makes a command, not started yet, run on the disk, with all processes that it starts. Several may.
 func (d *Disk) Run(cmd *exec.Cmd) { d.interceptor.run(cmd) }
 
+const noLimit = math.MaxInt64
+
 // Full makes writes that would make a file larger fail with ENOSPC, or no longer. Others go on, as they do on a full disk.
 func (d *Disk) Full(full bool) {
+	if full {
+		d.Room(0)
+	} else {
+		d.Room(noLimit)
+	}
+}
+
+// Room makes the disk full once all files together have grown by so many bytes. What is truncated makes room.
+func (d *Disk) Room(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.full = full
+	d.room = bytes
+}
+
+// ReadOnly makes what writes, but to open files, fail with EROFS, or no longer: as on a card that has turned read-only.
+func (d *Disk) ReadOnly(readOnly bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.readOnly = readOnly
 }
 
 // FailSync makes syncs fail with EIO, or no longer. What was written stays readable.
@@ -76,11 +96,18 @@ func (d *Disk) decide(c *call) unix.Errno {
 		return d.sync()
 	}
 	d.mu.Lock()
-	full := d.full
-	d.mu.Unlock()
-	if full && grows(c) {
+	defer d.mu.Unlock()
+	switch {
+	case d.readOnly:
+		return unix.EROFS
+	case d.room == noLimit:
+		return 0
+	}
+	by := growth(c)
+	if by > d.room {
 		return unix.ENOSPC
 	}
+	d.room -= by
 	return 0
 }
 
@@ -104,12 +131,12 @@ func (d *Disk) sync() unix.Errno {
 	return 0
 }
 
-// grows tells whether the call makes its file larger.
-func grows(c *call) bool {
+// growth returns by how many bytes the call makes its file larger; less than 0 where it makes it smaller.
+func growth(c *call) int64 {
 	// A program that may be looked into can also have its files looked at.
 	info, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.thread, int32(c.args[0])))
 	if err != nil || !info.Mode().IsRegular() {
-		return false
+		return 0
 	}
 	var end uint64
 	switch c.number {
@@ -118,11 +145,11 @@ func grows(c *call) bool {
 	case unix.SYS_PWRITEV, unix.SYS_PWRITEV2:
 		end = c.args[3] + vectorLength(c)
 	case unix.SYS_FTRUNCATE:
-		end = c.args[1]
+		return int64(c.args[1]) - info.Size()
 	case unix.SYS_FALLOCATE:
 		end = c.args[2] + c.args[3]
 	}
-	return end > uint64(info.Size())
+	return max(0, int64(end)-info.Size())
 }
 
 // vectorLength returns how many bytes a pwritev writes; 1 where that can't be told.

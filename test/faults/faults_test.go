@@ -34,7 +34,13 @@ func obey(words []string) any {
 	case "monotonic": // how long the child lives
 		return int64(time.Since(began))
 	}
+	if words[0] == "remove" {
+		return os.Remove(words[1])
+	}
 	f, err := os.OpenFile(words[1], os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, syscall.EISDIR) {
+		f, err = os.Open(words[1])
+	}
 	if err != nil {
 		return err
 	}
@@ -119,6 +125,15 @@ func TestDisk(t *testing.T) {
 	c.expect(t, done, "sync", old)
 	disk.Full(false)
 	c.expect(t, done, "write", filepath.Join(dir, "new"))
+
+	disk.Room(int64(len("text")))
+	c.expect(t, done, "write", filepath.Join(dir, "fits"))
+	c.expect(t, syscall.ENOSPC.Error(), "write", filepath.Join(dir, "more"))
+	disk.Full(false)
+
+	disk.ReadOnly(true)
+	c.expect(t, syscall.EROFS.Error(), "write", old)
+	disk.ReadOnly(false)
 
 	disk.FailSync(true)
 	c.expect(t, syscall.EIO.Error(), "sync", old)

@@ -23,6 +23,12 @@ func (*Disk) Run(*exec.Cmd) {}
 // Full is for Linux.
 func (*Disk) Full(bool) {}
 
+// Room is for Linux.
+func (*Disk) Room(int64) {}
+
+// ReadOnly is for Linux.
+func (*Disk) ReadOnly(bool) {}
+
 // FailSync is for Linux.
 func (*Disk) FailSync(bool) {}
 
@@ -31,6 +37,24 @@ func (*Disk) SlowSync(time.Duration) {}
 
 // Syncing is for Linux.
 func (*Disk) Syncing() int { return 0 }
+
+// Recorder is for Linux.
+type Recorder struct{}
+
+// NewRecorder fails the test.
+func NewRecorder(t testing.TB, _ string, _ func(string) bool) *Recorder {
+	unsupported(t)
+	return nil
+}
+
+// Run is for Linux.
+func (*Recorder) Run(*exec.Cmd) {}
+
+// Mark is for Linux.
+func (*Recorder) Mark(any) {}
+
+// Steps is for Linux.
+func (*Recorder) Steps() ([]Step, error) { return nil, nil }
 
 // WithoutLocks fails the test.
 func WithoutLocks(t testing.TB, _ *exec.Cmd) { unsupported(t) }

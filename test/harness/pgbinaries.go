@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,9 +15,13 @@ import (
 // installCommand is what puts the Postgres server on a Debian machine.
 const installCommand = "apt-get update && apt-get install --yes --no-install-recommends postgresql"
 
-// findPostgres returns the directory that holds initdb and postgres: the one on PATH, else the newest of Debian's, else
-// the one that it installs, which only root may. The error names the command for a user to run.
+// findPostgres returns the directory that holds initdb and postgres, of the version that PG_VERSION names if it is set: the
+// one on PATH, else the newest of Debian's, else the one that it installs, which only root may. The error names the command
+// for a user to run.
 func findPostgres() (string, error) {
+	if major := os.Getenv(VersionVariable); major != "" {
+		return findVersion(major)
+	}
 	if dir := installedPostgres(); dir != "" {
 		return dir, nil
 	}
@@ -33,8 +38,26 @@ func findPostgres() (string, error) {
 	return "", fmt.Errorf("the postgresql package is installed, yet there is no /usr/lib/postgresql/*/bin/postgres; set %s to the DSN of a server", PostgresVariable)
 }
 
-// installedPostgres looks where Postgres may be and returns "" where it is not.
+// PostgresPrograms returns the directory that holds all programs of Postgres, of the version that PG_VERSION names if it is
+// set.
+func PostgresPrograms() (string, error) {
+	dir, err := findPostgres()
+	if err == nil && !isExecutable(filepath.Join(dir, "pg_basebackup")) {
+		return "", fmt.Errorf("%s holds no pg_basebackup: it takes all programs of Postgres", dir)
+	}
+	return dir, err
+}
+
+// installedPostgres returns the first directory where Postgres is, and "" where there is none.
 func installedPostgres() string {
+	if dirs := postgresDirs(); len(dirs) > 0 {
+		return dirs[0]
+	}
+	return ""
+}
+
+// postgresDirs lists the directories where Postgres is, the preferred one first.
+func postgresDirs() (dirs []string) {
 	var candidates []string
 	for _, name := range []string{"initdb", "postgres"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -44,13 +67,16 @@ func installedPostgres() string {
 			}
 		}
 	}
-	candidates = append(candidates, debianPostgres()...)
-	for _, dir := range candidates {
-		if isExecutable(filepath.Join(dir, "initdb")) && isExecutable(filepath.Join(dir, "postgres")) {
-			return dir
+	for _, dir := range append(candidates, debianPostgres()...) {
+		if isPostgres(dir) {
+			dirs = append(dirs, dir)
 		}
 	}
-	return ""
+	return dirs
+}
+
+func isPostgres(dir string) bool {
+	return isExecutable(filepath.Join(dir, "initdb")) && isExecutable(filepath.Join(dir, "postgres"))
 }
 
 // debianPostgres lists the directories of Debian's packages, the newest version first.
@@ -78,14 +104,11 @@ func isExecutable(path string) bool {
 // installPostgres installs Debian's package. The lock makes test processes that come here together take turns; all but
 // the first then find the package in place.
 func installPostgres() error {
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "sqube-install-postgres.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	unlock, err := lockFile(filepath.Join(os.TempDir(), "sqube-install-postgres.lock"))
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // which also releases the lock
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("wait for another installation of Postgres: %w", err)
-	}
+	defer unlock()
 	if installedPostgres() != "" {
 		return nil
 	}
@@ -97,4 +120,16 @@ func installPostgres() error {
 			err, strings.TrimSpace(string(out)), PostgresVariable, installCommand)
 	}
 	return nil
+}
+
+// lockFile waits until no other process holds the lock of a file, which it makes, and takes it.
+func lockFile(name string) (unlock func(), err error) {
+	lock, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for another installation of Postgres: %w", err), lock.Close())
+	}
+	return func() { lock.Close() }, nil // which also releases the lock
 }

@@ -44,7 +44,7 @@ func startPgBouncer(t testing.TB, dsn string) (pooled string, err error) {
 	if err != nil {
 		return "", err
 	}
-	as, err := ordinaryUser() // it refuses root as well
+	as, err := OrdinaryUser() // it refuses root as well
 	if err != nil {
 		return "", err
 	}

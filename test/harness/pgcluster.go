@@ -8,7 +8,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -27,7 +26,7 @@ func (s *PostgresServer) initialize() error {
 		"--encoding", "UTF8", "--locale", "C",
 		"--no-sync", // a machine that goes down now loses a cluster that nobody has used
 	}
-	if major, err := s.majorVersion(); err != nil {
+	if major, err := majorVersion(s.bin); err != nil {
 		return err
 	} else if major >= 15 {
 		args = append(args, "--locale-provider", "icu", "--icu-locale", "en-US")
@@ -51,53 +50,24 @@ func (s *PostgresServer) handOver(paths ...string) error {
 	return nil
 }
 
-// follow makes the cluster a copy of the primary's that goes on to follow it.
-func (s *PostgresServer) follow(primary *PostgresServer) error {
-	if err := s.handOver(s.dir); err != nil {
-		return err
-	}
-	s.password = primary.password
-	cmd := s.command("pg_basebackup", "--dbname", primary.DSN(), "--pgdata", s.dataDir(), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pg_basebackup: %w\n%s", err, out)
-	}
-	return nil
-}
-
-// majorVersion asks the binary: "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)" is 15.
-func (s *PostgresServer) majorVersion() (int, error) {
-	out, err := s.command("postgres", "--version").Output()
-	if err != nil {
-		return 0, fmt.Errorf("postgres --version: %w", err)
-	}
-	fields := strings.Fields(string(out))
-	if len(fields) < 3 {
-		return 0, fmt.Errorf("postgres --version says %q, which names no version", out)
-	}
-	digits := strings.IndexFunc(fields[2], func(r rune) bool { return r < '0' || r > '9' })
-	if digits < 0 {
-		digits = len(fields[2])
-	}
-	major, err := strconv.Atoi(fields[2][:digits])
-	if err != nil {
-		return 0, fmt.Errorf("postgres --version says %q: %w", out, err)
-	}
-	return major, nil
-}
-
-// command prepares one of Postgres' programs, run as the cluster's user in a process group of its own, so that a
-// control-C at the terminal is for the tests.
+// command prepares one of Postgres' programs, as anyCommand does.
 func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(s.bin, program), args...)
+	return s.anyCommand(filepath.Join(s.bin, program), args...)
+}
+
+// anyCommand prepares a program, run as the cluster's user in a process group of its own, so that a control-C at the
+// terminal is for the tests.
+func (s *PostgresServer) anyCommand(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} // without a PGPORT and the like of the user's own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.as}
 	return cmd
 }
 
-// ordinaryUser returns whom to run Postgres as when the tests run as root, whom initdb refuses: postgres, which the
+// OrdinaryUser returns whom to run Postgres as when the tests run as root, whom initdb refuses: postgres, which the
 // package makes, or nobody. It returns nil when the tests run as an ordinary user themselves.
-func ordinaryUser() (*syscall.Credential, error) {
+func OrdinaryUser() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}

@@ -65,22 +65,6 @@ func NewFaultyPostgresServer(t testing.TB, prepare func(*exec.Cmd)) *PostgresSer
 // also when that is killed.
 func StartPostgres() (*PostgresServer, error) { return startPostgres(nil) }
 
-// Standby starts another server that follows this one, from a copy of it, and that the test may stop, kill, start and
-// promote on its own. It ends with the test.
-func (s *PostgresServer) Standby(t testing.TB) *PostgresServer {
-	t.Helper()
-	standby, err := newPostgres(nil, func(standby *PostgresServer) error { return standby.follow(s) })
-	if err != nil {
-		t.Fatalf("a standby: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Close(); err != nil {
-			t.Errorf("end the standby: %v", err)
-		}
-	})
-	return standby
-}
-
 func startPostgres(prepare func(*exec.Cmd)) (*PostgresServer, error) {
 	return newPostgres(prepare, (*PostgresServer).initialize)
 }
@@ -91,7 +75,7 @@ func newPostgres(prepare func(*exec.Cmd), initialize func(*PostgresServer) error
 	if err != nil {
 		return nil, err
 	}
-	as, err := ordinaryUser()
+	as, err := OrdinaryUser()
 	if err != nil {
 		return nil, err
 	}

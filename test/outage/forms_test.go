@@ -106,7 +106,7 @@ var forms = []form{
 	{method: http.MethodGet, path: "/readyz/etcd-readiness"},
 	{method: http.MethodGet, path: "/livez/etcd"},
 	{method: http.MethodGet, path: "/statusz"},
-	{method: http.MethodGet, path: "/metrics", hide: regexp.MustCompile(`(?m)^#.*|apiserver_request_body.*|.*priority_and_fairness.*`)},
+	{method: http.MethodGet, path: "/metrics", hide: regexp.MustCompile(`(?m)^#.*|apiserver_request_body.*|.*priority_and_fairness.*|file="[^"]*"`)},
 	{method: http.MethodGet, path: "/metrics/slis"},
 	{method: http.MethodGet, path: "/version"},
 	{method: http.MethodGet, path: "/"},

@@ -63,6 +63,7 @@ func TestLosingPostgres(t *testing.T) {
 			requests := []request{
 				{method: http.MethodGet, path: configMaps + "/" + name},
 				{method: http.MethodGet, path: configMaps + "/" + name, token: token},
+				{method: http.MethodGet, path: configMaps + "/" + name + "?timeout=1s"},
 				{method: http.MethodGet, path: configMaps},
 				{method: http.MethodGet, path: configMaps + "?resourceVersion=0"},
 				{method: http.MethodGet, path: "/apis/apps/v1/deployments?limit=10"},

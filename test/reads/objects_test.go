@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/util/cert"
 )
 
 const namespace = "default"
@@ -63,19 +64,21 @@ func create(t *testing.T, client dynamic.ResourceInterface, object *unstructured
 	if !fixed {
 		object.SetName("rich")
 	}
-	if _, err := client.Create(t.Context(), object, metav1.CreateOptions{FieldManager: "reads <&> test"}); err != nil {
+	made, err := client.Create(t.Context(), object, metav1.CreateOptions{FieldManager: "reads <&> test"})
+	if err != nil {
 		t.Errorf("create %s: %v", object.GetKind(), err)
 		return
 	}
+	madeAsRead(t, client, made)
 	if fixed {
 		return
 	}
 	generated.SetGenerateName("generated-")
-	made, err := client.Create(t.Context(), generated, metav1.CreateOptions{})
-	if err != nil {
+	if made, err = client.Create(t.Context(), generated, metav1.CreateOptions{}); err != nil {
 		t.Errorf("create %s with a generated name: %v", object.GetKind(), err)
 		return
 	}
+	madeAsRead(t, client, made)
 	name := made.GetName()
 	if _, err := client.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("clear the managedFields of %s: %v", object.GetKind(), err)
@@ -136,16 +139,16 @@ func certificates(t *testing.T) (request, authority []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "reads"}}, key)
+	asked, err := cert.MakeCSR(key, &pkix.Name{CommonName: "reads"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "reads"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
-	if der, err = x509.CreateCertificate(rand.Reader, template, template, key.Public(), key); err != nil {
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if authority, err = json.Marshal(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))); err != nil {

@@ -59,6 +59,9 @@ func testResources(t *testing.T, c *cluster) {
 				if slices.Contains(resource.Verbs, "watch") {
 					testEvents(t, c, collection, names)
 				}
+				if slices.Contains(resource.Verbs, "patch") && slices.Contains(names, "rich") {
+					testAnswers(t, c, collection+"/rich")
+				}
 			})
 		}
 	}

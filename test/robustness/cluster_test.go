@@ -17,6 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 	"github.com/sqube/sqube/test/robustness/history"
+	"github.com/sqube/sqube/test/robustness/patroni"
 )
 
 const (
@@ -32,8 +33,9 @@ type cluster struct {
 	datastore string        // the --datastore, past what the network does
 	began     time.Duration // when the faults began
 	servers   []*server
-	postgres  *postgres    // nil on SQLite
-	disk      *faults.Disk // that of the database
+	postgres  *postgres        // nil on SQLite, and with Patroni
+	patroni   *patroni.Cluster // nil without
+	disk      *faults.Disk     // that of the database
 
 	mu  sync.Mutex
 	log strings.Builder // of the faults
@@ -62,6 +64,9 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 		cl.postgres = &postgres{PostgresServer: harness.NewFaultyPostgresServer(t, cl.disk.Run)}
 		cl.datastore = cl.postgres.Database(t)
 		cl.postgres.database = strings.TrimPrefix(harness.ParseDSN(t, cl.datastore).Path, "/")
+	} else if c.patroni {
+		cl.patroni = patroni.Start(t)
+		cl.datastore = cl.patroni.DSN(c.haproxy)
 	} else {
 		cl.datastore = harness.SQLite(t)
 	}
@@ -84,7 +89,7 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 			s.network = faults.NewProxy(t, dsn.Host)
 			dsn.Host = s.network.Addr()
 			options.Datastore = dsn.String()
-		} else {
+		} else if !c.patroni {
 			options.Prepare = cl.disk.Run
 		}
 		s.Server = sqube.Start(t, options)

@@ -15,5 +15,7 @@
 //	go test ./test/robustness -run TestHistory -history DIR     checks a history that was kept once more
 //
 // The configurations are sqlite, one server on SQLite, and postgres-1 and postgres-3, so many servers on one Postgres that
-// is theirs alone.
+// is theirs alone. With -patroni there are also patroni-haproxy and patroni-hosts, two servers on three nodes under Patroni,
+// through HAProxy and with the addresses of all nodes. There the primary moves, is killed or cut off, or its standby is killed,
+// one after the other, and what is printed is for how long no write was acknowledged.
 package robustness

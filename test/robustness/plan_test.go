@@ -15,9 +15,21 @@ type configuration struct {
 	name     string
 	postgres bool
 	servers  int
+	// patroni says that Postgres is three nodes under Patroni, haproxy that the servers reach it through HAProxy.
+	patroni, haproxy bool
 }
 
-var configurations = []configuration{{"sqlite", false, 1}, {"postgres-1", true, 1}, {"postgres-3", true, 3}}
+var configurations = []configuration{
+	{name: "sqlite", servers: 1},
+	{name: "postgres-1", postgres: true, servers: 1},
+	{name: "postgres-3", postgres: true, servers: 3},
+}
+
+// patroniConfigurations take Patroni, etcd and HAProxy, and a minute for each fault.
+var patroniConfigurations = []configuration{
+	{name: "patroni-haproxy", servers: 2, patroni: true, haproxy: true},
+	{name: "patroni-hosts", servers: 2, patroni: true},
+}
 
 // fault is one thing that goes wrong: what, on which server (where it is about one), from when and for how long.
 type fault struct {

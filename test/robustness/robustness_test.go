@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ var (
 	seedFlag     = flag.Uint64("seed", 2, "what decides the faults and the clients' choices; 0 for a new one every round")
 	durationFlag = flag.Duration("duration", 8*time.Second, "for how long there are faults, in each configuration")
 	forFlag      = flag.Duration("for", 0, "play further rounds, each with a new seed, until this time is over")
+	patroniFlag  = flag.Bool("patroni", false, "play the configurations with Patroni too")
 	keepFlag     = flag.Bool("keep", false, "keep the history and the logs also when all is well")
 	historyFlag  = flag.String("history", "", "the directory of a kept history, for TestHistory to check")
 )
@@ -30,12 +32,20 @@ const settleTimeout = 2 * time.Minute
 // TestRobustness runs each configuration, round by round.
 func TestRobustness(t *testing.T) {
 	seed := *seedFlag
+	played := configurations
+	if *patroniFlag {
+		played = append(slices.Clone(configurations), patroniConfigurations...)
+	}
+	paused := map[string]pauses{}
+	for _, c := range played {
+		paused[c.name] = pauses{}
+	}
 	for began := time.Now(); ; seed = 0 {
 		if seed == 0 {
 			seed = uint64(rand.Uint32())
 		}
-		for _, c := range configurations {
-			t.Run(c.name, func(t *testing.T) { round(t, c, seed, *durationFlag) })
+		for _, c := range played {
+			t.Run(c.name, func(t *testing.T) { round(t, c, seed, *durationFlag, paused[c.name]) })
 		}
 		if t.Failed() || time.Since(began) >= *forFlag {
 			return
@@ -43,8 +53,8 @@ func TestRobustness(t *testing.T) {
 	}
 }
 
-// round runs a configuration under the faults of a seed and checks its history.
-func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
+// round runs a configuration under the faults of a seed and checks its history. It adds to the pauses those of failovers.
+func round(t *testing.T, c configuration, seed uint64, duration time.Duration, paused pauses) {
 	t.Logf("replay: go test ./test/robustness -run 'TestRobustness/^%s$' -seed %d -duration %s", c.name, seed, duration)
 	recorder := history.NewRecorder()
 	took := stopwatch()
@@ -59,11 +69,22 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
 	defer wait()
 	defer stop()
 	cl.began = recorder.Now()
-	plan := newPlan(seed, c, duration)
-	cl.run(ctx, plan)
+	var windows []window
+	var errs []error
+	var suffered int
+	if c.patroni {
+		if windows, err = cl.failOver(ctx, seed, duration); err != nil {
+			errs = append(errs, err)
+		}
+		suffered = len(windows)
+	} else {
+		plan := newPlan(seed, c, duration)
+		cl.run(ctx, plan)
+		suffered = len(plan)
+	}
 	cl.note("all faults have ended")
 	failing := took()
-	errs := settle(t.Context(), work)
+	errs = append(errs, settle(t.Context(), work)...)
 	stop()
 	wait()
 	settling := took()
@@ -72,7 +93,11 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration) {
 	errs = append(errs, cl.inspect(t)...)
 	errs = append(errs, work.Refusals()...)
 	errs = append(errs, cl.panics(t)...)
-	t.Logf("%v; %d faults; started in %s, %s of faults, settled in %s, checked in %s", h, len(plan), starting, failing, settling, took())
+	t.Logf("%v; %d faults; started in %s, %s of faults, settled in %s, checked in %s", h, suffered, starting, failing, settling, took())
+	if c.patroni {
+		paused.add(h, windows)
+		t.Logf("without writes, in all rounds: %s", paused)
+	}
 	report(t, errs)
 	if len(errs) > 0 || *keepFlag {
 		cl.save(t, h, errs)
@@ -140,6 +165,9 @@ func (c *cluster) save(t *testing.T, h *history.History, errs []error) {
 		if files["postgres.log"], err = c.postgres.Log(); err != nil {
 			t.Error(err)
 		}
+	}
+	if c.patroni != nil {
+		files["patroni.log"] = []byte(c.patroni.Logs())
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {

@@ -18,6 +18,15 @@ import (
 // setData makes or changes a ConfigMap, and returns its resourceVersion.
 func setData(t *testing.T, c kubernetes.Interface, name, value string) string {
 	t.Helper()
+	version, err := trySetData(t, c, name, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+func trySetData(t *testing.T, c kubernetes.Interface, name, value string) (version string, err error) {
+	t.Helper()
 	maps := c.CoreV1().ConfigMaps("default")
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
 	set, err := maps.Update(t.Context(), object, metav1.UpdateOptions{})
@@ -25,9 +34,9 @@ func setData(t *testing.T, c kubernetes.Interface, name, value string) string {
 		set, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
 	}
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	return set.ResourceVersion
+	return set.ResourceVersion, nil
 }
 
 // data returns what setData has set, and "" where there is no such ConfigMap.

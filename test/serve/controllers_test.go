@@ -21,7 +21,7 @@ func TestControllersStepAside(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
-		s := serve(t, []string{"--datastore", engine.Datastore, "--controllers=*,root-ca-certificate-publisher-controller"})
+		s := serve(t, []string{"--datastore", engine.Datastore, "--controllers=api,root-ca-certificate-publisher-controller"})
 		c := controlled{client(t, s.kubeconfig())}
 		c.createNamespace(t, "before")
 		c.eventually(t, "a service account in a new namespace", "before", true, true)
@@ -83,7 +83,7 @@ func TestControllersAreSelected(t *testing.T) {
 	}
 	s.terminate(t)
 	// Those that are selected now find what those before have left.
-	s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--controllers=*,-garbagecollector"})
+	s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--controllers=api,-garbagecollector"})
 	c.eventually(t, "a service account", "alone", true, true)
 	if _, err := maps.Get(t.Context(), "orphan", metav1.GetOptions{}); err != nil {
 		t.Fatalf("a ConfigMap without its owner: %v", err)

@@ -65,6 +65,9 @@ func TestPostgresOutage(t *testing.T) {
 	if code, text := get(t, s.url+"/livez"); code != http.StatusOK {
 		t.Errorf("/livez answers %d\n%s", code, text)
 	}
+	if found := storeMetrics(t, client(t, s.kubeconfig())); found["unreachable_seconds"] <= 0 || found["failures_total"] == 0 {
+		t.Errorf("the metrics are %v", found)
+	}
 	kubectl := exec.Command(sqube.KubectlBinary(t), "get", "--raw", "/api/v1/namespaces/default/configmaps/before")
 	kubectl.Env = sqube.KubectlEnv(t, s.kubeconfig())
 	out, err := kubectl.CombinedOutput()
@@ -79,6 +82,12 @@ func TestPostgresOutage(t *testing.T) {
 		t.Errorf("once Postgres is back: %v", err)
 	}
 	await(t, events, "after")
+	eventually(t, "the metrics show that Postgres answers", func() error {
+		if found := storeMetrics(t, client(t, s.kubeconfig())); found["unreachable_seconds"] != 0 || found["tail_lag_seconds"] != 0 {
+			return fmt.Errorf("the metrics are %v", found)
+		}
+		return nil
+	})
 	s.terminate(t)
 }
 

@@ -29,7 +29,8 @@ func TestSecretsOfADSN(t *testing.T) {
 	dsn := u.String()
 	database := []string{"--datastore", dsn}
 
-	// Postgres' programs, with a look at all processes before they do what they do.
+	// Postgres' programs, with a look at all processes before they do what they do. Two of them may look at once, so a line is
+	// one write.
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")
 	for _, name := range []string{"pg_dump", "pg_restore", "psql"} {
@@ -37,7 +38,7 @@ func TestSecretsOfADSN(t *testing.T) {
 		must(t, err)
 		const script = `#!/bin/sh
 for process in /proc/[0-9]*; do
-	tr '\0' ' ' <$process/cmdline && echo
+	printf '%s\n' "$(tr '\0' ' ' <$process/cmdline)"
 done >>SEEN 2>/dev/null
 if [ -n "$BROKEN" ]; then echo "cannot read $PGSERVICEFILE" >&2; exit 1; fi
 exec PROGRAM "$@"

@@ -46,7 +46,8 @@ func TestSizeIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found["compacted_revision"] <= first || found["revision"] < first+updates || found["database_bytes"] < 10_000 ||
-			found["compaction_batch_duration_seconds_count"] == 0 || found["held_back"] != 0 {
+			found["compaction_batch_duration_seconds_count"] == 0 || found["held_back"] != 0 ||
+			found["write_duration_seconds_count"] < updates || found["group_writes_sum"] < updates {
 			t.Errorf("the metrics are %v", found)
 		}
 		// SQLite's is emptied now and then.

@@ -50,7 +50,11 @@ type field struct {
 	tag      []byte // number and wire type
 	repeated bool
 	mapped   bool // a map: messages of key and value
-	root     bool // the metadata of the object itself
+}
+
+// objectMeta says whether the field is the metadata of an object, or of a template or claim that has metadata like one.
+func (f *field) objectMeta() bool {
+	return f.name == "metadata" && f.plan != nil && f.plan.version >= 0
 }
 
 // node is a field of a message as protobuf has it: a field, or a message of
@@ -109,11 +113,9 @@ func (p *planner) root(t reflect.Type) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, ok := made.names["metadata"]
-	if !ok || made.fields[i].kind != message || made.fields[i].plan != p.plans[metaType] {
+	if i, ok := made.names["metadata"]; !ok || !made.fields[i].objectMeta() {
 		return nil, fmt.Errorf("%s has no metadata of an object", t)
 	}
-	made.fields[i].root = true // no message holds an object of its own type
 	return made, nil
 }
 

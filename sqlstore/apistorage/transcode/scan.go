@@ -3,6 +3,7 @@ package transcode
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -169,6 +170,29 @@ func (s *scanner) any() ([]byte, error) {
 	}
 	return s.literal(), nil
 }
+
+// Field returns the value that a field of a JSON object has, as it stands. What
+// comes behind it is not read.
+func Field(data []byte, name string) (value []byte, err error) {
+	s := scanner{data: data}
+	_, err = s.names(func(at []byte) error {
+		found, err := s.any()
+		if err == nil && string(at) == name {
+			value, err = found, errFound
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return value, nil
+	case err == nil:
+		err = fmt.Errorf("the object has no %s", name)
+	}
+	return nil, err
+}
+
+// errFound ends the reading of an object.
+var errFound = errors.New("found")
 
 // ObjectEnd returns the index behind the end of a JSON object, or array, of
 // which data is what follows its first byte; 0 where there is no end.

@@ -46,17 +46,8 @@ func For(obj runtime.Object) (*Type, error) {
 //
 // It returns an error where data is not as an encoder writes it.
 func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
-	return t.append(b, data, resourceVersion, false)
-}
-
-// AppendUnmanaged is Append of an object without its managed fields.
-func (t *Type) AppendUnmanaged(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
-	return t.append(b, data, resourceVersion, true)
-}
-
-func (t *Type) append(b, data []byte, resourceVersion string, unmanaged bool) (message []byte, exact bool, err error) {
 	e := encoders.Get().(*encoder)
-	e.scanner, e.buffer, e.version, e.unmanaged, e.exact = scanner{data: data}, b, resourceVersion, unmanaged, true
+	e.scanner, e.buffer, e.version, e.exact = scanner{data: data}, b, resourceVersion, true
 	err = e.message(t.plan, nil, "")
 	if err == nil && e.next() != 0 {
 		err = errUnusual
@@ -78,8 +69,6 @@ type encoder struct {
 	order   []byte // a message being put in order
 	version string
 	exact   bool
-	// unmanaged says that managed fields are left out.
-	unmanaged bool
 }
 
 // span is a part of the buffer. An empty one is no field.
@@ -92,10 +81,10 @@ func (e *encoder) message(p *plan, tag []byte, version string) error {
 	for range p.fields {
 		e.fields = append(e.fields, span{})
 	}
-	root, last := false, -1
+	found, last := false, -1
 	_, err := e.names(func(name []byte) error {
 		i := p.find(name, last)
-		if i < 0 || e.unmanaged && version != "" && i == p.managedFields {
+		if i < 0 {
 			_, err := e.any()
 			return err
 		}
@@ -105,21 +94,21 @@ func (e *encoder) message(p *plan, tag []byte, version string) error {
 			return errUnusual // the last one counts
 		}
 		began := len(e.buffer)
-		inner := ""
-		if tag == nil && f.root {
+		own, inner := tag == nil && f.objectMeta(), "" // its metadata is the object's own
+		if own {
 			inner = e.version
 		}
 		if err := e.field(f, inner); err != nil {
 			return err
 		}
-		root = root || f.root && len(e.buffer) > began
+		found = found || own && len(e.buffer) > began
 		e.fields[first+i] = span{began, len(e.buffer)}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if tag == nil && !root {
+	if tag == nil && !found {
 		return errUnusual
 	}
 	if version != "" {

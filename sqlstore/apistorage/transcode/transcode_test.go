@@ -87,7 +87,19 @@ func compare(t *testing.T, obj runtime.Object) {
 	if want, err = decoded.(marshaler).Marshal(); err != nil {
 		t.Fatal(err)
 	}
-	if less, _, err := typ.AppendUnmanaged(nil, data, "12345"); err != nil || !bytes.Equal(less, want) {
+	cut, err := typ.Cut(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	less, err := cut.Append(nil, got)
+	unmanaged := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+	if err == nil {
+		err = unmanaged.(interface{ Unmarshal([]byte) error }).Unmarshal(less)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if less, err = unmanaged.(marshaler).Marshal(); err != nil || !bytes.Equal(less, want) {
 		t.Fatalf("%s\nbecomes\n%q, %v\ninstead of\n%q", data, less, err, want)
 	}
 	decoded = reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
@@ -110,6 +122,24 @@ func compare(t *testing.T, obj runtime.Object) {
 		}
 		if whole, err := json.Marshal(decoded); err != nil || !bytes.Equal(text, whole) {
 			t.Fatalf("%s\nbecomes\n%s, %v", whole, text, err)
+		}
+	}
+}
+
+func TestField(t *testing.T) {
+	for data, want := range map[string]string{
+		`{"metadata":{"a":1},"b":`:                  `{"a":1}`,
+		` { "b" : [ "}" ] , "metadata" : "x\"y" } `: `"x\"y"`,
+		`{"m\u0065tadata":null,"metadata":1}`:       `null`,
+		`{"b":{"metadata":1}}`:                      ``,
+		`{}`:                                        ``,
+		`[]`:                                        ``,
+		`{"metadata":{"a":1}`:                       `{"a":1}`,
+		`{"metadata":{"a":1`:                        ``,
+		`{"b":1 "metadata":{}}`:                     ``,
+	} {
+		if got, err := Field([]byte(data), "metadata"); string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%s has %q, %v; want %q", data, got, err, want)
 		}
 	}
 }

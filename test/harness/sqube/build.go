@@ -14,8 +14,11 @@ import (
 
 // Environment variables that name binaries to use instead of building them.
 const (
-	BinaryVariable  = "SQUBE_BIN"
-	KubectlVariable = "SQUBE_KUBECTL"
+	BinaryVariable   = "SQUBE_BIN"
+	KubectlVariable  = "SQUBE_KUBECTL"
+	HelmVariable     = "SQUBE_HELM"
+	PromtoolVariable = "SQUBE_PROMTOOL"
+	NFPMVariable     = "SQUBE_NFPM"
 )
 
 // Binary returns the path of the sqube to test: SQUBE_BIN, or else bin/sqube, which the first caller builds. It fails the
@@ -32,9 +35,30 @@ func KubectlBinary(t testing.TB) string {
 	return binary(t, KubectlVariable, builtKubectl)
 }
 
+// HelmBinary is KubectlBinary for helm: SQUBE_HELM or bin/helm.
+func HelmBinary(t testing.TB) string {
+	t.Helper()
+	return binary(t, HelmVariable, builtHelm)
+}
+
+// PromtoolBinary is KubectlBinary for promtool: SQUBE_PROMTOOL or bin/promtool.
+func PromtoolBinary(t testing.TB) string {
+	t.Helper()
+	return binary(t, PromtoolVariable, builtPromtool)
+}
+
+// NFPMBinary is KubectlBinary for nfpm: SQUBE_NFPM or bin/nfpm.
+func NFPMBinary(t testing.TB) string {
+	t.Helper()
+	return binary(t, NFPMVariable, builtNFPM)
+}
+
 var (
-	builtSqube   = sync.OnceValues(func() (string, error) { return build("build", "sqube") })
-	builtKubectl = sync.OnceValues(func() (string, error) { return build("kubectl", "kubectl") })
+	builtSqube    = sync.OnceValues(func() (string, error) { return build("build", "sqube") })
+	builtKubectl  = sync.OnceValues(func() (string, error) { return build("kubectl", "kubectl") })
+	builtHelm     = sync.OnceValues(func() (string, error) { return build("helm", "helm") })
+	builtNFPM     = sync.OnceValues(func() (string, error) { return build("nfpm", "nfpm") })
+	builtPromtool = sync.OnceValues(func() (string, error) { return build("promtool", "promtool") })
 )
 
 func binary(t testing.TB, variable string, built func() (string, error)) string {

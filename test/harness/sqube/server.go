@@ -1,6 +1,7 @@
 package sqube
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -258,6 +259,12 @@ func (s *Server) Output(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	return output
+}
+
+// Logged waits until the server's log has the text, since its first start.
+func (s *Server) Logged(t testing.TB, text string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("%q is logged", text), func() bool { return bytes.Contains(s.Output(t), []byte(text)) })
 }
 
 // logTail returns the last lines that the server has written.

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sqube/sqube/test/robustness/history"
 )
@@ -38,7 +39,7 @@ func stream(w *history.Watch, log *Log) error {
 		if e.EndsInitial {
 			return fmt.Errorf("a state ends at %d, which had ended or was not asked for", e.Object.Version)
 		}
-		next, known := log.next(at, w.Group)
+		next, known := log.next(at, e.Object.Version, w.Group)
 		switch {
 		case e.Type == history.Bookmark:
 			if e.Object.Version < at {
@@ -62,10 +63,15 @@ func stream(w *history.Watch, log *Log) error {
 	return nil
 }
 
-// next returns the first change behind a revision that a watch of a group sees, as it sees it, nil when there is none. It
-// is not known behind a gap, where what the change replaced is not.
-func (l *Log) next(version uint64, group string) (*history.Event, bool) {
-	for _, c := range l.Changes[l.after(version):] {
+// next returns the first change behind a revision that a watch of a group sees, as it sees it, nil when there is none up to
+// another revision. It is not known where the log has a gap in between, or behind one, where what the change replaced is not.
+func (l *Log) next(version, last uint64, group string) (next *history.Event, known bool) {
+	at := slices.IndexFunc(l.spans, func(s span) bool { return s.from <= version && version <= s.to })
+	if at < 0 {
+		return nil, false
+	}
+	end := l.spans[at].to
+	for _, c := range l.Changes[l.after(version):l.after(end)] {
 		if group == "" {
 			return &c.Event, true
 		}
@@ -87,5 +93,5 @@ func (l *Log) next(version uint64, group string) (*history.Event, bool) {
 		}
 		return &e, true
 	}
-	return nil, true
+	return nil, last <= end
 }

@@ -43,7 +43,7 @@ func TestGap(t *testing.T) {
 		h := sound()
 		x14, y12 := in("b", obj("x", 14, "m4")), in("b", obj("y", 12, "m2"))
 		h.Lists = append(h.Lists, list(8, 14, x14, y12))
-		h.Watches = []*history.Watch{watch(10, h.Watches[0].Events[:1]...), watch(14, h.Watches[1].Events[1:]...)}
+		h.Watches = []*history.Watch{watch(10, h.Watches[0].Events[:1]...), watch(14, h.Watches[1].Events[1:]...), h.Watches[3]}
 		return h
 	}
 	h := gap()

@@ -21,8 +21,12 @@ import (
 type Datastore struct {
 	Path string // of an SQLite file
 	DSN  string // of a Postgres database; empty on SQLite
+	// Memory means a new database in memory, instead of the other two.
+	Memory bool
 	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
 	Timeout time.Duration
+	// NoSync leaves it to the system when SQLite's file is written to disk: what it holds outlives the process, not the machine.
+	NoSync bool
 }
 
 // Parse takes apart the value of --datastore: sqlite://PATH, or a URL of Postgres as libpq takes it. An empty one is
@@ -51,11 +55,27 @@ func Named(text string) bool {
 	return strings.Contains(text, "://") || strings.HasPrefix(text, "postgres") && strings.Contains(text, "@") || strings.Contains(text, "password=")
 }
 
+// HasPassword says whether a value of --datastore holds a password, also where that is not clear.
+func HasPassword(flag string) bool {
+	if !strings.Contains(flag, "://") || strings.HasPrefix(flag, "sqlite://") {
+		return false // no database's DSN
+	}
+	u, err := url.Parse(flag)
+	if err != nil {
+		return true
+	}
+	_, given := u.User.Password()
+	return given || u.Query().Has("password") || u.Query().Has("sslpassword")
+}
+
 // Shared says whether other servers may use the same database.
 func (d Datastore) Shared() bool { return d.DSN != "" }
 
 // String names the database without its secrets.
 func (d Datastore) String() string {
+	if d.Memory {
+		return "memory"
+	}
 	if d.DSN == "" {
 		return "sqlite://" + d.Path
 	}
@@ -77,10 +97,13 @@ type Engine interface {
 
 // Open opens the database to be served, with its schema brought up to date.
 func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
-	if d.DSN != "" {
+	switch {
+	case d.Memory:
+		engine, err = sqlite.OpenMemory(ctx)
+	case d.DSN != "":
 		engine, err = postgres.OpenWithin(ctx, d.DSN, d.Timeout)
-	} else {
-		engine, err = sqlite.Open(ctx, d.Path)
+	default:
+		engine, err = sqlite.OpenWith(ctx, d.Path, sqlite.Options{NoSync: d.NoSync})
 	}
 	if err != nil {
 		return nil, onOneLine(err)

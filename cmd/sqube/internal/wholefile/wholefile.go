@@ -59,7 +59,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 	if err := publish(f.Name(), path); err != nil {
 		return err
 	}
-	return syncFolder(folder)
+	return SyncFolder(folder)
 }
 
 // free fails where path is taken.
@@ -127,8 +127,8 @@ func removeUnfinished(folder, prefix string) error {
 	return nil
 }
 
-// syncFolder makes the names in a folder durable.
-func syncFolder(folder string) error {
+// SyncFolder makes the names in a folder durable.
+func SyncFolder(folder string) error {
 	f, err := os.Open(folder)
 	if err != nil {
 		return err

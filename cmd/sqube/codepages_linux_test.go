@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestUnmapCode takes the program's pages out of the process, which goes on.
+func TestUnmapCode(t *testing.T) {
+	before := mappedFiles(t)
+	if err := unmapCode(); err != nil {
+		t.Fatal(err)
+	}
+	if after := mappedFiles(t); after >= before {
+		t.Errorf("%d kB of files were mapped, and %d afterwards", before, after)
+	}
+}
+
+// mappedFiles returns how much of files is in the process's memory, in kB.
+func mappedFiles(t *testing.T) (size int) {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(status), "\nRssFile:")
+	if _, err := fmt.Sscanf(text, "%d kB", &size); err != nil {
+		t.Fatalf("%s: %v", status, err)
+	}
+	return size
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/settings"
+	"github.com/sqube/sqube/server"
+)
+
+// sharedSettings are the settings that mean to other commands what they mean to serve.
+var sharedSettings = []string{"data-dir", "datastore", "encryption-provider-config", "pki-encryption-key-file"}
+
+// addConfigFlag adds --config, for which the command calls applySettings.
+func addConfigFlag(fs *pflag.FlagSet) {
+	fs.String("config", "", "File with settings in YAML: flag names as keys, without the dashes. Flags on the command line win over environment variables (SQUBE_DATA_DIR for --data-dir), and these over the file. sqube config prints one. The variable SQUBE_CONFIG names the file too.")
+}
+
+// applySettings sets the flags that the command line has not set: those of serve, or of another command the shared ones.
+func applySettings(cmd *cobra.Command, environ []string, names ...string) error {
+	serve, _, err := cmd.Root().Find([]string{"serve"})
+	if err != nil {
+		return err
+	}
+	file, err := cmd.Flags().GetString("config")
+	if err != nil {
+		return err
+	}
+	if file == "" && environ != nil {
+		file = os.Getenv(settings.Variable("config"))
+	}
+	sources := settings.Sources{Known: serve.Flags(), Environ: environ, File: file, Secret: func(flag *pflag.Flag, value string) bool {
+		return flag.Name == "datastore" && datastore.HasPassword(value)
+	}}
+	return sources.Apply(cmd.Flags(), names...)
+}
+
+func configCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "config",
+		Short: "Print a configuration file for serve, with every setting and its default",
+		Long: `Print a configuration file for serve, with every setting and its default. All are
+comments: remove the # before those that you change.
+
+Other commands take from such a file what they have flags for: --data-dir, --datastore,
+--encryption-provider-config and --pki-encryption-key-file.`,
+		Example: "  sqube config > /etc/sqube/config.yaml\n  sqube serve --config /etc/sqube/config.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := &serveOptions{server: server.NewOptions()}
+			sections := settings.Sections(o.flags())
+			out := cmd.OutOrStdout()
+			_, err := fmt.Fprint(out, `# Configuration of sqube: sqube serve --config FILE.
+#
+# Each setting is a flag of sqube serve, and is shown as a comment with its default. A flag
+# on the command line wins over an environment variable (SQUBE_DATA_DIR for data-dir), and
+# that over this file. Lists are [a, b] or one "- a" a line; settings that take NAME=VALUE
+# may be mappings. sqube reads this file when it starts.
+`)
+			if err != nil {
+				return err
+			}
+			return settings.WriteTemplate(out, sections, func(line string) []string { return wrap(line, helpWidth-len("# ")) })
+		},
+	}
+}

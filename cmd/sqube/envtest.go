@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/envtest"
+	"github.com/sqube/sqube/server/controllers"
+)
+
+func envtestCommand() *cobra.Command {
+	var kubectl string
+	cmd := &cobra.Command{
+		Use:   "envtest DIR",
+		Short: "Let controller-runtime's envtest run on this binary",
+		Long: `Let controller-runtime's envtest run on this binary.
+
+Writes programs named kube-apiserver, etcd and kubectl to DIR, for tests that are
+run with KUBEBUILDER_ASSETS=DIR. The first two run this binary, the third one runs
+kubectl. Each test has a cluster of its own, without controllers, which is gone
+when the test is.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			own, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			if kubectl, err = findKubectl(kubectl, dir); err != nil {
+				return err
+			}
+			if err := envtest.Write(dir, own, kubectl); err != nil {
+				return err
+			}
+			if kubectl == "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "kubectl is not on PATH: tests that run it will fail. Name one with --kubectl.")
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "export KUBEBUILDER_ASSETS=%s\n", dir)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&kubectl, "kubectl", "", "The kubectl that tests run. If unset, the one on PATH.")
+	return cmd
+}
+
+// findKubectl returns the absolute path of the kubectl that is given, or else of that on PATH that is not in dir, or "".
+func findKubectl(given, dir string) (string, error) {
+	if given != "" {
+		path, err := exec.LookPath(given)
+		if err != nil {
+			return "", fmt.Errorf("--kubectl: %w", err)
+		}
+		return filepath.Abs(path)
+	}
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		folder, err := filepath.Abs(folder)
+		if err != nil {
+			return "", err
+		}
+		if path, err := exec.LookPath(filepath.Join(folder, "kubectl")); err == nil && folder != dir {
+			return path, nil
+		}
+	}
+	return "", nil
+}
+
+// envtestEtcdCommand stands in for etcd.
+func envtestEtcdCommand() *cobra.Command {
+	etcd := &envtest.Etcd{}
+	cmd := &cobra.Command{
+		Use:                envtest.EtcdCommand,
+		Short:              "Stand in for etcd in tests: see sqube envtest",
+		Hidden:             true,
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // etcd's other flags mean nothing here
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return etcd.Run(untilInterrupt(cmd.Context()))
+		},
+	}
+	etcd.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// addEnvtestFlag adds the flag by which sqube serve stands in for kube-apiserver in tests. No help shows it.
+func addEnvtestFlag(fs *pflag.FlagSet, flag *bool) {
+	fs.BoolVar(flag, envtest.APIServerFlag, false, "Stand in for kube-apiserver in tests: see sqube envtest.")
+	fs.Lookup(envtest.APIServerFlag).Hidden = true
+}
+
+// standIn changes the options to what envtest takes for kube-apiserver: it has no controllers, takes all of that one's flags,
+// and keeps its state where the stand-in for etcd says.
+func (o *serveOptions) standIn(cmd *cobra.Command) error {
+	if !cmd.Flags().Changed("controllers") {
+		o.server.Controllers = []string{"-" + controllers.All}
+	}
+	o.idle.harmless, o.server.DropConnections = true, true
+	endpoint, _, _ := strings.Cut(o.idle.value("etcd-servers"), ",")
+	if endpoint == "" {
+		return errors.New("--etcd-servers must be specified")
+	}
+	trust, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
+		CAFile: o.idle.value("etcd-cafile"), CertFile: o.idle.value("etcd-certfile"), KeyFile: o.idle.value("etcd-keyfile"),
+	}})
+	if err != nil {
+		return fmt.Errorf("--etcd-cafile, --etcd-certfile, --etcd-keyfile: %w", err)
+	}
+	dir, err := envtest.DataDir(cmd.Context(), strings.TrimSuffix(endpoint, "/"), trust)
+	if err != nil {
+		return fmt.Errorf("--etcd-servers: %w", err)
+	}
+	o.server.DataDir = dir
+	return nil
+}

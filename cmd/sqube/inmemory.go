@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+)
+
+func (o *serveOptions) addInMemoryFlag(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.server.InMemory, "in-memory", false, "Keep database and keys in memory, where they end with the process: for tests. Nothing is on disk but admin.kubeconfig under --data-dir, which is removed when the server stops.")
+}
+
+// completeInMemory checks that nothing would be shadowed by a server in memory.
+func (o *serveOptions) completeInMemory() error {
+	if !o.server.InMemory {
+		return nil
+	}
+	if o.database != "" {
+		return errors.New("--in-memory and --datastore must not be given together")
+	}
+	if keys := filepath.Join(o.server.DataDir, "pki"); exists(keys) {
+		return fmt.Errorf("--in-memory would put its admin.kubeconfig into the place of that of the cluster whose keys are in %s: give another --data-dir", keys)
+	}
+	o.datastore.Path, o.datastore.Memory = "", true
+	return nil
+}
+
+// leaveMemory removes what a server in memory has on disk.
+func (o *serveOptions) leaveMemory() error {
+	if !o.server.InMemory {
+		return nil
+	}
+	err := os.Remove(filepath.Join(o.server.DataDir, "admin.kubeconfig"))
+	if errors.Is(err, fs.ErrNotExist) { // the server did not get that far
+		return nil
+	}
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

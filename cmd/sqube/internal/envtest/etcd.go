@@ -1,0 +1,118 @@
+package envtest
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Etcd is the stand-in for etcd. It stores nothing itself: it answers health checks, and tells API servers in which folder
+// to keep their state.
+type Etcd struct {
+	DataDir           string
+	ListenClientURLs  []string
+	CertFile, KeyFile string // for client URLs with https
+}
+
+// AddFlags adds those of etcd's flags that mean something here, and those that help of etcd is searched for.
+func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&e.DataDir, "data-dir", "default.etcd", "Folder of the state: a database, and keys that the API server makes.")
+	fs.StringSliceVar(&e.ListenClientURLs, "listen-client-urls", []string{"http://localhost:2379"}, "Where to listen.")
+	fs.StringVar(&e.CertFile, "cert-file", "", "Certificate for client URLs with https.")
+	fs.StringVar(&e.KeyFile, "key-file", "", "Key of --cert-file.")
+	fs.Bool("unsafe-no-fsync", true, "Nothing is ever synced to disk, whatever this says.")
+}
+
+// path is where a stand-in says what an API server must know, as a state.
+const path = "/sqube/state"
+
+// state is what the stand-in for etcd tells that for kube-apiserver.
+type state struct {
+	DataDir string `json:"dataDir"` // absolute
+}
+
+// Run listens on all client URLs until ctx ends.
+func (e *Etcd) Run(ctx context.Context) error {
+	dir, err := filepath.Abs(e.DataDir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	server := &http.Server{Handler: handler(dir), ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, len(e.ListenClientURLs))
+	for _, text := range e.ListenClientURLs {
+		at, err := url.Parse(text)
+		if err != nil || at.Host == "" {
+			return errors.Join(fmt.Errorf("--listen-client-urls %q must be URLs such as http://127.0.0.1:2379", text), server.Close())
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Host)
+		if err != nil {
+			return errors.Join(err, server.Close())
+		}
+		go func() {
+			if at.Scheme == "https" {
+				ended <- server.ServeTLS(listener, e.CertFile, e.KeyFile)
+			} else {
+				ended <- server.Serve(listener)
+			}
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return server.Close() // who asks for health asks again
+	case err := <-ended:
+		return errors.Join(err, server.Close())
+	}
+}
+
+// handler answers as etcd does where that is asked whether it is well, and for its version.
+func handler(dataDir string) http.Handler {
+	mux := http.NewServeMux()
+	for path, answer := range map[string]any{
+		"/health":  map[string]string{"health": "true", "reason": ""},
+		"/version": map[string]string{"etcdserver": "3.6.8", "etcdcluster": "3.6.0", "storage": "3.6.0"},
+		path:       state{dataDir},
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(answer) // the client has gone
+		})
+	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	}
+	return mux
+}
+
+// DataDir asks the stand-in for etcd at endpoint where its state is. trust is for endpoints with https.
+func DataDir(ctx context.Context, endpoint string, trust *tls.Config) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+path, nil)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var found state
+	if err := json.NewDecoder(response.Body).Decode(&found); err != nil || found.DataDir == "" {
+		return "", fmt.Errorf("what serves %s is not the stand-in for etcd that sqube envtest writes: use both from one folder", endpoint)
+	}
+	return found.DataDir, nil
+}

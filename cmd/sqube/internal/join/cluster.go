@@ -1,0 +1,114 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+	netutils "k8s.io/utils/net"
+)
+
+// Cluster is what a node has to know to join.
+type Cluster struct {
+	// Server is the URL at which nodes reach the API.
+	Server string
+	// CA is the authority of the server's certificate, in PEM.
+	CA []byte
+	// Version of Kubernetes, as v1.36.3.
+	Version string
+	// ServiceRange is the first CIDR of the cluster IPs of Services, and DNS the address of the cluster's DNS in it.
+	ServiceRange, DNS string
+}
+
+// dnsIndex is where in the range of Services kubeadm has DNS.
+const dnsIndex = 10
+
+// Look asks the server what there is to know. server is the URL for nodes; if "", it is the address that the server is
+// advertised at, or, where it is not, the one in the kubeconfig.
+func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcmdapi.Config, server string) (*Cluster, error) {
+	entry := kubeconfig.Clusters[kubeconfig.Contexts[kubeconfig.CurrentContext].Cluster]
+	c := &Cluster{Server: server, CA: entry.CertificateAuthorityData}
+	if len(c.CA) == 0 {
+		return nil, errors.New("the kubeconfig holds no certificate authority (certificate-authority-data), which nodes have to know")
+	}
+	if c.Server == "" {
+		var err error
+		if c.Server, err = advertised(ctx, client); err != nil {
+			return nil, err
+		}
+	}
+	if c.Server == "" {
+		c.Server = entry.Server
+	}
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, err
+	}
+	c.Version = version.GitVersion
+	ranges, err := client.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil || len(ranges.Spec.CIDRs) == 0 {
+		return nil, errors.Join(errors.New("look for the range of Services (ServiceCIDR kubernetes)"), err)
+	}
+	c.ServiceRange = ranges.Spec.CIDRs[0]
+	_, cidr, err := netutils.ParseCIDRSloppy(c.ServiceRange)
+	if err != nil {
+		return nil, err
+	}
+	dns, err := netutils.GetIndexedIP(cidr, dnsIndex)
+	if err != nil {
+		return nil, err
+	}
+	c.DNS = dns.String()
+	return c, nil
+}
+
+// advertised is where the Service kubernetes finds a server, "" if it finds none.
+func advertised(ctx context.Context, client kubernetes.Interface) (string, error) {
+	slices, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	if err != nil {
+		return "", fmt.Errorf("look where the server is advertised: %w", err)
+	}
+	for _, slice := range slices.Items {
+		for _, endpoint := range slice.Endpoints {
+			if len(endpoint.Addresses) > 0 && len(slice.Ports) > 0 && slice.Ports[0].Port != nil {
+				return "https://" + net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*slice.Ports[0].Port))), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// Pins are the hashes of the authority's public keys, as kubeadm's --discovery-token-ca-cert-hash takes them (RFC 7469).
+func (c *Cluster) Pins() ([]string, error) {
+	certs, err := certutil.ParseCertsPEM(c.CA)
+	if err != nil {
+		return nil, err
+	}
+	var pins []string
+	for _, cert := range certs {
+		pins = append(pins, pin(cert))
+	}
+	return pins, nil
+}
+
+// BootstrapKubeconfig returns a kubeconfig with the token, for a kubelet's --bootstrap-kubeconfig.
+func (c *Cluster) BootstrapKubeconfig(token string) ([]byte, error) {
+	const name, user = "sqube", "kubelet-bootstrap"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = c.entry()
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
+	config.CurrentContext = name
+	return clientcmd.Write(*config)
+}
+
+func (c *Cluster) entry() *clientcmdapi.Cluster {
+	return &clientcmdapi.Cluster{Server: c.Server, CertificateAuthorityData: c.CA}
+}

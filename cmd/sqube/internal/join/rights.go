@@ -1,0 +1,90 @@
+package join
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+)
+
+func subject(kind, name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+}
+
+// clusterBindings are what lets a node get its first certificate with a token, and renew it.
+func clusterBindings() []*rbacv1.ClusterRoleBinding {
+	bind := func(name, role, group string) *rbacv1.ClusterRoleBinding {
+		return &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{subject(rbacv1.GroupKind, group)},
+		}
+	}
+	return []*rbacv1.ClusterRoleBinding{
+		bind("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", NodeGroup),
+		bind("kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", NodeGroup),
+		bind("kubeadm:node-autoapprove-certificate-rotation", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", user.NodesGroup),
+		bind("kubeadm:get-nodes", "kubeadm:get-nodes", NodeGroup),
+	}
+}
+
+// reading is a right to read ConfigMaps by name.
+type reading struct {
+	namespace, role, configMap string
+	subjects                   []rbacv1.Subject
+}
+
+func readings() []reading {
+	nodes := []rbacv1.Subject{subject(rbacv1.GroupKind, NodeGroup), subject(rbacv1.GroupKind, user.NodesGroup)}
+	return []reading{
+		{metav1.NamespacePublic, "kubeadm:bootstrap-signer-clusterinfo", clusterInfo, []rbacv1.Subject{subject(rbacv1.UserKind, user.Anonymous)}},
+		{metav1.NamespaceSystem, "kubeadm:nodes-kubeadm-config", kubeadmConfig, nodes},
+		{metav1.NamespaceSystem, "kubeadm:kubelet-config", kubeletConfig, nodes},
+	}
+}
+
+// grant gives the rights to join, where they are not there.
+func grant(ctx context.Context, client kubernetes.Interface) error {
+	rbac := client.RbacV1()
+	_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubeadm:get-nodes"},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}},
+	}, metav1.CreateOptions{})
+	if err := created("cluster role kubeadm:get-nodes", err); err != nil {
+		return err
+	}
+	for _, binding := range clusterBindings() {
+		_, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+		if err := created("cluster role binding "+binding.Name, err); err != nil {
+			return err
+		}
+	}
+	for _, r := range readings() {
+		meta := metav1.ObjectMeta{Name: r.role}
+		_, err := rbac.Roles(r.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{r.configMap},
+		}}}, metav1.CreateOptions{})
+		if err := created("role "+r.role, err); err != nil {
+			return err
+		}
+		_, err = rbac.RoleBindings(r.namespace).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: r.role}, Subjects: r.subjects,
+		}, metav1.CreateOptions{})
+		if err := created("role binding "+r.role, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// created is nil for what is there already, whoever made it.
+func created(what string, err error) error {
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return fmt.Errorf("create %s: %w", what, err)
+}

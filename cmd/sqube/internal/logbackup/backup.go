@@ -1,0 +1,136 @@
+package logbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Backup is what a place holds.
+type Backup struct {
+	place Place
+	// Spans are the moments that can be restored, by generation, the oldest first.
+	Spans []Span
+}
+
+// Span is a time of which each moment can be restored.
+type Span struct {
+	From, To int64     // revisions
+	Began    time.Time // when From was written
+	Ended    time.Time // when To was read
+	Size     int64     // bytes
+
+	snapshot File
+	chain    []segment
+}
+
+// Open reads what the place holds.
+func Open(ctx context.Context, place Place) (*Backup, error) {
+	files, err := place.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backup{place: place}
+	for _, g := range whole(generations(files)) {
+		span, err := newSpan(ctx, place, g)
+		if err != nil {
+			return nil, err
+		}
+		b.Spans = append(b.Spans, *span)
+	}
+	if len(b.Spans) == 0 {
+		return nil, fmt.Errorf("%s holds no backup (sqube backup --follow writes one)", place)
+	}
+	return b, nil
+}
+
+func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
+	first, err := peek(ctx, place, g.snapshot.Name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Span{From: first.UpTo, To: first.UpTo, Began: time.UnixMilli(first.WrittenAt), Ended: time.UnixMilli(first.ReadAt), Size: g.snapshot.Size, snapshot: *g.snapshot}
+	s.chain, _ = g.chain(first.UpTo)
+	for _, part := range s.chain {
+		s.Size += part.Size
+		s.To = part.upTo
+	}
+	if len(s.chain) == 0 {
+		return s, nil
+	}
+	// Of files that were put together the last part tells when it was read.
+	err = readFile(ctx, place, s.chain[len(s.chain)-1].Name, func(h head) error {
+		s.Ended = time.UnixMilli(h.ReadAt)
+		return nil
+	}, nil)
+	if errors.Is(err, errDamaged) {
+		err = nil // told by who restores it
+	}
+	return s, err
+}
+
+// errSeen ends the walk over a file.
+var errSeen = errors.New("seen")
+
+// peek returns the first head of a file.
+func peek(ctx context.Context, place Place, name string) (first head, err error) {
+	err = readFile(ctx, place, name, func(h head) error {
+		first = h
+		return errSeen
+	}, nil)
+	if errors.Is(err, errSeen) {
+		err = nil
+	}
+	return first, err
+}
+
+// readFile is read of a file in a place.
+func readFile(ctx context.Context, place Place, name string, begin func(head) error, row func(line []byte) error) error {
+	from, err := place.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(read(from, begin, row), from.Close()); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// Newest is the highest revision that any span has, and when the last one ended.
+func (b *Backup) Newest() (revision int64, ended time.Time) {
+	for _, s := range b.Spans {
+		revision = max(revision, s.To)
+		ended = s.Ended
+	}
+	return revision, ended
+}
+
+// at returns the span to restore a revision from, or a time where that is not zero; the newest where neither is given.
+func (b *Backup) at(revision int64, moment time.Time) (*Span, error) {
+	newest := len(b.Spans) - 1
+	if revision == 0 && moment.IsZero() {
+		return &b.Spans[newest], nil
+	}
+	for i := newest; i >= 0; i-- {
+		s := &b.Spans[i]
+		switch {
+		case revision != 0 && (revision < s.From || revision > s.To):
+			continue
+		case revision != 0:
+			return s, nil
+		case moment.Before(s.Began):
+			continue
+		case i < newest && moment.After(s.Ended) && b.Spans[i+1].From != s.To:
+			return nil, fmt.Errorf("nothing was backed up between %s (revision %d) and %s", stamp(s.Ended), s.To, stamp(b.Spans[i+1].Began))
+		}
+		return s, nil
+	}
+	if revision != 0 {
+		return nil, fmt.Errorf("%s does not hold revision %d: sqube restore --list shows what it holds", b.place, revision)
+	}
+	return nil, fmt.Errorf("%s holds nothing as old as that: it begins at %s", b.place, stamp(b.Spans[0].Began))
+}
+
+// stamp is a time as --to-time takes it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

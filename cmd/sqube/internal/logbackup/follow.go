@@ -1,0 +1,297 @@
+package logbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// Options are how a log is followed.
+type Options struct {
+	Interval         time.Duration // how often new rows are looked for
+	SnapshotInterval time.Duration // how often a snapshot is made, from which a restore begins; counted from midnight UTC
+	Keep             time.Duration // how far back the moments go that can be restored
+	// Past has a backup that begins hold all revisions that can still be read, not only those to come.
+	Past bool
+	Log  *slog.Logger
+	// OnStep is called after each step with the revision up to which the place has everything, and what failed. Optional.
+	OnStep func(revision int64, err error)
+}
+
+// Follower writes what is new in a log to a place.
+//
+// It remembers nothing but what is in the place: after a start it goes on behind the last row there. Where the log has
+// forgotten rows that are not in the place yet, because the follower was away for longer than the retention of the server,
+// and where the database is not the one that the place has, a new generation begins with a snapshot.
+type Follower struct {
+	place   Place
+	open    func(context.Context) (dialect.Reader, error)
+	options Options
+
+	known   []*generation
+	current *generation // the last of known
+	began   time.Time   // when current was made
+	number  int         // of the last generation that was begun
+	stray   string      // the snapshot of one that failed, and may be there all the same
+
+	shipped int64 // all rows up to it are in the place
+	seen    int64 // and there are none up to this
+	last    mark  // of the newest row in the place
+
+	mergeFiles int // see merge
+}
+
+// mark tells a row from one with the same id in another database.
+type mark struct {
+	id, writtenAt int64
+	uid           string
+}
+
+func (m *mark) set(row *dialect.LogRow) { *m = mark{row.ID, row.WrittenAt, row.UID} }
+
+// Follow brings the place up to date and returns a Follower that keeps it so. open opens the database, each time that it is
+// read: it may be replaced meanwhile. The place must be held (Place.Hold).
+func Follow(ctx context.Context, place Place, open func(context.Context) (dialect.Reader, error), o Options) (*Follower, error) {
+	return follow(ctx, &Follower{place: place, open: open, options: o, mergeFiles: mergedFiles})
+}
+
+func follow(ctx context.Context, f *Follower) (*Follower, error) {
+	if err := f.resume(ctx); err != nil {
+		return nil, err
+	}
+	return f, f.step(ctx)
+}
+
+// Shipped is the revision up to which the place has everything.
+func (f *Follower) Shipped() int64 { return f.shipped }
+
+// resume finds out what the place has, and removes what a former follower left half done.
+func (f *Follower) resume(ctx context.Context) error {
+	files, err := f.place.List(ctx)
+	if err != nil {
+		return err
+	}
+	all := generations(files)
+	f.known = whole(all)
+	if len(all) > 0 {
+		f.number = all[len(all)-1].number
+	}
+	if len(f.known) == 0 {
+		return nil
+	}
+	g := f.known[len(f.known)-1]
+	h, err := readHead(ctx, f.place, g.snapshot.Name, f.last.set)
+	if err != nil {
+		return fmt.Errorf("%s: %w", g.snapshot.Name, err)
+	}
+	chain, covered := g.chain(h.UpTo)
+	f.current, f.began, f.shipped = g, g.snapshot.Changed, h.UpTo
+	if len(chain) > 0 {
+		end := chain[len(chain)-1]
+		f.shipped = end.upTo
+		if _, err := readHead(ctx, f.place, end.Name, f.last.set); err != nil {
+			return fmt.Errorf("%s: %w", end.Name, err)
+		}
+	}
+	f.seen, g.segments = f.shipped, chain
+	for _, s := range covered {
+		if err := f.place.Remove(ctx, s.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readHead returns the first head of a file, all of which it reads, and calls row with each row.
+func readHead(ctx context.Context, place Place, name string, row func(*dialect.LogRow)) (first head, err error) {
+	from, err := place.Open(ctx, name)
+	if err != nil {
+		return first, err
+	}
+	defer from.Close()
+	return first, read(from, func(h head) error {
+		if first.Format == 0 {
+			first = h
+		}
+		return nil
+	}, decoded(func(l *dialect.LogRow) error {
+		row(l)
+		return nil
+	}))
+}
+
+// reportEvery is how often it is logged that what failed still fails.
+const reportEvery = time.Minute
+
+// Run calls Step until ctx ends or another process takes the place. Failures are logged, and tried again.
+func (f *Follower) Run(ctx context.Context, lost <-chan struct{}) error {
+	var reported time.Time // zero while nothing fails
+	ticker := time.NewTicker(f.options.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return ErrHeld
+		case <-ticker.C:
+		}
+		err := f.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && time.Since(reported) >= reportEvery:
+			reported = time.Now()
+			f.options.Log.Error("the backup does not go on; trying again", "error", err, "revision", f.shipped)
+		case err == nil && !reported.IsZero():
+			reported = time.Time{}
+			f.options.Log.Info("the backup goes on", "revision", f.shipped)
+		}
+	}
+}
+
+// step is a Step that is reported.
+func (f *Follower) step(ctx context.Context) error {
+	err := f.Step(ctx)
+	if f.options.OnStep != nil {
+		f.options.OnStep(f.seen, err)
+	}
+	return err
+}
+
+// Step writes what is new to the place. Where it fails nothing is lost, and the next one goes on.
+func (f *Follower) Step(ctx context.Context) (err error) {
+	reader, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	if f.stray != "" {
+		if err := f.place.Remove(ctx, f.stray); err != nil {
+			return err
+		}
+		f.stray = ""
+	}
+	if f.current == nil {
+		return f.begin(ctx, reader)
+	}
+	for {
+		more, why, err := f.look(ctx, reader)
+		var b *batch
+		if err == nil && more {
+			b, err = f.readRows(ctx, reader)
+		}
+		if b != nil {
+			why = b.why
+		}
+		switch {
+		case err != nil:
+			return err
+		case why != "":
+			f.options.Log.Warn("a new generation begins", "after", f.shipped, "reason", why)
+			return f.begin(ctx, reader)
+		}
+		if b == nil {
+			return f.renewSnapshot(ctx, reader)
+		}
+		if err := f.ship(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// begin begins a generation that does not follow on another.
+func (f *Follower) begin(ctx context.Context, reader dialect.Reader) error {
+	at, newest, err := inspect.Position(ctx, reader)
+	if err != nil {
+		return err
+	}
+	if newest.IsZero() { // there is nothing yet
+		newest = time.Now()
+	}
+	h := head{UpTo: at.Revision, WrittenAt: newest.UnixMilli()}
+	if f.options.Past {
+		if h, err = oldest(ctx, reader, h); err != nil {
+			return err
+		}
+	}
+	return f.snapshot(ctx, reader, h.UpTo, h)
+}
+
+// oldest returns the head of a snapshot of the oldest revision that can be read. It counts from when the one after it was
+// written: what was deleted before that may be forgotten. Where there is none after it, it is the newest.
+func oldest(ctx context.Context, reader dialect.Reader, newest head) (h head, err error) {
+	const statement = "SELECT compacted, (SELECT written_at FROM log WHERE id > compacted ORDER BY id LIMIT 1) FROM counter"
+	h = newest
+	err = reader.Query(ctx, statement, nil, func(row dialect.Row) error {
+		var compacted int64
+		var next *int64
+		if err := row.Scan(&compacted, &next); err != nil || next == nil {
+			return err
+		}
+		h = head{UpTo: compacted, WrittenAt: *next}
+		return nil
+	})
+	return h, err
+}
+
+// renewSnapshot begins a generation that follows on the current one, where that is old and not all that there is.
+func (f *Follower) renewSnapshot(ctx context.Context, reader dialect.Reader) error {
+	interval := f.options.SnapshotInterval
+	if time.Now().Truncate(interval).Equal(f.began.Truncate(interval)) || len(f.current.segments) == 0 {
+		return nil
+	}
+	return f.snapshot(ctx, reader, f.seen, head{UpTo: f.shipped, WrittenAt: f.last.writtenAt})
+}
+
+// snapshot begins a generation with what there was at a revision.
+func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision int64, h head) error {
+	f.number++
+	began, last := time.Now(), mark{}
+	g := newGeneration(f.number, began)
+	h.ReadAt = began.UnixMilli()
+	err := f.place.Put(ctx, g.snapshotPath(), func(to io.Writer) error {
+		w, err := newWriter(to, h)
+		if err != nil {
+			return err
+		}
+		err = inspect.Snapshot(ctx, reader, revision, func(row *dialect.LogRow) error {
+			last.set(row)
+			return w.add(row)
+		})
+		return errors.Join(err, w.close())
+	})
+	if err != nil {
+		f.stray = g.snapshotPath()
+		return err
+	}
+	g.snapshot = &File{Name: g.snapshotPath(), Changed: began}
+	f.known, f.current, f.began = append(f.known, g), g, began
+	f.shipped, f.seen, f.last = h.UpTo, revision, last
+	f.options.Log.Info("made a snapshot", "generation", g.name, "revision", f.shipped)
+	return f.forget(ctx)
+}
+
+// forget removes generations that ended longer ago than Keep.
+func (f *Follower) forget(ctx context.Context) error {
+	for len(f.known) > 1 && time.Since(f.known[1].snapshot.Changed) > f.options.Keep {
+		g := f.known[0]
+		// What is left when this is interrupted is no generation, or one with all that it had.
+		for _, s := range g.segments {
+			if err := f.place.Remove(ctx, s.Name); err != nil {
+				return err
+			}
+		}
+		if err := f.place.Remove(ctx, g.snapshot.Name); err != nil {
+			return err
+		}
+		f.known = f.known[1:]
+	}
+	return nil
+}

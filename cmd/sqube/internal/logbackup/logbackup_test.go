@@ -1,0 +1,365 @@
+package logbackup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+)
+
+// database is a log that is written at random, with what it held at each revision.
+type database struct {
+	*sqlite.Engine
+	path    string
+	random  *rand.Rand
+	live    map[string]dialect.LogRow // by key
+	states  map[int64]map[string]string
+	written map[int64]int64 // when, by revision
+	newest  int64
+	clock   int64
+
+	versions map[string][]int64 // by key
+}
+
+func newDatabase(t *testing.T, seed uint64) *database {
+	t.Helper()
+	d := &database{path: filepath.Join(t.TempDir(), "sqube.db"), random: rand.New(rand.NewPCG(seed, 0)), live: map[string]dialect.LogRow{}, states: map[int64]map[string]string{}, written: map[int64]int64{}, versions: map[string][]int64{}, clock: time.Now().UnixMilli()}
+	var err error
+	if d.Engine, err = sqlite.OpenWith(t.Context(), d.path, sqlite.Options{NoSync: true}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// write changes one of a few objects.
+func (d *database) write(t *testing.T) {
+	t.Helper()
+	key := fmt.Sprintf("default/%d", d.random.IntN(8))
+	before, exists := d.live[key]
+	d.clock++
+	w := dialect.Write{Operation: dialect.Create, Replaces: before.ID, Resource: "secrets", Key: key, Namespace: "default", Name: key[8:], UID: fmt.Sprint(d.random.Uint64()), WrittenAt: d.clock, User: "jane", Labels: `{"a":"<&>"}`, Fields: "{}"}
+	switch {
+	case exists && d.random.IntN(3) == 0:
+		w.Operation = dialect.Delete
+	case exists:
+		w.Operation = dialect.Update
+	}
+	if w.Operation != dialect.Delete {
+		w.Value = fmt.Appendf(nil, "{\"value\": \"<%d> \u2028\"}", d.random.Uint64())
+		if d.random.IntN(2) == 0 { // as encryption makes it
+			w.Value = append([]byte("k8s:enc:aesgcm:v1:key:\xff\x00"), w.Value...)
+		}
+	}
+	group := []dialect.Write{w}
+	if d.random.IntN(5) == 0 { // a conflict leaves a gap in the revisions
+		group = append(group, dialect.Write{Operation: dialect.Update, Replaces: 1 << 40, Resource: "secrets", Key: "default/none", Labels: "{}", Fields: "{}"})
+	}
+	c, err := d.Commit(t.Context(), group)
+	if err != nil || !c.Landed[0] {
+		t.Fatal(c, err)
+	}
+	d.versions[key] = append(d.versions[key], c.Revision(0))
+	delete(d.live, key)
+	if w.Operation != dialect.Delete {
+		d.live[key] = dialect.LogRow{ID: c.Revision(0), Write: w}
+	}
+	state := map[string]string{}
+	for key, row := range d.live {
+		state[key] = fmt.Sprintf("%+v", row)
+	}
+	for revision := d.newest + 1; revision < c.Revision(0); revision++ {
+		d.states[revision] = d.states[d.newest]
+	}
+	d.newest = c.Last
+	for revision := c.Revision(0); revision <= c.Last; revision++ {
+		d.states[revision], d.written[revision] = state, w.WrittenAt
+	}
+}
+
+// follow follows the database into a place, as a new process does.
+func (d *database) follow(t *testing.T, place Place, o Options) *Follower {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	o.SnapshotInterval, o.Keep = cmp.Or(o.SnapshotInterval, time.Hour), cmp.Or(o.Keep, time.Hour)
+	f, err := follow(t.Context(), &Follower{place: place, options: o, mergeFiles: 3, open: func(ctx context.Context) (dialect.Reader, error) {
+		return sqlite.OpenReader(ctx, d.path)
+	}})
+	if err != nil && !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// restores checks that the place has what the database had at a revision, or at the time when it was written.
+func (d *database) restores(t *testing.T, place Place, revision int64, byTime bool) {
+	t.Helper()
+	b, err := Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, moment := revision, time.Time{}
+	if byTime {
+		asked, moment = 0, time.UnixMilli(d.written[revision])
+	}
+	s, err := b.Fetch(t.Context(), asked, moment, t.TempDir())
+	if err != nil {
+		t.Fatalf("revision %d (time %v): %v; there are %+v", revision, byTime, err, b.Spans)
+	}
+	got := map[string]string{}
+	if err := s.Rows(t.Context(), func(row *dialect.LogRow) error {
+		got[row.Key] = fmt.Sprintf("%+v", *row)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(got, d.states[s.Revision]) || !maps.Equal(got, d.states[revision]) {
+		t.Fatalf("at revision %d (restored as %d) there was\n%v\nand restored is\n%v", revision, s.Revision, d.states[revision], got)
+	}
+}
+
+var errInjected = errors.New("injected")
+
+// faulty is a place whose operations fail now and then, before or after they have done what they do.
+type faulty struct {
+	folder
+	random *rand.Rand
+}
+
+func (p faulty) fails() error {
+	if p.random.IntN(6) == 0 {
+		return errInjected
+	}
+	return nil
+}
+
+func (p faulty) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	if err := p.fails(); err != nil {
+		return err
+	}
+	return errors.Join(p.folder.Put(ctx, name, write), p.fails())
+}
+
+func (p faulty) Remove(ctx context.Context, name string) error {
+	if err := p.fails(); err != nil {
+		return err
+	}
+	return errors.Join(p.folder.Remove(ctx, name), p.fails())
+}
+
+// TestEveryMoment writes, follows with failures and restarts, and restores each revision.
+func TestEveryMoment(t *testing.T) {
+	for seed := range uint64(3) {
+		d := newDatabase(t, seed)
+		d.write(t)
+		place := faulty{folder(t.TempDir()), d.random}
+		var f *Follower
+		for range 100 {
+			if d.random.IntN(12) == 0 || f == nil || f.current == nil {
+				f = d.follow(t, place, Options{})
+			}
+			if f == nil || f.current == nil {
+				continue
+			}
+			if d.random.IntN(40) == 0 && len(f.current.segments) > 0 {
+				f.began = time.Time{} // time for a snapshot
+			}
+			for range d.random.IntN(4) {
+				d.write(t)
+			}
+			if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
+				t.Fatal(err)
+			}
+		}
+		f = d.follow(t, place.folder, Options{})
+		if f.Shipped() != d.newest {
+			t.Fatalf("seed %d: the place has all up to %d, and the newest revision is %d", seed, f.Shipped(), d.newest)
+		}
+		b, err := Open(t.Context(), place.folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for revision := b.Spans[0].From; revision <= d.newest; revision += 1 + d.random.Int64N(5) {
+			d.restores(t, place.folder, revision, d.random.IntN(2) == 0)
+		}
+		d.restores(t, place.folder, d.newest, false)
+	}
+}
+
+// TestMerge puts files together.
+func TestMerge(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	f := d.follow(t, place, Options{})
+	first := d.newest
+	for range 3*3*3 + 3 + 1 {
+		d.write(t)
+		if err := f.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var levels []int
+	for _, s := range d.follow(t, place, Options{}).current.segments {
+		levels = append(levels, s.level)
+	}
+	if !slices.Equal(levels, []int{2, 2, 2, 1, 0}) {
+		t.Errorf("there are files of levels %v", levels)
+	}
+	for revision := first + 1; revision <= d.newest; revision++ {
+		d.restores(t, place, revision, false)
+	}
+}
+
+// TestForgotten has rows be forgotten before they were followed.
+func TestForgotten(t *testing.T) {
+	d := newDatabase(t, 1)
+	d.write(t)
+	place := folder(t.TempDir())
+	d.follow(t, place, Options{})
+	d.write(t)
+	followed := d.follow(t, place, Options{}).Shipped()
+	for range 20 {
+		d.write(t)
+	}
+	if _, err := d.Compact(t.Context(), d.newest-1, 1000); err != nil {
+		t.Fatal(err)
+	}
+	begins := d.follow(t, place, Options{}).Shipped()
+	d.write(t)
+	d.follow(t, place, Options{})
+	b, err := Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Spans) != 2 || b.Spans[0].To != followed || b.Spans[1].From != begins || b.Spans[1].To != d.newest {
+		t.Errorf("the place has %+v", b.Spans)
+	}
+	for _, revision := range []int64{followed, begins, d.newest} {
+		d.restores(t, place, revision, false)
+	}
+	if _, err := b.Fetch(t.Context(), followed+1, time.Time{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "does not hold revision") {
+		t.Errorf("what was forgotten is restored: %v", err)
+	}
+	b.Spans[1].Began = b.Spans[0].Ended.Add(time.Hour)
+	if _, err := b.Fetch(t.Context(), 0, b.Spans[0].Ended.Add(time.Minute), t.TempDir()); err == nil || !strings.Contains(err.Error(), "nothing was backed up between") {
+		t.Errorf("a time at which nothing was followed is restored: %v", err)
+	}
+	if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(1), t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds nothing as old as that") {
+		t.Errorf("a time before all is restored: %v", err)
+	}
+}
+
+// TestAnotherDatabase follows a database to a place that has another one.
+func TestAnotherDatabase(t *testing.T) {
+	place := folder(t.TempDir())
+	longer, other, shorter := newDatabase(t, 1), newDatabase(t, 2), newDatabase(t, 3)
+	for range 10 {
+		longer.write(t)
+		other.write(t)
+	}
+	other.write(t)
+	shorter.write(t)
+	for n, d := range []*database{longer, other, shorter} {
+		d.follow(t, place, Options{})
+		d.write(t)
+		d.follow(t, place, Options{})
+		b, err := Open(t.Context(), place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b.Spans) != n+1 {
+			t.Fatalf("after %d databases there are %+v", n+1, b.Spans)
+		}
+		d.restores(t, place, d.newest, false)
+	}
+}
+
+// TestKeep removes generations that are old.
+func TestKeep(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	for range 5 {
+		d.write(t)
+		f := d.follow(t, place, Options{SnapshotInterval: time.Nanosecond, Keep: time.Nanosecond})
+		d.write(t)
+		if err := f.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(string(place))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 {
+		t.Errorf("in the place are %v", entries)
+	}
+	d.restores(t, place, d.newest, false)
+}
+
+// TestDamage changes each file of a backup, at its beginning, in the middle and at its end.
+func TestDamage(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	d.write(t)
+	for range 4 {
+		d.follow(t, place, Options{})
+		d.write(t)
+	}
+	d.follow(t, place, Options{})
+	b, err := Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := place.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		path := place.path(file.Name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, damaged := range map[string][]byte{
+			"cut":     text[:len(text)-1],
+			"empty":   {},
+			"changed": append(append(append([]byte{}, text[:len(text)/2]...), text[len(text)/2]^1), text[len(text)/2+1:]...),
+			"zeros":   make([]byte, len(text)),
+		} {
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, errDamaged) {
+				t.Errorf("%s, %s: %v", file.Name, what, err)
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s, missing: %v", file.Name, err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.restores(t, place, d.newest, false)
+}

@@ -1,0 +1,108 @@
+package logbackup
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// generation is a snapshot and the rows after it.
+type generation struct {
+	name     string // of its folder
+	number   int
+	snapshot *File // nil while it is being written
+	segments []segment
+}
+
+// segment is a file of rows.
+type segment struct {
+	File
+	after, upTo int64
+	level       int // of how often files were put together to make it
+}
+
+var (
+	generationName = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}-([0-9]{8})-[a-z0-9]{6}$`)
+	segmentName    = regexp.MustCompile(`^([0-9]{20})-([0-9]{20})\.([0-9])\.jsonl\.gz$`)
+)
+
+const snapshotName = "snapshot.jsonl.gz"
+
+// newGeneration returns one that begins on a day, with a name that no other process chooses. The order is that of the
+// numbers: clocks may be set back.
+func newGeneration(number int, began time.Time) *generation {
+	day := began.UTC().Format(time.DateOnly)
+	return &generation{name: fmt.Sprintf("%s-%08d-%s", day, number, strings.ToLower(rand.Text()[:6])), number: number}
+}
+
+func (g *generation) snapshotPath() string { return path.Join(g.name, snapshotName) }
+
+func (g *generation) segmentPath(after, upTo int64, level int) string {
+	return path.Join(g.name, fmt.Sprintf("%020d-%020d.%d.jsonl.gz", after, upTo, level))
+}
+
+// generations sorts the files of a backup. Generations without a snapshot are in it, too; files of other names are not.
+func generations(files []File) []*generation {
+	byName := map[string]*generation{}
+	for _, file := range files {
+		folder, name := path.Split(file.Name)
+		folder = path.Clean(folder)
+		match := generationName.FindStringSubmatch(folder)
+		if match == nil {
+			continue
+		}
+		g := byName[folder]
+		if g == nil {
+			g = &generation{name: folder, number: int(number(match[1]))}
+			byName[folder] = g
+		}
+		if match := segmentName.FindStringSubmatch(name); match != nil {
+			g.segments = append(g.segments, segment{file, number(match[1]), number(match[2]), int(number(match[3]))})
+		} else if name == snapshotName {
+			g.snapshot = &file
+		}
+	}
+	var all []*generation
+	for _, g := range byName {
+		slices.SortFunc(g.segments, func(a, b segment) int {
+			return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(b.upTo, a.upTo), cmp.Compare(b.level, a.level))
+		})
+		all = append(all, g)
+	}
+	slices.SortFunc(all, func(a, b *generation) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.name, b.name))
+	})
+	return all
+}
+
+// whole leaves out generations that have no snapshot.
+func whole(all []*generation) []*generation {
+	return slices.DeleteFunc(slices.Clone(all), func(g *generation) bool { return g.snapshot == nil })
+}
+
+// chain splits the segments into those that follow each other from the snapshot's revision on, and those that others cover.
+// Those that follow may overlap. A segment after a gap is in neither.
+func (g *generation) chain(from int64) (chain, covered []segment) {
+	at := from
+	for _, s := range g.segments {
+		switch {
+		case s.upTo <= at:
+			covered = append(covered, s)
+		case s.after <= at:
+			chain, at = append(chain, s), s.upTo
+		}
+	}
+	return chain, covered
+}
+
+// number parses digits.
+func number(digits string) int64 {
+	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern of the name allows for digits only, and too many are the highest
+	return n
+}

@@ -1,0 +1,131 @@
+package logbackup
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// bucket is a Place in a store that speaks S3.
+type bucket struct {
+	client       *minio.Client
+	name, prefix string
+}
+
+// How a file is uploaded: what is larger than a part goes in parts, each of which is in memory meanwhile. 10,000 of them are
+// the most that S3 takes.
+const partSize = 16 << 20
+
+// retries is how often a request is sent at the most. Afterwards who asked for it is told, and asks again.
+const retries = 4
+
+// parseS3 takes apart s3://BUCKET/PREFIX?endpoint=URL&region=REGION. What the URL does not say, and the credentials, are
+// where AWS' own tools look for them: in the environment, in ~/.aws, or with the machine's role.
+func parseS3(text string) (Place, error) {
+	const form = "s3://BUCKET/PREFIX, with ?endpoint=https://HOST:PORT for other stores than AWS' own"
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" { // what is wrong may be a secret
+		return nil, errors.New("a place in S3 must be " + form + "; credentials belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials")
+	}
+	parameters := u.Query()
+	for key := range parameters {
+		if key != "endpoint" && key != "region" {
+			return nil, fmt.Errorf("%s has no parameter %q: want %s", u.Scheme+"://"+u.Host+u.Path, key, form)
+		}
+	}
+	endpoint := cmp.Or(parameters.Get("endpoint"), os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), "https://s3.amazonaws.com")
+	at, err := url.Parse(endpoint)
+	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" || strings.Trim(at.Path, "/") != "" {
+		return nil, fmt.Errorf("the endpoint of S3 must be like https://HOST:PORT, not %q", endpoint)
+	}
+	client, err := minio.New(at.Host, &minio.Options{
+		MaxRetries: retries,
+		Creds: credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
+		}),
+		Secure: at.Scheme == "https",
+		Region: cmp.Or(parameters.Get("region"), os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("S3 at %s: %w", endpoint, err)
+	}
+	client.SetAppInfo("sqube", "")
+	return &bucket{client, u.Host, strings.Trim(u.Path, "/")}, nil
+}
+
+func (b *bucket) String() string { return "s3://" + path.Join(b.name, b.prefix) }
+
+// key is the name of a file in the bucket.
+func (b *bucket) key(name string) string { return path.Join(b.prefix, name) }
+
+func (b *bucket) List(ctx context.Context) (files []File, err error) {
+	prefix := ""
+	if b.prefix != "" {
+		prefix = b.prefix + "/"
+	}
+	for object := range b.client.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
+		if object.Err != nil {
+			return nil, b.failed("list", object.Err)
+		}
+		files = append(files, File{strings.TrimPrefix(object.Key, prefix), object.Size, object.LastModified})
+	}
+	return files, nil
+}
+
+func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	object, err := b.client.GetObject(ctx, b.name, b.key(name), minio.GetObjectOptions{})
+	if err != nil {
+		return nil, b.failed("read "+name, err)
+	}
+	if _, err := object.Stat(); err != nil { // what asks for it
+		return nil, errors.Join(b.failed("read "+name, err), object.Close())
+	}
+	return object, nil
+}
+
+func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	from, to := io.Pipe()
+	go func() { to.CloseWithError(write(to)) }()
+	defer from.Close() // ends write
+	var first bytes.Buffer
+	size := int64(-1) // unknown
+	_, err := io.CopyN(&first, from, partSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	content := io.Reader(&first)
+	if err != nil {
+		size = int64(first.Len())
+	} else {
+		content = io.MultiReader(&first, from)
+	}
+	_, err = b.client.PutObject(ctx, b.name, b.key(name), content, size, minio.PutObjectOptions{
+		ContentType: "application/gzip", PartSize: partSize, NumThreads: 1, SendContentMd5: true,
+	})
+	return b.failed("write "+name, err)
+}
+
+func (b *bucket) Remove(ctx context.Context, name string) error {
+	return b.failed("remove "+name, b.client.RemoveObject(ctx, b.name, b.key(name), minio.RemoveObjectOptions{}))
+}
+
+// failed says what could not be done. What is not there is an fs.ErrNotExist.
+func (b *bucket) failed(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+		err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
+	}
+	return fmt.Errorf("%s: %s: %w", b, op, err)
+}

@@ -1,0 +1,138 @@
+package logbackup
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// format is that of the files. A higher one was written by a later sqube.
+const format = 1
+
+// head is the first line of a snapshot, or of rows.
+type head struct {
+	Format int `json:"sqube_backup"`
+	// UpTo is the revision of a snapshot. Rows are all that were written after After, up to UpTo.
+	After int64 `json:"after,omitempty"`
+	UpTo  int64 `json:"up_to"`
+	// ReadAt is when the database was read, in Unix milliseconds, and WrittenAt when the newest row of a snapshot's revision
+	// was written, by the server's clock.
+	ReadAt    int64 `json:"read_at"`
+	WrittenAt int64 `json:"written_at,omitempty"`
+}
+
+// end is the last line.
+type end struct {
+	Rows   int64  `json:"rows"`
+	SHA256 string `json:"sha256"` // of all lines before, in hexadecimal
+}
+
+// writer writes one part of a file: a head, rows and an end.
+type writer struct {
+	zip   *gzip.Writer
+	lines *json.Encoder
+	sum   hash.Hash
+	rows  int64
+}
+
+func newWriter(to io.Writer, h head) (*writer, error) {
+	w := &writer{zip: gzip.NewWriter(to), sum: sha256.New()}
+	w.lines = json.NewEncoder(io.MultiWriter(w.zip, w.sum))
+	w.lines.SetEscapeHTML(false)
+	h.Format = format
+	return w, w.lines.Encode(h)
+}
+
+func (w *writer) add(row *dialect.LogRow) error {
+	w.rows++
+	return w.lines.Encode(encodeRow(row))
+}
+
+func (w *writer) close() error {
+	e := end{w.rows, hex.EncodeToString(w.sum.Sum(nil))}
+	return errors.Join(w.lines.Encode(e), w.zip.Close())
+}
+
+// errDamaged says that a file is not what was written.
+var errDamaged = errors.New("the file is damaged")
+
+// maxLine bounds the length of a line: that of a value in a database, in JSON.
+const maxLine = 256 << 20
+
+// read calls begin with each head of a file, and row with each row after it, as a line (see decoded); either may be nil. An
+// error of theirs ends the walk and is returned as it is. What does not agree with its checksum is errDamaged, after its rows.
+func read(from io.Reader, begin func(head) error, row func(line []byte) error) error {
+	zip, err := gzip.NewReader(from)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	lines := bufio.NewScanner(zip)
+	lines.Buffer(nil, maxLine)
+	parts := 0
+	for ; lines.Scan(); parts++ {
+		if err := readPart(lines, begin, row); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if parts == 0 {
+		return fmt.Errorf("%w: it is empty", errDamaged)
+	}
+	return zip.Close()
+}
+
+// decoded has row take lines.
+func decoded(row func(*dialect.LogRow) error) func([]byte) error {
+	return func(line []byte) error {
+		l, err := decodeRow(line)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		return row(l)
+	}
+}
+
+// readPart reads a part of which the head has been scanned.
+func readPart(lines *bufio.Scanner, begin func(head) error, row func([]byte) error) error {
+	sum, rows := sha256.New(), int64(0)
+	hashed := func() { sum.Write(lines.Bytes()); sum.Write([]byte("\n")) }
+	var h head
+	if err := json.Unmarshal(lines.Bytes(), &h); err != nil || h.Format == 0 {
+		return fmt.Errorf("%w: it has no head", errDamaged)
+	}
+	if h.Format > format {
+		return fmt.Errorf("a later sqube wrote it (format %d): use that one", h.Format)
+	}
+	if begin != nil {
+		if err := begin(h); err != nil {
+			return err
+		}
+	}
+	for hashed(); lines.Scan(); hashed() {
+		if bytes.HasPrefix(lines.Bytes(), []byte(`{"rows":`)) {
+			var e end
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil || e != (end{rows, hex.EncodeToString(sum.Sum(nil))}) {
+				return fmt.Errorf("%w: its checksum is wrong", errDamaged)
+			}
+			return nil
+		}
+		rows++
+		if row != nil {
+			if err := row(lines.Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(fmt.Errorf("%w: it ends in the middle", errDamaged), lines.Err())
+}

@@ -1,0 +1,188 @@
+package logbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// A file has so many rows, and so many bytes of values, at the most.
+const (
+	batchRows  = 5000
+	batchBytes = 8 << 20
+)
+
+// batch is what was read at a time.
+type batch struct {
+	rows   []*dialect.LogRow
+	upTo   int64     // there are no others up to this revision
+	readAt time.Time // when
+	why    string    // why it does not follow on what was shipped; "" where it does
+}
+
+// errEnough ends the walk over rows.
+var errEnough = errors.New("enough")
+
+// look finds out, in one snapshot, whether the log follows on what was shipped, and whether there is more.
+func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, why string, err error) {
+	statement := fmt.Sprintf("SELECT revision, compacted, (SELECT written_at FROM log WHERE id = %s), (SELECT uid FROM log WHERE id = %s), (SELECT min(id) FROM log WHERE id > %s) FROM counter",
+		reader.Placeholder(1), reader.Placeholder(2), reader.Placeholder(3))
+	known := false
+	err = reader.Query(ctx, statement, []any{f.last.id, f.last.id, f.shipped}, func(row dialect.Row) error {
+		known = true
+		var at dialect.Counter
+		var writtenAt, next *int64
+		var uid *string
+		if err := row.Scan(&at.Revision, &at.Compacted, &writtenAt, &uid, &next); err != nil {
+			return err
+		}
+		switch {
+		case at.Revision < f.seen:
+			why = fmt.Sprintf("the database is at revision %d, before what the backup has: it is another one, or an older copy", at.Revision)
+		case writtenAt == nil && f.last.id > at.Compacted, writtenAt != nil && (*writtenAt != f.last.writtenAt || *uid != f.last.uid):
+			why = "the database is not the one that the backup has"
+		case at.Compacted > f.seen:
+			why = forgotten(at.Compacted)
+		case next != nil:
+			more = true
+		default:
+			f.seen = at.Revision
+		}
+		return nil
+	})
+	if err == nil && !known {
+		err = fmt.Errorf("the revision counter is missing: %w", dialect.ErrCorrupt)
+	}
+	return more, why, err
+}
+
+func forgotten(compacted int64) string {
+	return fmt.Sprintf("versions up to revision %d were forgotten before the backup had them, since it was away for longer than --retention", compacted)
+}
+
+// readRows reads, in one snapshot, what comes after what was shipped.
+func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch, error) {
+	statement := "SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + dialect.Columns + " FROM log WHERE id > " + reader.Placeholder(1) + " ORDER BY id LIMIT " + fmt.Sprint(batchRows)
+	b := &batch{readAt: time.Now()}
+	bytes := 0
+	err := reader.Query(ctx, statement, []any{f.shipped}, func(row dialect.Row) error {
+		l := &dialect.LogRow{}
+		var compacted int64
+		if err := l.Scan(row, &b.upTo, &compacted); err != nil {
+			return err
+		}
+		if compacted > f.seen {
+			b.why = forgotten(compacted)
+			return errEnough
+		}
+		b.rows = append(b.rows, l)
+		if bytes += len(l.Value); len(b.rows) == batchRows || bytes >= batchBytes {
+			b.upTo = l.ID
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	return b, nil
+}
+
+// ship writes a batch to the place.
+func (f *Follower) ship(ctx context.Context, b *batch) error {
+	g := f.current
+	s := segment{after: f.shipped, upTo: b.upTo}
+	s.Name = g.segmentPath(s.after, s.upTo, 0)
+	err := f.put(ctx, &s, func(to io.Writer) error {
+		w, err := newWriter(to, head{After: s.after, UpTo: s.upTo, ReadAt: b.readAt.UnixMilli()})
+		if err != nil {
+			return err
+		}
+		for _, row := range b.rows {
+			if err := w.add(row); err != nil {
+				return err
+			}
+		}
+		return w.close()
+	})
+	if err != nil {
+		return err
+	}
+	g.segments = append(g.segments, s)
+	f.shipped, f.seen = b.upTo, b.upTo
+	f.last.set(b.rows[len(b.rows)-1])
+	return f.merge(ctx)
+}
+
+// put writes the file of a segment and notes its size.
+func (f *Follower) put(ctx context.Context, s *segment, write func(io.Writer) error) error {
+	s.Size = 0
+	return f.place.Put(ctx, s.Name, func(to io.Writer) error { return write(counting{to, &s.Size}) })
+}
+
+// counting counts what is written.
+type counting struct {
+	io.Writer
+	n *int64
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	*c.n += int64(n)
+	return n, err
+}
+
+// So many files of a level in a row become one, unless that were larger than mergedBytes.
+const (
+	mergedFiles = 64
+	mergedBytes = 32 << 20
+	topLevel    = 2
+)
+
+// merge puts the newest files of a level together where they are many.
+func (f *Follower) merge(ctx context.Context) error {
+	g := f.current
+	for level := range topLevel {
+		var size int64
+		first := len(g.segments)
+		for first > 0 && g.segments[first-1].level == level && len(g.segments)-first < f.mergeFiles {
+			first--
+			size += g.segments[first].Size
+		}
+		parts := g.segments[first:]
+		if len(parts) < f.mergeFiles || size > mergedBytes {
+			continue
+		}
+		s := segment{after: parts[0].after, upTo: parts[len(parts)-1].upTo, level: level + 1}
+		s.Name = g.segmentPath(s.after, s.upTo, s.level)
+		if err := f.put(ctx, &s, func(to io.Writer) error { return f.copy(ctx, to, parts) }); err != nil {
+			return err
+		}
+		g.segments = append(g.segments[:first:first], s)
+		for _, part := range parts {
+			if err := f.place.Remove(ctx, part.Name); err != nil {
+				return err // the next start removes it
+			}
+		}
+	}
+	return nil
+}
+
+// copy writes files one after the other.
+func (f *Follower) copy(ctx context.Context, to io.Writer, parts []segment) error {
+	for _, part := range parts {
+		from, err := f.place.Open(ctx, part.Name)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(to, from)
+		if err := errors.Join(err, from.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

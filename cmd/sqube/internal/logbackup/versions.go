@@ -1,0 +1,144 @@
+package logbackup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// Tries is how often a place is read that changes meanwhile: files are put together, and old ones removed.
+const Tries = 5
+
+// History calls yield with every version of the object that the place holds, oldest first. It returns inspect.ErrUnknown
+// where there is none, and the error of yield, which ends the walk.
+//
+// Where the place has first had another database, or a state that was given up for an older one, that is left out.
+func History(ctx context.Context, place Place, o inspect.Object, yield func(*inspect.Version) error) error {
+	v := newVersions(o, yield)
+	return v.read(ctx, place, func(b *Backup) []File {
+		first := len(b.Spans) - 1
+		for first > 0 && b.Spans[first-1].To <= b.Spans[first].From {
+			first--
+		}
+		var files []File
+		for i := range b.Spans[first:] {
+			files = append(files, b.Spans[first+i].files(0)...)
+		}
+		return files
+	})
+}
+
+// At returns the object as it was at a revision. It returns inspect.ErrAbsent where there was none then, and an error that
+// says so where the place does not hold the revision.
+func At(ctx context.Context, place Place, o inspect.Object, revision int64) (*inspect.Version, error) {
+	var found *inspect.Version
+	v := newVersions(o, func(version *inspect.Version) error {
+		if version.Revision <= revision {
+			found = version
+		}
+		return nil
+	})
+	var missing error
+	err := v.read(ctx, place, func(b *Backup) []File {
+		var span *Span
+		if span, missing = b.at(revision, time.Time{}); missing != nil {
+			return nil
+		}
+		return span.files(revision)
+	})
+	switch {
+	case missing != nil:
+		return nil, missing
+	case err != nil && !errors.Is(err, inspect.ErrUnknown):
+		return nil, err
+	case found == nil || found.Operation == dialect.Delete:
+		return nil, inspect.ErrAbsent
+	}
+	return found, nil
+}
+
+// files returns the files that are needed for a revision; 0 for all revisions.
+func (s *Span) files(revision int64) []File {
+	files := []File{s.snapshot}
+	for _, part := range s.chain {
+		if revision == 0 || part.after < revision {
+			files = append(files, part.File)
+		}
+	}
+	return files
+}
+
+// versions gathers what files hold of an object.
+type versions struct {
+	object inspect.Object
+	name   []byte // in a line
+	yield  func(*inspect.Version) error
+	last   dialect.LogRow // of the object; of an id that is 0 before the first
+}
+
+func newVersions(o inspect.Object, yield func(*inspect.Version) error) *versions {
+	var name bytes.Buffer
+	lines := json.NewEncoder(&name) // as newWriter has it
+	lines.SetEscapeHTML(false)
+	_ = lines.Encode(struct {
+		Name string `json:"name"`
+	}{o.Name}) // a string can always be encoded
+	return &versions{object: o, name: bytes.Trim(name.Bytes(), "{}\n"), yield: yield}
+}
+
+// read reads the files that choose chooses. Where one is gone it chooses again, and goes on behind what it has read.
+func (v *versions) read(ctx context.Context, place Place, choose func(*Backup) []File) error {
+	for try := 1; ; try++ {
+		b, err := Open(ctx, place)
+		if err == nil {
+			err = v.readAll(ctx, place, choose(b))
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && try < Tries:
+			continue
+		case err == nil && v.last.ID == 0:
+			return inspect.ErrUnknown
+		}
+		return err
+	}
+}
+
+func (v *versions) readAll(ctx context.Context, place Place, files []File) error {
+	row := decoded(v.row)
+	for _, file := range files {
+		err := readFile(ctx, place, file.Name, nil, func(line []byte) error {
+			if !bytes.Contains(line, v.name) {
+				return nil
+			}
+			return row(line)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row takes a row, of whatever object. Rows come in the order of their ids, but some again.
+func (v *versions) row(l *dialect.LogRow) error {
+	o := &v.object
+	if l.ID <= v.last.ID || l.Name != o.Name || l.Group != o.Resource.Group || l.Resource != o.Resource.Name || !slices.Contains(o.Namespaces, l.Namespace) {
+		return nil
+	}
+	version := &inspect.Version{
+		Revision: l.ID, Replaces: l.Replaces, Operation: l.Operation, WrittenAt: time.UnixMilli(l.WrittenAt),
+		User: l.User, FieldManager: l.FieldManager, Key: l.Key, UID: l.UID, Value: l.Value,
+	}
+	if l.Replaces == v.last.ID {
+		version.Previous = v.last.Value
+	}
+	v.last = *l
+	return v.yield(version)
+}

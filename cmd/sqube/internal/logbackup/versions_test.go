@@ -1,0 +1,83 @@
+package logbackup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// object is one that a database of these tests writes.
+func object(name string) inspect.Object {
+	return inspect.Object{Resource: sqlstore.Resource{Name: "secrets"}, Namespaces: []string{"default", ""}, Name: name}
+}
+
+// TestHistory writes, forgets what is in the place, with failures and restarts, and reads every version of every object.
+func TestHistory(t *testing.T) {
+	for seed := range uint64(2) {
+		d := newDatabase(t, seed)
+		for range 10 {
+			d.write(t)
+		}
+		place := faulty{folder(t.TempDir()), d.random}
+		var f *Follower
+		for range 60 {
+			if d.random.IntN(12) == 0 || f == nil || f.current == nil {
+				f = d.follow(t, place, Options{Past: true})
+			}
+			if f == nil || f.current == nil {
+				continue
+			}
+			for range d.random.IntN(4) {
+				d.write(t)
+			}
+			if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
+				t.Fatal(err)
+			}
+			if _, err := d.Compact(t.Context(), f.seen-int64(d.random.IntN(3)), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.follow(t, place.folder, Options{Past: true})
+		for key, want := range d.versions {
+			var got []int64
+			err := History(t.Context(), place.folder, object(key[8:]), func(v *inspect.Version) error {
+				got = append(got, v.Revision)
+				if last := len(got) - 2; v.Replaces != 0 && (v.Previous == nil || last < 0 || got[last] != v.Replaces) {
+					return fmt.Errorf("%d replaces %d, and what that was is not there", v.Revision, v.Replaces)
+				}
+				return nil
+			})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("seed %d: of versions\n%v of %s there are\n%v, %v", seed, want, key, got, err)
+			}
+		}
+		for revision := d.newest; revision > 0; revision -= 10 + d.random.Int64N(20) {
+			d.shows(t, place.folder, revision)
+		}
+		if err := History(t.Context(), place.folder, object("none"), nil); !errors.Is(err, inspect.ErrUnknown) {
+			t.Errorf("the history of what never was is %v", err)
+		}
+		if _, err := At(t.Context(), place.folder, object("1"), d.newest+1); err == nil || errors.Is(err, inspect.ErrAbsent) {
+			t.Errorf("at a revision to come there is %v", err)
+		}
+	}
+}
+
+// shows checks what each object was at a revision.
+func (d *database) shows(t *testing.T, place Place, revision int64) {
+	t.Helper()
+	for key := range d.versions {
+		v, err := At(t.Context(), place, object(key[8:]), revision)
+		want, exists := d.states[revision][key]
+		if !exists && errors.Is(err, inspect.ErrAbsent) {
+			continue
+		}
+		if err != nil || !exists || want != d.states[v.Revision][key] || d.states[v.Revision-1][key] == want {
+			t.Errorf("at revision %d %s was %q, and is shown as %+v, %v", revision, key, want, v, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package settings
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Section is a headed group of flags.
+type Section struct {
+	Name  string
+	Flags []*pflag.Flag
+}
+
+// Sections returns the flags that the help shows and that can be set, in its order.
+func Sections(sections *cliflag.NamedFlagSets) []Section {
+	var all []Section
+	for _, name := range sections.Order {
+		section := Section{Name: name}
+		flags := sections.FlagSets[name]
+		flags.SortFlags = false
+		flags.VisitAll(func(flag *pflag.Flag) {
+			if !flag.Hidden && flag.Deprecated == "" && !slices.Contains(notSettings, flag.Name) {
+				section.Flags = append(section.Flags, flag)
+			}
+		})
+		if len(section.Flags) > 0 {
+			all = append(all, section)
+		}
+	}
+	return all
+}
+
+// WriteTemplate writes a configuration file in which every setting is a comment that shows its default. wrap breaks what a
+// flag does into lines.
+func WriteTemplate(w io.Writer, sections []Section, wrap func(string) []string) error {
+	out := bufio.NewWriter(w)
+	for _, section := range sections {
+		fmt.Fprintf(out, "\n#### %s\n", section.Name)
+		for _, flag := range section.Flags {
+			_, usage := pflag.UnquoteUsage(flag)
+			fmt.Fprintln(out)
+			for _, line := range strings.Split(usage, "\n") {
+				for _, part := range wrap(line) {
+					fmt.Fprintf(out, "# %s\n", part)
+				}
+			}
+			fmt.Fprintf(out, "#%s: %s\n", flag.Name, defaultOf(flag))
+		}
+	}
+	return out.Flush()
+}
+
+// defaultOf is the flag's default in YAML.
+func defaultOf(flag *pflag.Flag) string {
+	list, pairs := takes(flag.Value)
+	if !isEmpty(flag.DefValue) {
+		return flag.DefValue
+	}
+	switch {
+	case pairs:
+		return "{}"
+	case list:
+		return "[]"
+	}
+	return `""`
+}
+
+// isEmpty says whether a flag's default is no value.
+func isEmpty(text string) bool { return text == "" || text == "[]" || text == "<nil>" }

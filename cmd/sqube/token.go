@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/join"
+)
+
+func tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make bootstrap tokens, with which nodes join",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(tokenCreateCommand())
+	return cmd
+}
+
+// tokenOptions are the flags of sqube token create.
+type tokenOptions struct {
+	dataDir, kubeconfig, server, description string
+	lifetime                                 time.Duration
+	printJoin, printKubeconfig               bool
+}
+
+func tokenCreateCommand() *cobra.Command {
+	var o tokenOptions
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Create a bootstrap token and print it",
+		Long: `Create a bootstrap token and print it.
+
+The server has to run, with --control-plane or beside a kube-controller-manager.
+The first token also makes what nodes need in order to join, as kubeadm init does:
+the ConfigMap kube-public/cluster-info, which every token signs, and the rights to
+ask for a node's certificate, which is approved and signed at once.`,
+		Example: "  sqube token create --print-join",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.lifetime < 0 {
+				return errors.New("--ttl must be 0 or more")
+			}
+			if o.printJoin && o.printKubeconfig {
+				return errors.New("--print-join and --print-kubeconfig must not be given together")
+			}
+			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.dataDir, "data-dir", "./data", "Folder of the server, with admin.kubeconfig.")
+	addConfigFlag(fs)
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
+	fs.StringVar(&o.server, "server", "", "URL at which nodes reach the server. If unset, --advertise-address of a server.")
+	fs.StringVar(&o.description, "description", "", "What the token is for.")
+	fs.DurationVar(&o.lifetime, "ttl", 24*time.Hour, "How long the token is good. 0 for always.")
+	fs.BoolVar(&o.printJoin, "print-join", false, "Print the kubeadm command with which a machine joins as a node.")
+	fs.BoolVar(&o.printKubeconfig, "print-kubeconfig", false, "Print a kubeconfig with the token, for a kubelet's --bootstrap-kubeconfig.")
+	return cmd
+}
+
+func (o *tokenOptions) run(ctx context.Context, out io.Writer) error {
+	path := o.kubeconfig
+	if path == "" {
+		path = filepath.Join(o.dataDir, "admin.kubeconfig")
+	}
+	kubeconfig, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig: %w; name that of an administrator with --kubeconfig, or the server's folder with --data-dir", err)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	cluster, err := join.Look(ctx, client, kubeconfig, o.server)
+	if err != nil {
+		return err
+	}
+	if err := join.Publish(ctx, client, cluster); err != nil {
+		return err
+	}
+	token, err := join.CreateToken(ctx, client, o.description, o.lifetime)
+	if err != nil {
+		return err
+	}
+	text, err := o.text(cluster, token)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, text)
+	return err
+}
+
+// text is what the command prints.
+func (o *tokenOptions) text(cluster *join.Cluster, token string) (string, error) {
+	switch {
+	case o.printKubeconfig:
+		kubeconfig, err := cluster.BootstrapKubeconfig(token)
+		return string(kubeconfig), err
+	case o.printJoin:
+		server, err := url.Parse(cluster.Server)
+		if err != nil {
+			return "", err
+		}
+		pins, err := cluster.Pins()
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("kubeadm join %s --token %s --discovery-token-ca-cert-hash %s\n",
+			server.Host, token, strings.Join(pins, " --discovery-token-ca-cert-hash ")), nil
+	}
+	return token + "\n", nil
+}

@@ -1,0 +1,17 @@
+#!/bin/sh
+# dpkg says configure, rpm 1 for an installation and 2 for an upgrade.
+set -e
+case "$1" in
+configure | [0-9]*) ;;
+*) exit 0 ;;
+esac
+
+systemd-sysusers sqube.conf
+config=/etc/sqube/config.yaml
+if [ -e $config ] && [ "$(stat -c %G $config)" = root ]; then
+	chgrp sqube $config # it may hold a password
+fi
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload
+	systemctl try-restart sqube.service # only if it runs
+fi

@@ -1,0 +1,94 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/sqlstore/storetest"
+)
+
+// TestStoreInMemory holds a log in memory to what one in a file is held to. Between the engines of a test, one after the
+// other, another one keeps it.
+func TestStoreInMemory(t *testing.T) {
+	var logs atomic.Int64
+	storetest.Run(t, func(t testing.TB) func(context.Context) (dialect.Engine, error) {
+		name := fmt.Sprintf("test-%d", logs.Add(1))
+		keeper, err := sqlite.OpenNamedMemory(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := keeper.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		inUse := new(atomic.Bool)
+		return func(ctx context.Context) (dialect.Engine, error) {
+			if inUse.Swap(true) {
+				return nil, dialect.ErrLocked
+			}
+			e, err := sqlite.OpenNamedMemory(ctx, name)
+			return &sole{e, inUse}, err
+		}
+	})
+}
+
+// sole is an engine that no other one may be beside.
+type sole struct {
+	*sqlite.Engine
+	inUse *atomic.Bool
+}
+
+// Close implements dialect.Engine.
+func (s *sole) Close() error {
+	defer s.inUse.Store(false)
+	return s.Engine.Close()
+}
+
+// TestMemoriesAreApart opens two databases in memory. What is in one is not in the other, and is gone when it is closed.
+func TestMemoriesAreApart(t *testing.T) {
+	for range 2 {
+		var engines []*sqlite.Engine
+		for range 2 {
+			e, err := sqlite.OpenMemory(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			engines = append(engines, e)
+		}
+		if _, err := engines[0].Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"1", "0"} {
+			if got := text(t, engines[i], "SELECT count(*) FROM log"); got != want {
+				t.Errorf("database %d has %s rows, want %s", i, got, want)
+			}
+			if err := engines[i].Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestMemoryOutlivesItsConnection has the driver connect again, as it does when something went wrong with a connection.
+func TestMemoryOutlivesItsConnection(t *testing.T) {
+	e, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
+		t.Fatal(err)
+	}
+	sqlite.DropConnections(e)
+	if got := text(t, e, "SELECT count(*) FROM log"); got != "1" {
+		t.Errorf("there are %s rows", got)
+	}
+	if _, err := e.Commit(t.Context(), []dialect.Write{create("b", []byte(`{}`))}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,90 @@
+package controllers
+
+import (
+	"k8s.io/client-go/informers/admissionregistration"
+	"k8s.io/client-go/informers/apiserverinternal"
+	"k8s.io/client-go/informers/apps"
+	"k8s.io/client-go/informers/autoscaling"
+	"k8s.io/client-go/informers/batch"
+	"k8s.io/client-go/informers/certificates"
+	"k8s.io/client-go/informers/coordination"
+	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/discovery"
+	"k8s.io/client-go/informers/events"
+	"k8s.io/client-go/informers/extensions"
+	"k8s.io/client-go/informers/flowcontrol"
+	"k8s.io/client-go/informers/networking"
+	"k8s.io/client-go/informers/node"
+	"k8s.io/client-go/informers/policy"
+	"k8s.io/client-go/informers/rbac"
+	"k8s.io/client-go/informers/resource"
+	"k8s.io/client-go/informers/scheduling"
+	"k8s.io/client-go/informers/storage"
+	"k8s.io/client-go/informers/storagemigration"
+)
+
+// Admissionregistration returns the group's informers, recording handlers; so do the other groups.
+func (s *sharedInformers) Admissionregistration() admissionregistration.Interface {
+	return admissionregistration.New(s, "", nil)
+}
+
+// Internal is as Admissionregistration.
+func (s *sharedInformers) Internal() apiserverinternal.Interface {
+	return apiserverinternal.New(s, "", nil)
+}
+
+// Apps is as Admissionregistration.
+func (s *sharedInformers) Apps() apps.Interface { return apps.New(s, "", nil) }
+
+// Autoscaling is as Admissionregistration.
+func (s *sharedInformers) Autoscaling() autoscaling.Interface { return autoscaling.New(s, "", nil) }
+
+// Batch is as Admissionregistration.
+func (s *sharedInformers) Batch() batch.Interface { return batch.New(s, "", nil) }
+
+// Certificates is as Admissionregistration.
+func (s *sharedInformers) Certificates() certificates.Interface { return certificates.New(s, "", nil) }
+
+// Coordination is as Admissionregistration.
+func (s *sharedInformers) Coordination() coordination.Interface { return coordination.New(s, "", nil) }
+
+// Core is as Admissionregistration.
+func (s *sharedInformers) Core() core.Interface { return core.New(s, "", nil) }
+
+// Discovery is as Admissionregistration.
+func (s *sharedInformers) Discovery() discovery.Interface { return discovery.New(s, "", nil) }
+
+// Events is as Admissionregistration.
+func (s *sharedInformers) Events() events.Interface { return events.New(s, "", nil) }
+
+// Extensions is as Admissionregistration.
+func (s *sharedInformers) Extensions() extensions.Interface { return extensions.New(s, "", nil) }
+
+// Flowcontrol is as Admissionregistration.
+func (s *sharedInformers) Flowcontrol() flowcontrol.Interface { return flowcontrol.New(s, "", nil) }
+
+// Networking is as Admissionregistration.
+func (s *sharedInformers) Networking() networking.Interface { return networking.New(s, "", nil) }
+
+// Node is as Admissionregistration.
+func (s *sharedInformers) Node() node.Interface { return node.New(s, "", nil) }
+
+// Policy is as Admissionregistration.
+func (s *sharedInformers) Policy() policy.Interface { return policy.New(s, "", nil) }
+
+// Rbac is as Admissionregistration.
+func (s *sharedInformers) Rbac() rbac.Interface { return rbac.New(s, "", nil) }
+
+// Resource is as Admissionregistration.
+func (s *sharedInformers) Resource() resource.Interface { return resource.New(s, "", nil) }
+
+// Scheduling is as Admissionregistration.
+func (s *sharedInformers) Scheduling() scheduling.Interface { return scheduling.New(s, "", nil) }
+
+// Storage is as Admissionregistration.
+func (s *sharedInformers) Storage() storage.Interface { return storage.New(s, "", nil) }
+
+// Storagemigration is as Admissionregistration.
+func (s *sharedInformers) Storagemigration() storagemigration.Interface {
+	return storagemigration.New(s, "", nil)
+}

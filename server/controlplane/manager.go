@@ -1,0 +1,86 @@
+package controlplane
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/rest"
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"github.com/sqube/sqube/server/controllers"
+)
+
+// resyncPeriod is kube-controller-manager's --min-resync-period.
+const resyncPeriod = 12 * time.Hour
+
+// Controllers returns kube-controller-manager's controllers but for those of package controllers. They work once Complete
+// has returned nil.
+func (o *Options) Controllers() []controllers.Controller {
+	descriptors := app.NewControllerDescriptors()
+	for _, name := range controllers.Names() {
+		delete(descriptors, name)
+	}
+	var others []controllers.Controller
+	for _, name := range slices.Sorted(maps.Keys(descriptors)) {
+		descriptor := descriptors[name]
+		// Kubeadm has these two on; without them no node joins with a token.
+		joins := name == names.BootstrapSignerController || name == names.TokenCleanerController
+		others = append(others, controllers.Controller{
+			Name: name, Aliases: descriptor.GetAliases(), Off: descriptor.IsDisabledByDefault() && !joins,
+			Build: func(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
+				if descriptor.IsCloudProviderController() {
+					return nil, nil
+				}
+				if joins {
+					shared.Informers = newJoining(shared)
+				}
+				controller, err := descriptor.BuildController(ctx, o.controllerContext(shared))
+				if err != nil || controller == nil {
+					return nil, err
+				}
+				return controller.Run, nil
+			},
+		})
+	}
+	return append(others, servingApprover())
+}
+
+// controllerContext is what upstream's constructors are given.
+func (o *Options) controllerContext(shared controllers.Shared) app.ControllerContext {
+	controllersmetrics.Register()
+	settings := *o.manager
+	if signing := &settings.CSRSigningController; signing.ClusterSigningCertFile == "" && signing.ClusterSigningKeyFile == "" &&
+		signing.KubeletServingSignerConfiguration.CertFile == "" && signing.KubeletClientSignerConfiguration.CertFile == "" &&
+		signing.KubeAPIServerClientSignerConfiguration.CertFile == "" && signing.LegacyUnknownSignerConfiguration.CertFile == "" {
+		if _, err := os.Stat(shared.Cluster.CAKeyFile); err == nil { // the key may be kept elsewhere; then nothing is signed here
+			signing.ClusterSigningCertFile, signing.ClusterSigningKeyFile = shared.Cluster.CACertFile, shared.Cluster.CAKeyFile
+		}
+	}
+	settings.SAController.RootCAFile = shared.Cluster.CACertFile
+	return app.ControllerContext{
+		ClientBuilder:                   builder(shared.Loopback, settings.KubeCloudShared.UseServiceAccountCredentials),
+		InformerFactory:                 shared.Informers,
+		ObjectOrMetadataInformerFactory: shared.Monitors,
+		ComponentConfig:                 settings,
+		RESTMapper:                      shared.Kinds,
+		InformersStarted:                shared.Started,
+		ResyncPeriod:                    func() time.Duration { return time.Duration((1 + rand.Float64()) * float64(resyncPeriod)) },
+		ControllerManagerMetrics:        controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
+	}
+}
+
+// builder returns what makes the controllers' clients: of the server's own user, or each of its service account.
+func builder(loopback *rest.Config, asAccounts bool) clientbuilder.ControllerClientBuilder {
+	plain := clientbuilder.SimpleControllerClientBuilder{ClientConfig: loopback}
+	if asAccounts {
+		return impersonating{plain}
+	}
+	return plain
+}

@@ -1,0 +1,158 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	managerconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	netutils "k8s.io/utils/net"
+
+	"github.com/sqube/sqube/server/controllers"
+)
+
+// Options are the flags. Those of kube-controller-manager have its names.
+type Options struct {
+	// All is --control-plane.
+	All bool
+	// Scheduler is --scheduler.
+	Scheduler bool
+
+	managerFile, schedulerFile string
+	added, upstream            *pflag.FlagSet // all flags, and those of kube-controller-manager
+	users                      map[string][]string
+
+	manager   *managerconfig.KubeControllerManagerConfiguration // nil where nothing differs from upstream's defaults
+	scheduler *schedulerconfig.KubeSchedulerConfiguration
+}
+
+// AddFlags adds all of them to fs.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.All, "control-plane", false, "Run all that a cluster needs beside the API in this process: kube-controller-manager's controllers and kube-scheduler. The same as --controllers='*' --scheduler --enable-bootstrap-token-auth. Where several servers share a database, they run on one of them.")
+	fs.BoolVar(&o.Scheduler, "scheduler", false, "Run kube-scheduler in this process, while no kube-scheduler elsewhere holds its Lease.")
+	fs.StringVar(&o.managerFile, "controller-manager-config", "", "File with a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1) for the controllers in this process. Flags come before what it says; its section generic has no effect.")
+	fs.StringVar(&o.schedulerFile, "scheduler-config", "", "File with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) for the scheduler in this process: profiles, plugins, extenders. Leader election and client connection have no effect.")
+	defaults, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		panic(err) // upstream's own defaults
+	}
+	o.added = fs
+	o.upstream, o.users = managerFlags(defaults)
+	fs.AddFlagSet(o.upstream)
+}
+
+// Complete checks the flags and reads the files. selection is that of --controllers, serviceRange that of
+// --service-cluster-ip-range.
+func (o *Options) Complete(selection []string, serviceRange string) error {
+	if o.All && !o.added.Changed("scheduler") {
+		o.Scheduler = true
+	}
+	others := o.Controllers()
+	controlled := controllers.Selects(selection, others)
+	var errs []error
+	configured := o.managerFile != ""
+	o.upstream.VisitAll(func(f *pflag.Flag) {
+		users := o.users[f.Name]
+		if !f.Changed {
+			return
+		}
+		configured = true
+		if !controllers.Runs(selection, others, users...) && !(len(users) == 0 && controlled) {
+			errs = append(errs, unused(f.Name, users))
+		}
+	})
+	if o.managerFile != "" && !controlled && !controllers.Runs(selection, nil, controllers.Names()...) {
+		errs = append(errs, unused("controller-manager-config", nil))
+	}
+	if o.schedulerFile != "" && !o.Scheduler {
+		errs = append(errs, errors.New("--scheduler-config has no effect without --control-plane or --scheduler"))
+	}
+	if controlled || configured && len(errs) == 0 {
+		errs = append(errs, o.completeManager(serviceRange))
+	}
+	if o.Scheduler {
+		errs = append(errs, o.completeScheduler())
+	}
+	return errors.Join(errs...)
+}
+
+// Settings are what the flags and the file say of all controllers; nil for upstream's defaults. Call it after Complete.
+func (o *Options) Settings() *controllers.Settings { return o.manager }
+
+// completeManager works out the configuration of the controllers, as kube-controller-manager does.
+func (o *Options) completeManager(serviceRange string) error {
+	effective, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		return err
+	}
+	effective.SecureServing.BindPort = 0 // there is no port
+	// Versions and gates are the process's own, and set; upstream would set them again.
+	settled := basecompatibility.NewComponentGlobalsRegistry()
+	if err := settled.Set(); err != nil {
+		return err
+	}
+	effective.ComponentGlobalsRegistry = settled
+	flags, _ := managerFlags(effective)
+	known, off, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
+	if o.managerFile != "" {
+		defaults := &config.Config{}
+		if err := effective.ApplyTo(defaults, known, off, aliases); err != nil {
+			return err
+		}
+		read, err := readManagerConfig(o.managerFile, &defaults.ComponentConfig)
+		if err != nil {
+			return fmt.Errorf("--controller-manager-config: %w", err)
+		}
+		apply(read, effective)
+	}
+	o.upstream.VisitAll(func(given *pflag.Flag) {
+		if given.Changed {
+			err = errors.Join(err, set(flags.Lookup(given.Name).Value, given.Value))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	effective.NodeIPAMController.ServiceCIDR = serviceRange
+	if err := effective.Validate(known, off, aliases); err != nil {
+		return err
+	}
+	completed := &config.Config{}
+	if err := effective.ApplyTo(completed, known, off, aliases); err != nil {
+		return err
+	}
+	o.manager = &completed.ComponentConfig
+	return checkRanges(o.manager.KubeCloudShared.AllocateNodeCIDRs, o.manager.KubeCloudShared.ClusterCIDR)
+}
+
+// set gives a flag the value of another one of its kind.
+func set(flag, value pflag.Value) error {
+	if list, ok := value.(pflag.SliceValue); ok {
+		return flag.(pflag.SliceValue).Replace(list.GetSlice())
+	}
+	return flag.Set(value.String())
+}
+
+// checkRanges checks --cluster-cidr as the controller that allocates from it does, which otherwise fails when it starts.
+func checkRanges(allocate bool, ranges string) error {
+	if !allocate {
+		return nil
+	}
+	cidrs, err := netutils.ParseCIDRs(strings.Split(strings.TrimSpace(ranges), ","))
+	if err == nil && len(cidrs) > 1 {
+		var dual bool
+		if dual, err = netutils.IsDualStackCIDRs(cidrs); err == nil && (!dual || len(cidrs) > 2) {
+			err = errors.New("there are two of one IP family")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--cluster-cidr %q must be a CIDR such as 10.244.0.0/16, or one of each IP family with a comma between, for --allocate-node-cidrs: %w", ranges, err)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package controlplane
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	informersv1 "k8s.io/client-go/informers/core/v1"
+	listersv1 "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// schedulable are shared informers as the scheduler needs them: without Pods that have ended, which take up nothing of
+// their nodes. kube-scheduler leaves them out by a field selector; here the Pods are shared with the controllers.
+type schedulable struct {
+	informers.SharedInformerFactory
+}
+
+// Core returns the group's informers.
+func (s schedulable) Core() core.Interface { return schedulableCore{s.SharedInformerFactory.Core()} }
+
+type schedulableCore struct{ core.Interface }
+
+// V1 returns the version's informers.
+func (c schedulableCore) V1() informersv1.Interface { return schedulableV1{c.Interface.V1()} }
+
+type schedulableV1 struct{ informersv1.Interface }
+
+// Pods returns the informer of Pods that have not ended.
+func (v schedulableV1) Pods() informersv1.PodInformer { return unfinishedPods{v.Interface.Pods()} }
+
+type unfinishedPods struct{ informersv1.PodInformer }
+
+// Informer returns an informer on which a Pod that ends is deleted.
+func (p unfinishedPods) Informer() cache.SharedIndexInformer {
+	return unfinishedInformer{p.PodInformer.Informer()}
+}
+
+// Lister returns a lister of Pods that have not ended.
+func (p unfinishedPods) Lister() listersv1.PodLister {
+	return unfinishedLister{p.PodInformer.Lister()}
+}
+
+type unfinishedInformer struct{ cache.SharedIndexInformer }
+
+// AddEventHandler adds the handler, which sees a Pod that ends be deleted.
+func (i unfinishedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandler(cache.FilteringResourceEventHandler{
+		FilterFunc: func(object any) bool {
+			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = gone.Obj
+			}
+			pod, ok := object.(*corev1.Pod)
+			return ok && unfinished(pod)
+		},
+		Handler: h,
+	})
+}
+
+func unfinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+func onlyUnfinished(pods []*corev1.Pod, err error) ([]*corev1.Pod, error) {
+	var kept []*corev1.Pod
+	for _, pod := range pods {
+		if unfinished(pod) {
+			kept = append(kept, pod)
+		}
+	}
+	return kept, err
+}
+
+type unfinishedLister struct{ listersv1.PodLister }
+
+// List returns Pods of all namespaces.
+func (l unfinishedLister) List(selector labels.Selector) ([]*corev1.Pod, error) {
+	return onlyUnfinished(l.PodLister.List(selector))
+}
+
+// Pods returns a lister of one namespace.
+func (l unfinishedLister) Pods(namespace string) listersv1.PodNamespaceLister {
+	return unfinishedNamespace{l.PodLister.Pods(namespace)}
+}
+
+type unfinishedNamespace struct{ listersv1.PodNamespaceLister }
+
+// List returns Pods of the namespace.
+func (l unfinishedNamespace) List(selector labels.Selector) ([]*corev1.Pod, error) {
+	return onlyUnfinished(l.PodNamespaceLister.List(selector))
+}
+
+// Get returns a Pod of the namespace.
+func (l unfinishedNamespace) Get(name string) (*corev1.Pod, error) {
+	pod, err := l.PodNamespaceLister.Get(name)
+	if err == nil && !unfinished(pod) {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	return pod, err
+}

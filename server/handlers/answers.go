@@ -1,0 +1,91 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// answers says how the writes of a resource are answered: with the bytes that
+// were stored, where a get of the object would be.
+type answers struct {
+	scope *handlers.RequestScope
+	plain bool // the object that a write returns is the one that it stored
+}
+
+func answersOf(storage rest.Storage, scope *handlers.RequestScope) answers {
+	store := plainStore(storage, scope)
+	return answers{scope, store != nil && store.AfterCreate == nil && store.AfterUpdate == nil}
+}
+
+// answered is how one request is answered.
+type answered struct {
+	like apistorage.Raw
+	ok   bool // with bytes
+}
+
+// to returns how a request is answered.
+func (a answers) to(r *http.Request) answered {
+	if !a.plain || responseAudited(r) {
+		return answered{}
+	}
+	like := apistorage.Raw{TypeMeta: metav1.TypeMeta{Kind: a.scope.Kind.Kind, APIVersion: a.scope.Kind.GroupVersion().String()}}
+	switch mediaType(r, a.scope) {
+	case runtime.ContentTypeJSON:
+		like.Format = apistorage.JSON
+	case runtime.ContentTypeProtobuf:
+		like.Format = apistorage.Protobuf
+	default:
+		return answered{}
+	}
+	return answered{like, true}
+}
+
+// write returns what to send for what a write returns.
+func (a answered) write(ctx context.Context, write func(context.Context) (runtime.Object, error)) (runtime.Object, error) {
+	if !a.ok {
+		return write(ctx)
+	}
+	ctx, answer := apistorage.WithAnswer(ctx, a.like)
+	written, err := write(ctx)
+	if err != nil {
+		return written, err
+	}
+	return answer.For(written), nil
+}
+
+// answeredCreater is a storage whose creations are answered so.
+type answeredCreater struct {
+	rest.Creater
+	answered
+}
+
+// Create implements rest.Creater.
+func (c answeredCreater) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	return c.write(ctx, func(ctx context.Context) (runtime.Object, error) {
+		return c.Creater.Create(ctx, obj, validate, options)
+	})
+}
+
+// answeredUpdater is a storage whose updates are answered so.
+type answeredUpdater struct {
+	rest.Updater
+	answered
+}
+
+// Update implements rest.Updater.
+func (u answeredUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
+) (_ runtime.Object, created bool, err error) {
+	written, err := u.write(ctx, func(ctx context.Context) (written runtime.Object, err error) {
+		written, created, err = u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
+		return written, err
+	})
+	return written, created, err
+}

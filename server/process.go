@@ -1,0 +1,62 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Process is a server with its store, from the database to the port.
+type Process struct {
+	Options *Options // complete
+	// Store are the settings of the store.
+	Store sqlstore.Options
+	// Open opens the store, with the settings.
+	Open func(context.Context, sqlstore.Options) (*sqlstore.Store, error)
+	// Built is called in a goroutine of its own when the server has been built and begins to serve; see Server.Wait. Optional.
+	Built func(context.Context, *Server)
+}
+
+// firstYear is when there first was a sqube: no clock that is right is before.
+const firstYear = 2026
+
+// CheckClock returns an error where the machine's clock can't be right.
+func CheckClock() error {
+	if now := time.Now(); now.Year() < firstYear {
+		return fmt.Errorf("this machine's clock says %s: set it first, or certificates and times of objects would be wrong", now.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Run serves on listener until ctx ends, and returns when everything has come to rest and the store is closed. An error
+// says what could not be started, or did not end.
+func (p Process) Run(ctx context.Context, listener net.Listener) error {
+	p.Store.OnBatch = func(took time.Duration) { batches.Observe(took.Seconds()) }
+	p.Store.OnWrite = func(took time.Duration) { writes.Observe(took.Seconds()) }
+	p.Store.OnGroup = func(writes int) { groups.Observe(float64(writes)) }
+	store, err := p.Open(ctx, p.Store)
+	if err != nil {
+		return err
+	}
+	defer stores.add(store)()
+	s, err := New(ctx, p.Options, store)
+	if err == nil {
+		defer certificates.add(s)()
+		if p.Built != nil {
+			go p.Built(ctx, s)
+		}
+		err = s.Run(ctx, listener)
+	}
+	if closing := End(p.Options.ShutdownGracePeriod, "database", store.Close); closing != nil {
+		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))
+	}
+	if err == nil {
+		slog.Info("stopped")
+	}
+	return err
+}

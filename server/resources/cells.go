@@ -1,0 +1,44 @@
+package resources
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// Kinds are the built-in ones, as they are stored.
+var Kinds = &apistorage.Kinds{Scheme: legacyscheme.Scheme, Cells: cells}
+
+// cells are the fields that make the cells of a Table, of kinds of which there are many or large objects. Beside what
+// upstream's printers read there are annotations, which a conversion may drop, and what a default would otherwise have to
+// be computed for, such as imagePullPolicy.
+var cells = map[metav1.TypeMeta]map[string][]string{
+	{APIVersion: "v1", Kind: "Pod"}: {
+		"metadata":                     {"name", "namespace", "creationTimestamp", "deletionTimestamp", "annotations"},
+		"spec":                         {"containers", "initContainers", "nodeName", "readinessGates"},
+		"spec.containers":              {"imagePullPolicy"},
+		"spec.initContainers":          {"name", "restartPolicy", "imagePullPolicy"},
+		"status":                       {"phase", "reason", "conditions", "podIP", "podIPs", "nominatedNodeName", "initContainerStatuses", "containerStatuses"},
+		"status.conditions":            {"type", "status", "reason"},
+		"status.initContainerStatuses": {"name", "state", "lastState", "ready", "restartCount", "started"},
+		"status.containerStatuses":     {"name", "state", "lastState", "ready", "restartCount", "started"},
+	},
+	{APIVersion: "v1", Kind: "Node"}:                  {"status": {"conditions", "addresses", "nodeInfo"}},
+	{APIVersion: "v1", Kind: "PodTemplate"}:           cellsOfTemplate("template"),
+	{APIVersion: "v1", Kind: "ReplicationController"}: cellsOfTemplate("spec.template"),
+	{APIVersion: "apps/v1", Kind: "DaemonSet"}:        cellsOfTemplate("spec.template"),
+	{APIVersion: "apps/v1", Kind: "Deployment"}:       cellsOfTemplate("spec.template"),
+	{APIVersion: "apps/v1", Kind: "ReplicaSet"}:       cellsOfTemplate("spec.template"),
+	{APIVersion: "apps/v1", Kind: "StatefulSet"}:      cellsOfTemplate("spec.template"),
+	{APIVersion: "batch/v1", Kind: "Job"}:             cellsOfTemplate("spec.template"),
+	{APIVersion: "batch/v1", Kind: "CronJob"}:         cellsOfTemplate("spec.jobTemplate.spec.template"),
+}
+
+// cellsOfTemplate are those of a kind that has a pod template.
+func cellsOfTemplate(path string) map[string][]string {
+	return map[string][]string{
+		path + ".spec":            {"containers", "nodeSelector"},
+		path + ".spec.containers": {"name", "image", "imagePullPolicy"},
+	}
+}

@@ -1,0 +1,111 @@
+package resources
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	apitesting "k8s.io/kubernetes/pkg/api/testing"
+	"k8s.io/kubernetes/pkg/printers"
+	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
+
+	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
+)
+
+// message is what generated types are.
+type message interface {
+	runtime.Object
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+// TestCells prints objects with random content, and prints what is left of them when all but the fields that make cells
+// is left out: the rows are the same.
+func TestCells(t *testing.T) {
+	generator := printers.NewTableGenerator().With(printersinternal.AddHandlers)
+	fill := fuzzer.FuzzerFor(apitesting.FuzzerFuncs, rand.NewSource(1), legacyscheme.Codecs)
+	for kind, only := range cells {
+		gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+		t.Run(gvk.String(), func(t *testing.T) {
+			whole := newMessage(t, gvk)
+			typ, err := transcode.For(whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cut, err := typ.Cut(only)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := map[string]bool{}
+			for range 300 {
+				whole := newMessage(t, gvk)
+				fill.Fill(whole)
+				data, err := whole.Marshal()
+				if err != nil {
+					t.Fatal(err)
+				}
+				less, err := cut.Append(nil, data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, got := rowsOf(t, generator, gvk, data), rowsOf(t, generator, gvk, less)
+				if got != want {
+					t.Fatalf("cells are\n%s, want\n%s\nof\n%+v", got, want, whole)
+				}
+				rows[want] = true
+			}
+			if len(rows) < 250 {
+				t.Errorf("only %d different rows", len(rows))
+			}
+		})
+	}
+}
+
+func newMessage(t *testing.T, gvk schema.GroupVersionKind) message {
+	t.Helper()
+	obj, err := legacyscheme.Scheme.New(gvk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj.(message)
+}
+
+// rowsOf returns the rows of the Table of an object, as text, with the metadata that decide on how it is sent.
+func rowsOf(t *testing.T, generator printers.TableGenerator, gvk schema.GroupVersionKind, data []byte) string {
+	t.Helper()
+	stored := newMessage(t, gvk)
+	if err := stored.Unmarshal(data); err != nil {
+		t.Fatal(err)
+	}
+	legacyscheme.Scheme.Default(stored)
+	internal, err := legacyscheme.Scheme.New(schema.GroupVersionKind{Group: gvk.Group, Version: runtime.APIVersionInternal, Kind: gvk.Kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := legacyscheme.Scheme.Convert(stored, internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	table, err := generator.GenerateTable(internal, printers.GenerateOptions{Wide: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range table.Rows {
+		m, err := meta.Accessor(table.Rows[i].Object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Rows[i].Object = runtime.RawExtension{}
+		table.Rows[i].Cells = append(table.Rows[i].Cells, m.GetNamespace(), m.GetName(), fmt.Sprint(m.GetAnnotations()))
+	}
+	text, err := json.Marshal(table.Rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,62 @@
+package servertest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/sqube/sqube/server"
+)
+
+// gates are the feature gates of the process, while servers run.
+var gates struct {
+	mu      sync.Mutex
+	running int
+	before  map[string]bool // values of the gates that servers have changed
+}
+
+// setGates sets feature gates for a server. The func that it returns is called when the server has ended, once or more.
+func setGates(wanted map[string]bool) (done func(), err error) {
+	gates.mu.Lock()
+	defer gates.mu.Unlock()
+	if err := server.SetDefaultGates(); err != nil {
+		return nil, err
+	}
+	known := utilfeature.DefaultMutableFeatureGate.GetAll()
+	changed := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if _, there := known[featuregate.Feature(name)]; !there {
+			return nil, fmt.Errorf("there is no feature gate %s", name)
+		}
+		is := utilfeature.DefaultMutableFeatureGate.Enabled(featuregate.Feature(name))
+		switch {
+		case is == wanted[name]:
+		case gates.running > 0:
+			return nil, fmt.Errorf("the feature gate %s is %t for servers that run in this process: gates belong to the process", name, is)
+		default:
+			changed[name] = is
+		}
+	}
+	if len(changed) > 0 {
+		if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(wanted); err != nil {
+			return nil, err
+		}
+		gates.before = changed
+	}
+	gates.running++
+	return sync.OnceFunc(endGates), nil
+}
+
+// endGates gives the gates back when the last server has ended.
+func endGates() {
+	gates.mu.Lock()
+	defer gates.mu.Unlock()
+	if gates.running--; gates.running == 0 && len(gates.before) > 0 {
+		_ = utilfeature.DefaultMutableFeatureGate.SetFromMap(gates.before) // they were set to these before
+		gates.before = nil
+	}
+}

@@ -1,0 +1,109 @@
+package servertest_test
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/server/servertest"
+)
+
+// releasePatience is longer than net/http keeps a connection in memory to which a client sends a request in the moment in which
+// it is closed (90 seconds), as an informer may.
+const releasePatience = 3 * time.Minute
+
+// TestNothingIsLeft starts and stops servers that have watches and informers, and looks for goroutines and files. What the
+// libraries of Kubernetes start once in a process is there after the first.
+func TestNothingIsLeft(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	use := func() {
+		s, err := servertest.Start(servertest.Options{CRDs: []string{"testdata/crds"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := watch(t, client(t, s))
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+		stop()
+	}
+	use()
+	runtime.GC()
+	before := stacks()
+	for range 3 {
+		use()
+	}
+	more := ""
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, releasePatience, true, func(context.Context) (bool, error) {
+		runtime.GC() // with which client-go drops transports that no one uses, and what reloads their certificates
+		more = grown(before, stacks())
+		return more == "", nil
+	})
+	if err != nil {
+		t.Errorf("goroutines are left of %s", more)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left: %v", len(left), err)
+	}
+}
+
+// watch opens a watch, and informers of two kinds, and returns what ends them.
+func watch(t *testing.T, c kubernetes.Interface) (stop func()) {
+	t.Helper()
+	events, err := c.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory := informers.NewSharedInformerFactory(c, 0)
+	for _, informer := range []cache.SharedIndexInformer{factory.Core().V1().ConfigMaps().Informer(), factory.Core().V1().Pods().Informer()} {
+		if err := informer.SetWatchErrorHandler(func(*cache.Reflector, error) {}); err != nil { // it has no server any more
+			t.Fatal(err)
+		}
+	}
+	factory.Start(ctx.Done())
+	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			t.Errorf("the informer of %s has no objects", kind)
+		}
+	}
+	return func() {
+		events.Stop()
+		cancel()
+		factory.Shutdown()
+	}
+}
+
+// stacks counts the goroutines by what started them.
+func stacks() map[string]int {
+	text := make([]byte, 16<<20)
+	text = text[:runtime.Stack(text, true)]
+	counts := map[string]int{}
+	for _, stack := range strings.Split(string(text), "\n\n") {
+		_, by, _ := strings.Cut(stack, "\ncreated by ")
+		by, _, _ = strings.Cut(by, " in goroutine")
+		counts[by]++
+	}
+	return counts
+}
+
+// grown names what has started more goroutines than before.
+func grown(before, now map[string]int) string {
+	var more []string
+	for by, n := range now {
+		if n > before[by] {
+			more = append(more, by)
+		}
+	}
+	return strings.Join(more, ", ")
+}

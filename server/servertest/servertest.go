@@ -1,0 +1,189 @@
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// startTimeout bounds a start on a busy machine.
+const startTimeout = time.Minute
+
+// Options say how a server is. The zero value is what sqube serve does by default.
+type Options struct {
+	// CRDs are files, and folders of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start
+	// returns. Other objects in the files are left out.
+	CRDs []string
+	// Webhooks are files, and folders of files, with ValidatingWebhookConfigurations and MutatingWebhookConfigurations. Where
+	// they, and conversions in CRDs, name a Service, they get the address at which the test serves webhooks: Server.Webhook.
+	Webhooks []string
+	// NoControllers leaves out the controllers that sqube serve runs, as kube-apiserver does: no one deletes what is in a
+	// namespace, collects garbage, or makes service accounts. Pods need none then.
+	NoControllers bool
+	// FeatureGates are set for the process. They go back to what they were when the last server has stopped. A gate can't be
+	// changed while another server runs.
+	FeatureGates map[string]bool
+	// Configure changes other options before the server starts. Optional.
+	Configure func(*server.Options)
+}
+
+// Server is a server that runs in this process.
+type Server struct {
+	// Config is for clients of an administrator, in the group system:masters. Clients are not slowed down (QPS -1).
+	Config *rest.Config
+	// Kubeconfig is a file for the same administrator. It goes with the server.
+	Kubeconfig string
+	// Webhook is where the test serves webhooks. Its zero value without Options.Webhooks and conversions in CRDs.
+	Webhook WebhookServer
+
+	server *server.Server
+	folder string
+	gates  func() // gives the feature gates back
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when the server has ended, with err
+	err    error
+}
+
+// Run starts a server that is stopped at the end of the test. It fails the test where that can't be done.
+func Run(t testing.TB, o Options) *Server {
+	t.Helper()
+	s, err := Start(o)
+	if err != nil {
+		t.Fatalf("start an API server: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Errorf("stop the API server: %v", err)
+		}
+	})
+	return s
+}
+
+// Start starts a server and returns when it is ready. Who calls it stops the server, also for TestMain. An error names what
+// can't be used.
+func Start(o Options) (_ *Server, err error) {
+	s := &Server{ended: make(chan struct{})}
+	if s.gates, err = setGates(o.FeatureGates); err != nil {
+		return nil, err
+	}
+	if s.folder, err = os.MkdirTemp("", "sqube-test-"); err != nil {
+		s.gates()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
+	built := make(chan *server.Server, 1)
+	listener, options, err := s.options(o)
+	if err != nil {
+		close(s.ended)
+		return nil, errors.Join(err, s.Stop())
+	}
+	process := server.Process{Options: options, Open: s.openStore, Built: func(_ context.Context, s *server.Server) { built <- s }}
+	go func() {
+		defer close(s.ended)
+		defer listener.Close()
+		s.err = process.Run(ctx, listener)
+	}()
+	if err := s.prepare(o, built); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// options returns the options of a server on a port that is free.
+func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
+	options := server.NewOptions()
+	options.DataDir = s.folder
+	options.DropConnections = true
+	options.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
+	if o.NoControllers {
+		options.Controllers = []string{"-" + controllers.All}
+		options.Admission.Disable("ServiceAccount")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	options.Serving.BindPort = listener.Addr().(*net.TCPAddr).Port
+	if o.Configure != nil {
+		o.Configure(options)
+	}
+	if err := options.Complete(); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, options, nil
+}
+
+// openStore opens the database, which no one needs after the process.
+func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
+	engine, err := sqlite.OpenWith(ctx, filepath.Join(s.folder, "sqube.db"), sqlite.Options{NoSync: true})
+	if err != nil {
+		return nil, err
+	}
+	return sqlstore.Open(ctx, engine, o)
+}
+
+// prepare waits until the server is ready and installs what the options name.
+func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	select {
+	case s.server = <-built:
+	case <-s.ended:
+		return errors.New("the server ended before it was ready")
+	}
+	ctx, cancelEnded := context.WithCancelCause(ctx)
+	defer cancelEnded(nil)
+	go func() {
+		select {
+		case <-s.ended:
+			cancelEnded(errors.New("the server ended before it was ready"))
+		case <-ctx.Done():
+		}
+	}()
+	if s.server.Wait(ctx) != nil {
+		return context.Cause(ctx)
+	}
+	s.Kubeconfig = s.server.AdminKubeconfig()
+	if s.Config, err = clientcmd.BuildConfigFromFlags("", s.Kubeconfig); err != nil {
+		return err
+	}
+	s.Config.QPS = -1
+	return s.install(ctx, o)
+}
+
+// User returns a configuration for clients of a user in groups. What the user may do is decided by RBAC.
+func (s *Server) User(name string, groups ...string) (*rest.Config, error) {
+	kubeconfig, err := s.server.Kubeconfig(name, groups...)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig of %s: %w", name, err)
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+// Stop stops the server and removes what it had on disk. Running requests are finished, watches end. It may be called more
+// than once.
+func (s *Server) Stop() error {
+	s.stop()
+	<-s.ended
+	s.gates()
+	return errors.Join(s.err, os.RemoveAll(s.folder))
+}

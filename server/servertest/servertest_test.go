@@ -1,0 +1,95 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/server/servertest"
+)
+
+// patience bounds every wait on a machine that is busy with other tests.
+const patience = time.Minute
+
+// TestServers runs several servers at once: each has its own objects, answers its own administrator only, and stops without
+// the others.
+func TestServers(t *testing.T) {
+	const n = 4
+	var servers [n]*servertest.Server
+	var failed [n]error
+	var starting sync.WaitGroup
+	for i := range n {
+		starting.Go(func() { servers[i], failed[i] = servertest.Start(servertest.Options{}) })
+	}
+	starting.Wait()
+	if err := errors.Join(failed[:]...); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range servers {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("of-%d", i)}}
+		if _, err := client(t, s).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stranger := *servers[0].Config
+	stranger.Host, stranger.CAData = servers[1].Config.Host, servers[1].Config.CAData
+	if _, err := kubernetes.NewForConfigOrDie(&stranger).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("one server's administrator is another's")
+	}
+	for i, s := range servers {
+		list, err := client(t, s).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"})
+		if err != nil || len(list.Items) != 1 || list.Items[0].Name != fmt.Sprintf("of-%d", i) {
+			t.Errorf("server %d has %d ConfigMaps: %v", i, len(list.Items), err)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestKubeconfig uses the file for the administrator, and looks whether controllers run.
+func TestKubeconfig(t *testing.T) {
+	s := servertest.Run(t, servertest.Options{})
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := kubernetes.NewForConfigOrDie(config)
+	eventually(t, "the service account default is made", func(ctx context.Context) bool {
+		_, err := admin.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err == nil
+	})
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(s.Kubeconfig); !os.IsNotExist(err) {
+		t.Errorf("the kubeconfig of a server that has stopped is left: %v", err)
+	}
+}
+
+func client(t *testing.T, s *servertest.Server) kubernetes.Interface {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func eventually(t *testing.T, what string, holds func(context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}

@@ -1,0 +1,140 @@
+package servertest
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// WebhookServer is where a test serves its webhooks: what webhook.Options of controller-runtime takes.
+type WebhookServer struct {
+	Host    string
+	Port    int
+	CertDir string // with tls.crt and tls.key, which the API server trusts
+
+	trust []byte // the certificate in PEM
+}
+
+// url is where a webhook with the path of a Service's is.
+func (w *WebhookServer) url(path *string) *string {
+	text := "https://" + net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
+	if path != nil {
+		text += *path
+	}
+	return &text
+}
+
+// prepareWebhooks chooses where webhooks are served, if there are any, and has definitions call conversions there.
+func (s *Server) prepareWebhooks(wanted bool, definitions []*apiextensionsv1.CustomResourceDefinition) error {
+	var clients []*apiextensionsv1.WebhookClientConfig
+	for _, definition := range definitions {
+		if c := definition.Spec.Conversion; c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && c.Webhook.ClientConfig.Service != nil {
+			clients = append(clients, c.Webhook.ClientConfig)
+		}
+	}
+	if !wanted && len(clients) == 0 {
+		return nil
+	}
+	w, err := newWebhookServer(filepath.Join(s.folder, "webhooks"))
+	if err != nil {
+		return fmt.Errorf("prepare the serving of webhooks: %w", err)
+	}
+	s.Webhook = *w
+	for _, c := range clients {
+		c.URL, c.CABundle, c.Service = w.url(c.Service.Path), w.trust, nil
+	}
+	return nil
+}
+
+func newWebhookServer(folder string) (*WebhookServer, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	w := &WebhookServer{Host: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, CertDir: folder}
+	if err := listener.Close(); err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhooks"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	w.trust = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err == nil {
+		err = os.Mkdir(folder, 0o700)
+	}
+	for name, content := range map[string][]byte{"tls.crt": w.trust, "tls.key": private} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, name), content, 0o600)
+		}
+	}
+	return w, err
+}
+
+// installWebhooks creates the configurations of webhooks among objects.
+func (s *Server) installWebhooks(ctx context.Context, objects []*unstructured.Unstructured) error {
+	client, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		switch object.GroupVersionKind() {
+		case admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"):
+			configuration := &admissionv1.ValidatingWebhookConfiguration{}
+			if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, configuration); err == nil {
+				for i := range configuration.Webhooks {
+					s.redirect(&configuration.Webhooks[i].ClientConfig)
+				}
+				_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
+			}
+		case admissionv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"):
+			configuration := &admissionv1.MutatingWebhookConfiguration{}
+			if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, configuration); err == nil {
+				for i := range configuration.Webhooks {
+					s.redirect(&configuration.Webhooks[i].ClientConfig)
+				}
+				_, err = client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("install the %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// redirect has a webhook that is to be found at a Service be called where the test serves it.
+func (s *Server) redirect(c *admissionv1.WebhookClientConfig) {
+	if c.Service != nil {
+		c.URL, c.CABundle, c.Service = s.Webhook.url(c.Service.Path), s.Webhook.trust, nil
+	}
+}

@@ -1,0 +1,135 @@
+package transcode
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Cut leaves fields out of the messages of one API type, so that less of them
+// has to be unmarshaled.
+type Cut struct {
+	fields []*Cut // what becomes of each field, by its number
+	others *Cut   // and of those that have none
+}
+
+// What becomes of a field, unless it is a message of which only some fields are
+// kept.
+var (
+	kept = new(Cut)
+	left = new(Cut)
+)
+
+// Cut returns what leaves out managed fields, and of the messages in only, by
+// their path such as "spec.containers", all fields but those named. "" is the
+// path of the object itself.
+func (t *Type) Cut(only map[string][]string) (*Cut, error) {
+	paths := maps.Clone(only)
+	c, err := t.plan.cut("", paths)
+	if err == nil && len(paths) > 0 {
+		err = fmt.Errorf("there are no messages %q", slices.Sorted(maps.Keys(paths)))
+	}
+	return c, err
+}
+
+// cut returns the Cut of the message at a path, and takes it out of only.
+func (p *plan) cut(path string, only map[string][]string) (*Cut, error) {
+	names, some := only[path]
+	delete(only, path)
+	c := &Cut{others: kept}
+	if some {
+		c.others = left
+	}
+	missing := slices.Clone(names)
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		becomes := c.others
+		if n.nodes == nil {
+			f := &p.fields[n.leaf]
+			if slices.Contains(names, f.name) {
+				becomes = kept
+				missing = slices.DeleteFunc(missing, func(name string) bool { return name == f.name })
+			}
+			if n.leaf == p.managedFields {
+				becomes = left
+			}
+			below := strings.TrimPrefix(path+"."+f.name, ".")
+			if becomes == kept && f.kind == message && !f.mapped && (path == "" && f.objectMeta() || holds(only, below)) {
+				var err error
+				if becomes, err = f.plan.cut(below, only); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if missing := int(n.number) + 1 - len(c.fields); missing > 0 {
+			c.fields = append(c.fields, slices.Repeat([]*Cut{c.others}, missing)...)
+		}
+		c.fields[n.number] = becomes
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("the message %q has no fields %q of its own", path, missing)
+	}
+	return c, nil
+}
+
+// holds says whether a path, or one below it, is in only.
+func holds(only map[string][]string, path string) bool {
+	for at := range only {
+		if at == path || strings.HasPrefix(at, path+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// Append appends a message to b but for what is left out. Lengths may be written
+// in more bytes than they need.
+func (c *Cut) Append(b, message []byte) ([]byte, error) {
+	from := 0 // what is kept and not appended yet
+	for at := 0; at < len(message); {
+		number, kind, tag := protowire.ConsumeTag(message[at:])
+		if tag < 0 {
+			return b, protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[at+tag:])
+		if size < 0 {
+			return b, protowire.ParseError(size)
+		}
+		field := c.others
+		if int(number) < len(c.fields) {
+			field = c.fields[number]
+		}
+		end := at + tag + size
+		switch {
+		case field == kept:
+		case field == left:
+			b = append(b, message[from:at]...)
+			from = end
+		case kind == protowire.BytesType:
+			content, _ := protowire.ConsumeBytes(message[at+tag:])
+			prefix := size - len(content)
+			b = append(b, message[from:end-len(content)]...)
+			from = end
+			begin := len(b)
+			var err error
+			if b, err = field.Append(b, content); err != nil {
+				return b, err
+			}
+			putLength(b[begin-prefix:begin], len(b)-begin)
+		}
+		at = end
+	}
+	return append(b, message[from:]...), nil
+}
+
+// putLength writes a length in as many bytes as there are.
+func putLength(b []byte, n int) {
+	for i := range b {
+		b[i] = byte(n&0x7f) | 0x80
+		n >>= 7
+	}
+	b[len(b)-1] &= 0x7f
+}

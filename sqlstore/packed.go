@@ -1,0 +1,165 @@
+package sqlstore
+
+import (
+	"github.com/klauspost/compress/s2"
+	"github.com/tidwall/btree"
+)
+
+// Of a collection that does not fit into memory the values are kept compressed, as many as there is room for. The objects
+// of a collection are alike, so each is compressed with one of them as the dictionary: they come to a fraction of their
+// size, and it takes a fraction of a read from the database to have them back.
+
+// packed is a compressed value.
+type packed struct {
+	by    *packer
+	bytes []byte
+}
+
+// packedOverhead is roughly what a compressed value takes in memory beside its bytes.
+const packedOverhead = 48
+
+func (p *packed) memory() int64 {
+	if p == nil {
+		return 0
+	}
+	return int64(len(p.bytes)) + packedOverhead
+}
+
+// packer compresses the values of one collection.
+type packer struct{ dictionary *s2.Dict }
+
+// newPacker returns a packer for values like this one, or nil where it is too short, or too long, to help others.
+func newPacker(like []byte) *packer {
+	if len(like) < s2.MinDictSize || len(like) > s2.MaxDictSize {
+		return nil
+	}
+	dictionary := s2.MakeDict(like, nil)
+	if dictionary == nil {
+		return nil
+	}
+	return &packer{dictionary}
+}
+
+// pack returns r without its value, which is kept compressed where that saves at least a third of it.
+func (p *packer) pack(r *Record) *Record {
+	bare := r.bare()
+	if p == nil || len(r.Value) == 0 || len(r.Value) > largeRow {
+		return bare
+	}
+	compressed := p.dictionary.Encode(nil, r.Value)
+	if len(compressed)+packedOverhead > len(r.Value)*2/3 {
+		return bare
+	}
+	bare.packed = &packed{p, append(make([]byte, 0, len(compressed)), compressed...)}
+	return bare
+}
+
+// unpack returns r with its value, or r as it is where that has to be read from the database.
+func (r *Record) unpack() *Record {
+	if r.packed == nil {
+		return r
+	}
+	value, err := r.packed.by.dictionary.Decode(make([]byte, r.left), r.packed.bytes)
+	if err != nil {
+		return r
+	}
+	return r.with(value)
+}
+
+// with returns a bare record with its value.
+func (r *Record) with(value []byte) *Record {
+	whole := *r
+	whole.Value, whole.left, whole.packed = value, 0, nil
+	return &whole
+}
+
+// strip leaves the values of a collection in the database, but for what by keeps
+// of them; nil for nothing.
+func (col *collection) strip(by *packer) {
+	rows := newTree(byKey)
+	col.bytes, col.bare, col.packer = 0, true, by
+	col.rows.Scan(func(r *Record) bool {
+		r = by.pack(r)
+		col.bytes += r.memory()
+		rows.Load(r)
+		return true
+	})
+	col.rows, col.current, col.older = rows, nil, nil
+}
+
+// thin lets go of compressed values, until the rows take no more than three
+// quarters of what they do, or of the limit.
+func (col *collection) thin(limit int64) {
+	excess := col.bytes - min(col.bytes, limit)*3/4
+	rows := newTree(byKey)
+	col.rows.Scan(func(r *Record) bool {
+		if excess > 0 && r.packed != nil {
+			excess -= r.packed.memory()
+			col.bytes -= r.packed.memory()
+			r = r.bare()
+		}
+		rows.Load(r)
+		return true
+	})
+	col.rows, col.current, col.older = rows, nil, nil
+}
+
+// packerOf returns a packer for the values of rows.
+func packerOf(rows *btree.BTreeG[*Record]) *packer {
+	r, ok := rows.GetAt(rows.Len() / 2)
+	if !ok {
+		return nil
+	}
+	return newPacker(r.Value)
+}
+
+// packBatch is how many rows are put back at once, while readers and writers wait.
+const packBatch = 256
+
+// pack puts the values of rows back into a collection that has been stripped of them, compressed, as long as there is room.
+func (c *cache) pack(col *collection, by *packer, rows *btree.BTreeG[*Record]) {
+	batch := make([]*Record, 0, packBatch)
+	rows.Scan(func(r *Record) bool {
+		if r = by.pack(r); r.packed != nil {
+			batch = append(batch, r)
+		}
+		if len(batch) < packBatch {
+			return true
+		}
+		goesOn := c.putPacked(col, by, batch)
+		batch = batch[:0]
+		return goesOn
+	})
+	c.putPacked(col, by, batch)
+}
+
+// putPacked puts rows with compressed values where the same rows are without, or returns false where there is no more room
+// or the collection is no longer the one that was stripped.
+func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if col.packer != by {
+		return false
+	}
+	for _, r := range rows {
+		now, ok := col.rows.Get(r)
+		if !ok || now.Revision != r.Revision || now.packed != nil {
+			continue
+		}
+		more := r.packed.memory()
+		if !c.hasRoom(col, more) {
+			return false
+		}
+		col.rows.Set(r)
+		col.bytes += more
+		c.bytes += more
+	}
+	col.current = nil // who asks from now on shall see them
+	c.forms.shrink(c.budget - c.bytes)
+	return true
+}
+
+// hasRoom says whether a collection without values may take so many bytes more.
+func (c *cache) hasRoom(col *collection, bytes int64) bool {
+	return c.bytes+bytes <= c.budget && col.bytes+bytes <= c.bareLimit()
+}

@@ -1,0 +1,91 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// silent is an engine that is unavailable for the statements that contain a text, as a test wants.
+type silent struct {
+	dialect.Engine
+	about atomic.Pointer[string] // nil for none
+}
+
+// Query implements dialect.Engine.
+func (e *silent) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	if about := e.about.Load(); about != nil && strings.Contains(statement, *about) {
+		return &dialect.Error{Op: "query", Engine: "test", Err: dialect.ErrUnavailable}
+	}
+	return e.Engine.Query(ctx, statement, args, row)
+}
+
+// testUnreachable has a database not answer, and sees in the figures for how long.
+func testUnreachable(t *testing.T, open Opener) {
+	engine := &silent{Engine: OpenEngine(t, open(t))}
+	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
+	if stats := s.Stats(); stats.Unreachable != 0 || stats.Failures != 0 {
+		t.Errorf("at first there is %+v", stats)
+	}
+	every := ""
+	engine.about.Store(&every)
+	var unreachable time.Duration
+	for range 2 {
+		if _, err := s.Revision(t.Context()); !errors.Is(err, dialect.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		stats := s.Stats()
+		if stats.Unreachable <= unreachable || stats.Failures == 0 {
+			t.Errorf("after %s there is %+v", unreachable, stats)
+		}
+		unreachable = stats.Unreachable
+	}
+	engine.about.Store(nil)
+	Eventually(t, "it answers again", func() bool {
+		revision(t, s)
+		return s.Stats().Unreachable == 0
+	})
+}
+
+// testFullDisk has a commit find no space on the disk, which is an answer of the database.
+func testFullDisk(t *testing.T, open Opener) {
+	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: func([]dialect.Write) error {
+		return &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrFull}
+	}}
+	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
+	if _, err := s.Write(t.Context(), put("a", "{}", nil)); !errors.Is(err, dialect.ErrFull) {
+		t.Fatal(err)
+	}
+	if stats := s.Stats(); stats.Unreachable != 0 || stats.Failures == 0 {
+		t.Errorf("there is %+v", stats)
+	}
+}
+
+// testUnread has others write what can't be read for a while, and sees in the figures for how long.
+func testUnread(t *testing.T, open Opener) {
+	engine := &silent{Engine: OpenEngine(t, open(t))}
+	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
+	h := &History{}
+	w := put("changed", `{}`, nil)
+	r := must(t, s, w)
+	h.Add(t, w, r.Revision)
+	log := "FROM log"
+	engine.about.Store(&log)
+	commitUnseen(t, engine, h, r, 3)
+	must(t, s, put("known", `{}`, nil)) // from which the store learns that rows are missing
+	var unread time.Duration
+	Eventually(t, "the log is ahead of what was read", func() bool {
+		before := unread
+		unread = s.Stats().Unread
+		return before > 0 && unread > before
+	})
+	engine.about.Store(nil)
+	Eventually(t, "it has caught up", func() bool { return s.Stats().Unread == 0 })
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// planeSizes are those of a cluster of ten nodes with ten pods each.
+var planeSizes = func() sizes {
+	s := defaultSizes
+	s.Nodes, s.Pods, s.Replicas, s.Idle = 10, 100, 10, time.Minute
+	return s
+}()
+
+// The phases of `bench control-plane`.
+const (
+	phasePlaneReady = "start to the first pod that a Deployment has on a node"
+	phasePlanePods  = "all pods run"
+)
+
+func planePhases(sizes) []phase {
+	return []phase{
+		{phaseStart, false, func(s *session, _ context.Context) (result, error) { return s.started() }},
+		{phasePlaneReady, false, (*session).planeReady},
+		{phasePlanePods, false, (*session).planePods},
+		{phaseLoaded, false, (*session).memory},
+		{phaseIdle, false, (*session).idle},
+	}
+}
+
+// planeRows are the lines of its table.
+var planeRows = []row{
+	{"start to /readyz", "s", phaseStart, "%.2f", seconds, true, ""},
+	{phasePlaneReady, "s", phasePlaneReady, "%.2f", seconds, true, ""},
+	{"memory, all pods run", "RSS MiB", phaseLoaded, "%.0f", rss, true, ""},
+	{"", "anonymous MiB", phaseLoaded, "%.0f", anonymous, true, ""},
+	{"nothing but nodes' Leases", "CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleCPU }, true, ""},
+	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleDatabaseCPU }, false, ""},
+}
+
+// planeReady has the nodes join and makes a Deployment, and reports how long after the start of the first process one of its
+// pods runs. That takes the API, the controllers and the scheduler.
+func (s *session) planeReady(ctx context.Context) (result, error) {
+	if err := s.openCluster(ctx); err != nil {
+		return result{}, err
+	}
+	first := s.cluster.starts.firstAfter(time.Time{})
+	joined := make(chan error, 1)
+	go func() { joined <- s.join(ctx, s.sizes.Nodes, planeReport) }()
+	err := s.cluster.makeNamespaces(ctx, s.sizes.deployments())
+	if err == nil {
+		err = s.cluster.deploy(ctx, 0, s.sizes.Replicas)
+	}
+	if err == nil {
+		select {
+		case <-first:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	r := result{Seconds: figure(time.Since(s.server.Began).Seconds())}
+	return r, errors.Join(err, <-joined)
+}
+
+// planeReport is how often a kubelet reports its Node's status although nothing has changed.
+const planeReport = 5 * time.Minute
+
+// planePods makes the other Deployments.
+func (s *session) planePods(ctx context.Context) (result, error) {
+	for i := 1; i < s.sizes.deployments(); i++ {
+		if err := s.cluster.deploy(ctx, i, s.sizes.Replicas); err != nil {
+			return result{}, err
+		}
+	}
+	return result{}, s.cluster.settled(ctx)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// perNamespace is how many Deployments a namespace has at the most.
+const perNamespace = 10
+
+// deployment is where one of a number is.
+type deployment struct{ namespace, name string }
+
+func deploymentOf(i int) deployment {
+	return deployment{fmt.Sprintf("bench-%d", i/perNamespace), fmt.Sprintf("shop-%d", i)}
+}
+
+// makeNamespaces makes those of so many Deployments, and waits until Pods can be made there.
+func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
+	for i := 0; i < deployments; i += perNamespace {
+		name := deploymentOf(i).namespace
+		if err := persist(ctx, func() error {
+			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := until(ctx, "the namespace has its service account", func() (bool, error) {
+			_, err := c.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+			return err == nil, err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deploy makes a Deployment and a Service that selects its Pods.
+func (c *cluster) deploy(ctx context.Context, i, replicas int) error {
+	d, count := deploymentOf(i), int32(replicas)
+	pod := podTemplate()
+	pod.Labels["app"] = d.name
+	selected := map[string]string{"app": d.name}
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: selected},
+		Spec: corev1.ServiceSpec{
+			Selector: selected, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
+		},
+	}
+	delete(pod.Labels, "pod-template-hash") // the Deployment's own
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: selected},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: selected},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec},
+		},
+	}
+	if err := persist(ctx, func() error {
+		_, err := c.CoreV1().Services(d.namespace).Create(ctx, service, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	return persist(ctx, func() error {
+		_, err := c.AppsV1().Deployments(d.namespace).Create(ctx, deployment, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// patch changes a Deployment, by a patch that may be sent more than once.
+func (c *cluster) patch(ctx context.Context, i int, patch string) error {
+	d := deploymentOf(i)
+	return persist(ctx, func() error {
+		_, err := c.AppsV1().Deployments(d.namespace).Patch(ctx, d.name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	})
+}
+
+// restart has a Deployment replace its Pods, as kubectl rollout restart does.
+func (c *cluster) restart(ctx context.Context, i int) error {
+	return c.patch(ctx, i, fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339Nano)))
+}
+
+func (c *cluster) resize(ctx context.Context, i, replicas int) error {
+	return c.patch(ctx, i, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+// settled waits until all Deployments have what they want, and their Pods were seen to run.
+func (c *cluster) settled(ctx context.Context) error {
+	return until(ctx, "all Deployments are as they should be", func() (bool, error) {
+		list, err := c.AppsV1().Deployments("").List(ctx, listCached)
+		if err != nil {
+			return false, err
+		}
+		wanted := 0
+		for i := range list.Items {
+			d := &list.Items[i]
+			wanted += int(*d.Spec.Replicas)
+			if d.Status.ObservedGeneration != d.Generation || d.Status.ReadyReplicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas {
+				return false, fmt.Errorf("%s/%s: %+v", d.Namespace, d.Name, d.Status)
+			}
+		}
+		running, waiting := c.starts.counts()
+		return running == wanted && waiting == 0, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, wanted)
+	})
+}
+
+// paced passes the time that so many Pods have to start, or to end, at a pace per second. next is when the time began.
+func paced(ctx context.Context, next *time.Time, pods, pace int) error {
+	*next = next.Add(time.Duration(pods) * time.Second / time.Duration(pace))
+	return wait(ctx, time.Until(*next))
+}
+
+// churn restarts and resizes Deployments in turn until the end, at a steady pace.
+func (c *cluster) churn(ctx context.Context, n sizes, end time.Time) error {
+	deployments, half := n.deployments(), n.Replicas/2
+	next := time.Now()
+	for time.Now().Before(end) {
+		i := c.churned % deployments
+		c.churned++
+		for _, step := range []struct {
+			pods int
+			do   func() error
+		}{
+			{n.Replicas, func() error { return c.restart(ctx, i) }},
+			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, n.Replicas-half) }},
+			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, n.Replicas) }},
+		} {
+			if err := step.do(); err != nil {
+				return err
+			}
+			if err := paced(ctx, &next, step.pods, n.Pace); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deployments is how many there are.
+func (s sizes) deployments() int { return max(1, s.Pods/s.Replicas) }
+
+// sorted returns the durations in order.
+func sorted(times []time.Duration) []time.Duration {
+	slices.Sort(times)
+	return times
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// scaleKill kills the server that leads, where there are several, while pods go on starting. It reports how long it took until
+// a pod ran that was created under another leader.
+func (s *session) scaleKill(ctx context.Context) (result, error) {
+	if len(s.server.running) < 2 {
+		return result{}, nil
+	}
+	if err := s.keepCall(ctx, s.server.Addresses...); err != nil {
+		return result{}, err
+	}
+	before, err := s.leader(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	load, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.cluster.churn(load, s.sizes, time.Now().Add(untilTimeout)) }()
+	defer func() { stop(); <-ended }()
+	killed := time.Now()
+	if err := s.killFirst(); err != nil {
+		return result{}, err
+	}
+	if err := until(ctx, "another server leads", func() (bool, error) {
+		now, err := s.leader(ctx)
+		return now != "" && now != before, err
+	}); err != nil {
+		return result{}, err
+	}
+	led := time.Now()
+	select {
+	case <-s.cluster.starts.firstAfter(led):
+	case err := <-ended:
+		ended <- err
+		return result{}, fmt.Errorf("no pod has started under the second server: %w", err)
+	}
+	progress("%s: another server leads after %s, and has started a pod after %s", s.server.Name, led.Sub(killed), time.Since(killed))
+	return result{Seconds: figure(time.Since(killed).Seconds())}, nil
+}
+
+// leader returns who holds the Lease of the controllers.
+func (s *session) leader(ctx context.Context) (string, error) {
+	lease, err := s.cluster.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "sqube-controllers", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
+}
+
+// killFirst kills the server that was started first. From then on the second one is measured.
+func (s *session) killFirst() error {
+	victim := s.server.running[0]
+	if err := victim.End(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := victim.keeper.Dismiss(); err != nil {
+		return err
+	}
+	s.server.running, s.server.PIDs = s.server.running[1:], s.server.PIDs[1:]
+	s.dialer.config.Host = "https://" + s.server.Addresses[1]
+	return nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The phases of `bench wear`.
+const (
+	phaseWear1     = "update ConfigMap 1 KB, 1 client, bytes written"
+	phaseWear64    = "update ConfigMap 1 KB, 64 clients, bytes written"
+	phaseWearLease = "10 nodes renew their Leases, bytes written"
+)
+
+// wearSizes are those of `bench wear`: what a server does now and then, it does in an hour.
+var wearSizes = func() sizes {
+	s := defaultSizes
+	s.Duration = time.Hour
+	return s
+}()
+
+// wearPhases measures how much a server writes to its disk, which is what wears out a memory card.
+func wearPhases(n sizes) []phase {
+	return []phase{
+		{phaseStart, false, (*session).start},
+		{phaseWearLease, false, wear(leases, leaseNodes, renewSlowly(n.Duration))}, // first, or what others left is forgotten meanwhile
+		{phaseWear1, false, wear(worn(1), wornObjects, update(1, max(1, n.Writes/2)))},
+		{phaseWear64, false, wear(worn(64), wornObjects, update(64, 2*n.Writes))},
+	}
+}
+
+// wearRows are the lines of the table of `bench wear`.
+var wearRows = []row{
+	{"update ConfigMap (PUT) 1 KB, 1 client", "KB written each", phaseWear1, "%.1f", written, true, ""},
+	{"", "p50 ms", phaseWear1, "%.2f", p50, false, ""},
+	{"update ConfigMap (PUT) 1 KB, 64 clients", "KB written each", phaseWear64, "%.1f", written, true, ""},
+	{"", "per s", phaseWear64, "%.0f", perSecond, false, ""},
+	{"10 nodes renew their Leases, each every 10 s", "KB written each", phaseWearLease, "%.1f", written, true, ""},
+	{"", "GB written a year", phaseWearLease, "%.0f", func(r result) figure { return r.WrittenYear }, true, ""},
+}
+
+var written = func(r result) figure { return r.Written }
+
+// wornObjects is how many objects are changed in turn.
+const wornObjects = 100
+
+// worn are those that so many clients change.
+func worn(clients int) kind { return configMaps(fmt.Sprintf("worn-by-%d", clients)) }
+
+// update changes objects that are there, without a precondition.
+func update(clients, n int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		k := worn(clients)
+		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
+			object := i % wornObjects
+			return c.do(ctx, put(k.path(object), k.body(k.name(object), 1+i/wornObjects)))
+		})
+	}
+}
+
+// leaseNodes is how many nodes renew their Leases, each every leaseEvery as kubelets do.
+const (
+	leaseNodes = 10
+	leaseEvery = 10 * time.Second
+)
+
+// renewSlowly renews Leases that are there for so long.
+func renewSlowly(duration time.Duration) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		due := time.NewTicker(leaseEvery / leaseNodes)
+		defer due.Stop()
+		var versions [leaseNodes][]byte
+		return s.load(ctx, 1, max(1, int(duration/(leaseEvery/leaseNodes))), func(ctx context.Context, c *client, i int) (err error) {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-due.C:
+			}
+			node := i % leaseNodes
+			if versions[node] == nil {
+				if err := c.do(ctx, get(leases.path(node))); err != nil {
+					return err
+				}
+				if versions[node], err = resourceVersion(c.answer.Bytes()); err != nil {
+					return err
+				}
+			}
+			if err := c.do(ctx, put(leases.path(node), withVersion(leases.body(leases.name(node), 1+i), versions[node]))); err != nil {
+				return err
+			}
+			versions[node], err = resourceVersion(c.answer.Bytes())
+			return err
+		})
+	}
+}
+
+// wear creates objects, then adds to the result of an operation on them how much the server has written to the disk
+// meanwhile, and in the rest after it.
+func wear(k kind, objects int, op operation) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		if _, err := create(k, 1, objects)(s, ctx); err != nil {
+			return result{}, err
+		}
+		if err := wait(ctx, s.sizes.Rest); err != nil {
+			return result{}, err
+		}
+		before, err := s.written()
+		if err != nil {
+			return result{}, err
+		}
+		r, err := op(s, ctx)
+		if err != nil {
+			return r, err
+		}
+		if err := wait(ctx, s.sizes.Rest); err != nil {
+			return r, err
+		}
+		after, err := s.written()
+		const year = 365 * 24 * time.Hour
+		bytes := figure(after - before)
+		r.Written = bytes / 1000 / figure(r.Operations)
+		r.WrittenYear = bytes / 1e9 * figure(year.Seconds()) / r.Seconds
+		return r, err
+	}
+}
+
+// written returns how many bytes the server, and Postgres behind it, have caused to be written to a disk so far.
+func (s *session) written() (total int64, err error) {
+	for _, pid := range s.server.PIDs {
+		n, err := writtenBy(pid)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	if s.server.Database == 0 {
+		return total, nil
+	}
+	children, err := childrenOf(s.server.Database)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range append(children, s.server.Database) {
+		n, err := writtenBy(pid)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has ended, and its parent has what it wrote
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// writtenBy reads write_bytes of /proc/PID/io (proc_pid_io(5)): whole pages, counted when they become due to be written. It
+// is 0 where the files are in memory.
+func writtenBy(pid int) (int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, fmt.Errorf("what process %d has written: %w", pid, err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if count, found := strings.CutPrefix(line, "write_bytes: "); found {
+			return strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/io has no write_bytes", pid)
+}

@@ -1,0 +1,96 @@
+package controlplane
+
+import (
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/fakenode"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestMoves has two servers on one database: the control plane is on one of them, and on the other one as soon as that dies.
+func TestMoves(t *testing.T) {
+	t.Parallel()
+	datastore := harness.Postgres(t)
+	first := sqube.Start(t, sqube.Options{Datastore: datastore, Args: []string{"--control-plane"}})
+	c := client(t, first)
+	holder := func(c kubernetes.Interface) string {
+		lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), "sqube-controllers", metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		return ptr.Deref(lease.Spec.HolderIdentity, "")
+	}
+	harness.Eventually(t, "the first server leads", func() bool { return holder(c) != "" })
+	leader := holder(c)
+	second := sqube.Start(t, sqube.Options{Datastore: datastore, Args: []string{"--control-plane"}})
+	c = client(t, second)
+	fakenode.Join(t, c, fakenode.Options{Name: "board"})
+	deploy(t, c, "before", 2)
+	if holder(c) != leader {
+		t.Fatal("the second server leads although the first one lives")
+	}
+	first.Kill(t)
+	deploy(t, c, "after", 2)
+	if holder(c) == leader {
+		t.Error("who was killed still leads")
+	}
+	second.Stop(t)
+}
+
+// TestStepsAside has upstream's programs come and go, of which only their Leases are seen. What runs in the process leaves the
+// work to them and takes it up again, in the same process.
+func TestStepsAside(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--control-plane"}})
+		c := client(t, s)
+		fakenode.Join(t, c, fakenode.Options{Name: "board"})
+		deploy(t, c, "before", 1)
+		for _, program := range []string{"kube-controller-manager", "kube-scheduler"} {
+			lease := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: program, Namespace: metav1.NamespaceSystem},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somebody"), LeaseDurationSeconds: ptr.To[int32](3)},
+			}
+			if _, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Logged(t, "the controllers here have stepped aside")
+		s.Logged(t, "the scheduler here has stepped aside")
+		s.Logged(t, "its controllers run here again")
+		s.Logged(t, "the scheduler here runs again")
+		deploy(t, c, "again", 2)
+		s.Stop(t)
+	})
+}
+
+// TestLosesTheLease takes the Lease from the only server: it ends the control plane and serves on, and takes it up again when
+// the Lease has expired.
+func TestLosesTheLease(t *testing.T) {
+	t.Parallel()
+	s := sqube.Start(t, sqube.Options{Datastore: harness.Postgres(t), Args: []string{"--control-plane"}})
+	c := client(t, s)
+	fakenode.Join(t, c, fakenode.Options{Name: "board"})
+	deploy(t, c, "before", 1)
+	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
+	harness.Eventually(t, "somebody else has the Lease", func() bool {
+		lease, err := leases.Get(t.Context(), "sqube-controllers", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To("somebody"), ptr.To[int32](8)
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err == nil
+	})
+	s.Logged(t, "the controllers have ended here: this server has lost its Lease")
+	deploy(t, c, "after", 2)
+	s.Stop(t)
+}

@@ -1,0 +1,107 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// imageConfig is what an image says of how it runs.
+type imageConfig struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+	Config       struct {
+		User         string
+		ExposedPorts map[string]struct{}
+		Volumes      map[string]struct{}
+		Entrypoint   []string
+		Cmd          []string
+		StopSignal   string
+	} `json:"config"`
+}
+
+// TestImage builds the image for another platform than this one, and runs its command in what is in it, as its user.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	root, config := buildImage(t)
+	files, err := filepath.Glob(root + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{root + "/data", root + "/sqube"}; !slices.Equal(files, want) {
+		t.Errorf("the image holds %v", files)
+	}
+	c := config.Config
+	if _, exposed := c.ExposedPorts["6443/tcp"]; config.Architecture != "arm64" || config.OS != "linux" || c.User != "65532:65532" || !exposed || c.StopSignal != "SIGTERM" {
+		t.Errorf("the image is %+v", config)
+	}
+	if _, there := c.Volumes["/data"]; !there {
+		t.Errorf("the volumes are %v", c.Volumes)
+	}
+	data := filepath.Join(root, "data")
+	s := sqube.Start(t, sqube.Options{DataDir: data, Datastore: "sqlite:///data/sqube.db", Prepare: func(cmd *exec.Cmd) {
+		address := cmd.Args[slices.Index(cmd.Args, "--bind-address"):]
+		cmd.Args = slices.Concat(c.Entrypoint, c.Cmd, address)
+		cmd.Path, cmd.Dir, cmd.Env = cmd.Args[0], "/", []string{}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+		if uid := os.Geteuid(); uid != 0 {
+			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 65532, HostID: uid, Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 65532, HostID: os.Getegid(), Size: 1}}
+		}
+	}})
+	administrator := cluster{env: sqube.KubectlEnv(t, s.Kubeconfig)}
+	if out := administrator.kubectl(t, "", "get", "namespaces", "-o", "name"); !strings.Contains(out, "namespace/kube-system\n") {
+		t.Errorf("kubectl get namespaces prints\n%s", out)
+	}
+	s.Stop(t)
+}
+
+// buildImage returns a folder with what the image holds, and its configuration.
+func buildImage(t *testing.T) (root string, config imageConfig) {
+	t.Helper()
+	dir := t.TempDir()
+	context := filepath.Join(dir, "context")
+	if err := os.CopyFS(filepath.Join(context, "deploy/data"), os.DirFS("../../deploy/data")); err != nil {
+		t.Fatal(err)
+	}
+	binary, err := filepath.EvalSymlinks(sqube.Binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(context, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", binary, filepath.Join(context, "bin/sqube-arm64")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	buildah := func(args ...string) []byte {
+		args = append([]string{"--root", dir + "/storage", "--runroot", dir + "/run", "--storage-driver", "vfs"}, args...)
+		cmd := exec.Command("buildah", args...)
+		var errors strings.Builder
+		cmd.Stderr = &errors
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("buildah %s: %v\n%s\n%s", strings.Join(args, " "), err, out, &errors)
+		}
+		return out
+	}
+	root = filepath.Join(dir, "root")
+	buildah("build", "--isolation", "chroot", "--platform", "linux/arm64", "--build-arg", "BINARY=bin/sqube-arm64",
+		"--file", "../../deploy/Dockerfile", "--tag", "sqube", "--output", "type=local,dest="+root, context)
+	var inspected struct{ OCIv1 imageConfig }
+	if err := json.Unmarshal(buildah("inspect", "--type", "image", "sqube"), &inspected); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root, inspected.OCIv1
+}

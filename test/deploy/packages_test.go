@@ -1,0 +1,79 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestPackages installs, runs, upgrades and removes the packages, each in a copy of this system, with its own dpkg and rpm: see
+// testdata/package.sh. Only root may mount one.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("packages are installed by root alone: run this test as root")
+	}
+	for _, format := range []string{"deb", "rpm"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			port, err := harness.FreePort()
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, second := pack(t, format, "0~git1"), pack(t, format, "0~git2")
+			script := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child",
+				"bash", "testdata/package.sh", t.TempDir(), format, first, second, strconv.Itoa(port))
+			out, err := script.CombinedOutput()
+			if err != nil || !strings.HasSuffix(string(out), "== done\n") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestPackagesAreReproducible packs one binary twice.
+func TestPackagesAreReproducible(t *testing.T) {
+	t.Parallel()
+	small := filepath.Join(t.TempDir(), "sqube")
+	if err := os.WriteFile(small, []byte("stands in for the binary"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"deb", "rpm"} {
+		var packages [2][]byte
+		for i := range packages {
+			text, err := os.ReadFile(packBinary(t, small, format, "0~git1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			packages[i] = text
+		}
+		if string(packages[0]) != string(packages[1]) {
+			t.Errorf("two packages %s of the same files differ", format)
+		}
+	}
+}
+
+// pack makes a package of the binary that is tested, and returns its path.
+func pack(t *testing.T, format, release string) string {
+	t.Helper()
+	return packBinary(t, sqube.Binary(t), format, release)
+}
+
+func packBinary(t *testing.T, binary, format, release string) string {
+	t.Helper()
+	cmd := exec.Command("../tools/release/packages", binary, "amd64", format, release, t.TempDir())
+	cmd.Env = append(os.Environ(), sqube.BinaryVariable+"="+sqube.Binary(t), sqube.NFPMVariable+"="+sqube.NFPMBinary(t))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	path, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("packages: %v\n%s", err, stderr.String())
+	}
+	return strings.TrimSpace(string(path))
+}

@@ -1,0 +1,108 @@
+# package.sh FOLDER FORMAT FIRST SECOND PORT: installs the package FIRST into a copy of this system, runs what is in it at
+# PORT of 127.0.0.1, upgrades to SECOND, removes and purges it. The copy is an overlay in a mount namespace of its own, and gone
+# with this process. systemd is played: what the packages ask of it is in a log.
+set -euo pipefail
+folder=$1 format=$2 first=$3 second=$4 port=$5
+root=$folder/root
+mkdir -p "$folder"/{upper,work} "$root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mkdir -p "$root/run/systemd/system" "$root/packages"
+cp "$first" "$second" "$root/packages/"
+first=/packages/$(basename "$first") second=/packages/$(basename "$second")
+rm -f "$root/usr/bin/systemctl"
+cat >"$root/usr/bin/systemctl" <<'END'
+#!/bin/sh
+echo "$*" >>/packages/asked
+END
+chmod +x "$root/usr/bin/systemctl"
+
+within=(chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
+within() { "${within[@]}" "$@"; }
+as_sqube=("${within[@]}" setpriv --reuid=sqube --regid=sqube --clear-groups env)
+as_sqube() { "${as_sqube[@]}" "$@"; }
+fail() { echo "FAIL: $*"; exit 1; }
+# asked COMMANDS: since the last look the package has asked systemctl for these, one after another.
+asked() {
+	local found
+	found=$(paste -sd ';' "$root/packages/asked" 2>/dev/null || true)
+	[ "$found" = "$1" ] || fail "systemctl was asked for '$found', not '$1'"
+	rm -f "$root/packages/asked"
+}
+
+case $format in
+deb)
+	install() { within dpkg --install --force-confold "$1"; }
+	upgrade() { install "$1"; }
+	on_upgrade="daemon-reload;daemon-reload;try-restart sqube.service" # by what postrm of the old one and postinst do
+	config=config.yaml
+	remove() { within dpkg --remove sqube; }
+	;;
+rpm)
+	within rpm --initdb
+	install() { within rpm --install --nodeps "$1"; }
+	upgrade() { within rpm --upgrade --nodeps "$1"; }
+	on_upgrade="daemon-reload;try-restart sqube.service;daemon-reload"
+	config=config.yaml.rpmsave
+	remove() { within rpm --erase sqube; }
+	;;
+esac
+
+echo "== installed, nothing runs"
+install "$first"
+asked "daemon-reload;try-restart sqube.service"
+[ "$(within stat -c '%U %G %a' /etc/sqube/config.yaml)" = "root sqube 640" ] || fail "the configuration file is $(within stat -c '%U %G %a' /etc/sqube/config.yaml)"
+[[ $(within getent passwd sqube) == *:/var/lib/sqube:/usr/sbin/nologin ]] || fail "the user is $(within getent passwd sqube)"
+[ ! -e "$root/var/lib/sqube" ] || fail "there is a state before the first start"
+within systemd-analyze verify --man=no /usr/lib/systemd/system/sqube.service
+within bash -c 'source /usr/share/bash-completion/completions/sqube; complete -p sqube' >/dev/null || fail "bash completes nothing"
+[[ $(within sqube __complete serve --retention-r 2>/dev/null) == --retention-rows* ]] || fail "flags are not completed"
+
+echo "== runs from the package, as its unit runs it"
+within install -d -o sqube -g sqube -m 700 /var/lib/sqube # as StateDirectory= does
+start=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/sqube.service")
+serve() {
+	# shellcheck disable=SC2086 # the words of the unit
+	"${as_sqube[@]}" SQUBE_BIND_ADDRESS=127.0.0.1 SQUBE_SECURE_PORT="$port" $start >"$folder/log" 2>&1 &
+	server=$!
+	until grep -q 'msg=ready' "$folder/log"; do
+		kill -0 $server 2>/dev/null || { cat "$folder/log"; fail "sqube ended"; }
+		sleep 0.1
+	done
+}
+end() {
+	kill -TERM $server
+	wait $server || { cat "$folder/log"; fail "sqube ended with an error"; }
+}
+serve
+token=$(as_sqube sqube token create --config /etc/sqube/config.yaml)
+as_sqube sqube backup --config /etc/sqube/config.yaml /var/lib/sqube/backup.db
+end
+
+echo "== upgraded, with the configuration that was changed and the state"
+echo "event-ttl: 30m" >>"$root/etc/sqube/config.yaml"
+upgrade "$second"
+asked "$on_upgrade"
+grep -q '^event-ttl: 30m$' "$root/etc/sqube/config.yaml" || fail "the configuration is lost"
+[ "$(within stat -c '%U %G %a' /etc/sqube/config.yaml)" = "root sqube 640" ] || fail "the configuration file is $(within stat -c '%U %G %a' /etc/sqube/config.yaml)"
+serve
+as_sqube sqube show --config /etc/sqube/config.yaml -n kube-system secrets "bootstrap-token-${token%.*}" >/dev/null
+end
+
+echo "== removed, with what is the user's kept"
+remove
+asked "--quiet disable --now sqube.service;daemon-reload"
+[ ! -e "$root/usr/bin/sqube" ] || fail "the program is still there"
+[ ! -e "$root/usr/lib/systemd/system/sqube.service" ] || fail "the unit is still there"
+[ -e "$root/var/lib/sqube/sqube.db" ] || fail "the state is gone"
+grep -q '^event-ttl: 30m$' "$root/etc/sqube/$config" || fail "the configuration is gone"
+
+if [ "$format" = deb ]; then
+	echo "== purged"
+	within dpkg --purge sqube
+	for path in /var/lib/sqube /etc/sqube; do
+		[ ! -e "$root$path" ] || fail "$path is left: $(ls -la "$root$path")"
+	done
+fi
+echo "== done"

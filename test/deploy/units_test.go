@@ -1,0 +1,47 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// program is what a unit runs, which is not installed where the tests run.
+var program = regexp.MustCompile(`(?m)^(Exec\w+=)\S+`)
+
+// TestUnits has systemd read the units: it knows everything that is in them, and finds sqube's shut in.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../deploy/*.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	board, err := filepath.Glob("../../deploy/board/*.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, board...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unit := filepath.Join(t.TempDir(), filepath.Base(file))
+		if err := os.WriteFile(unit, program.ReplaceAll(text, []byte("$1/bin/true")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("systemd-analyze verify %s: %v\n%s", file, err, out)
+		}
+	}
+	if len(files) == 0 {
+		t.Fatal("there is no unit of sqube")
+	}
+	for _, file := range files {
+		// The exposure is from 0 to 10, here in tenths. What is left are the network, /proc and the root directory.
+		if out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=15", file).CombinedOutput(); err != nil {
+			t.Errorf("systemd-analyze security %s: %v\n%s", file, err, out)
+		}
+	}
+}

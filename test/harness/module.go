@@ -1,0 +1,29 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Module returns the directory of a published Go module, such as "sigs.k8s.io/gateway-api@v1.6.3", in the module cache,
+// into which it is downloaded unless it is there. Sum is that of its content, as in a go.sum.
+func Module(t testing.TB, module, sum string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	cmd.Dir = t.TempDir() // in no module, so that none changes
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	output, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go mod download %s: %v\n%s", module, err, output)
+	}
+	var found struct{ Dir, Sum string }
+	if err := json.Unmarshal(output, &found); err != nil {
+		t.Fatal(err)
+	}
+	if found.Sum != sum {
+		t.Fatalf("the sum of %s is %s", module, found.Sum)
+	}
+	return found.Dir
+}

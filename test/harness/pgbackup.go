@@ -1,0 +1,63 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// BaseBackup has the server archive its log from now on, for which it starts again, and makes a base backup, which Restore
+// takes.
+func (s *PostgresServer) BaseBackup(t testing.TB) {
+	t.Helper()
+	err := errors.Join(
+		os.Mkdir(s.archive(), 0o700),
+		s.handOver(s.archive()),
+		s.configure("archive_mode = on", "archive_command = 'cp %p "+s.archive()+"/%f'"),
+		s.Stop(),
+	)
+	if err == nil {
+		err = s.Start()
+	}
+	if err == nil {
+		err = s.copyTo(s.backup())
+	}
+	if err != nil {
+		t.Fatalf("a base backup: %v", err)
+	}
+}
+
+// Restore starts another server on the base backup, and what was archived since up to a moment. The server that was backed up
+// must have logged something later, and have been stopped, which has it archive all. The other one ends with the test.
+func (s *PostgresServer) Restore(t testing.TB, moment time.Time) *PostgresServer {
+	t.Helper()
+	restored, err := newPostgres(nil, func(restored *PostgresServer) error {
+		restored.password = s.password
+		if err := restored.handOver(restored.dir); err != nil {
+			return err
+		}
+		if out, err := restored.anyCommand("cp", "--archive", s.backup(), restored.dataDir()).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy the base backup: %w\n%s", err, out)
+		}
+		return errors.Join(restored.write("recovery.signal", ""), restored.configure(
+			"restore_command = 'cp "+s.archive()+"/%f %p'",
+			"recovery_target_time = '"+moment.UTC().Format("2006-01-02 15:04:05.999999-07:00")+"'",
+			"recovery_target_action = 'promote'",
+		))
+	})
+	if err != nil {
+		t.Fatalf("restore a base backup: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := restored.Close(); err != nil {
+			t.Errorf("end the restored server: %v", err)
+		}
+	})
+	return restored
+}
+
+func (s *PostgresServer) archive() string { return filepath.Join(s.dir, "archive") }
+func (s *PostgresServer) backup() string  { return filepath.Join(s.dir, "backup") }

@@ -1,0 +1,120 @@
+package reads
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+)
+
+// forms are the media types of answers, besides JSON.
+var forms = map[string]string{
+	"protobuf": "application/vnd.kubernetes.protobuf",
+	"metadata": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+	"Table":    "application/json;as=Table;g=meta.k8s.io;v=v1",
+}
+
+// testAnswers writes an object in every way, and compares what the writes are answered with to what a get of the object is.
+func testAnswers(t *testing.T, c *cluster, path string) {
+	t.Helper()
+	merge, smart, apply := string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)
+	whole := c.get(t, c.http, path)
+	var object metav1.PartialObjectMetadata
+	if err := json.Unmarshal(whole.body, &object); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	label := func() []byte {
+		n++
+		return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"labels":{"answered":"%d"}}}`, object.APIVersion, object.Kind, n)
+	}
+	const json = "application/json"
+	c.answered(t, http.MethodPut, path, json, json, whole.body) // changes nothing
+	c.answered(t, http.MethodPatch, path, json, merge, label())
+	c.answered(t, http.MethodPatch, path, json, merge, []byte("{}"))
+	c.answered(t, http.MethodPatch, pretty(path), json, merge, label())
+	c.answered(t, http.MethodPatch, path+"?fieldManager=answers&force=true", json, apply, label())
+	for _, form := range forms {
+		c.answered(t, http.MethodPatch, path, form, merge, label())
+	}
+	if object.GroupVersionKind().Group == "" {
+		c.answered(t, http.MethodPatch, path, json, smart, label())
+	}
+	c.answered(t, http.MethodPut, path, json, json, bytes.Replace(c.get(t, c.http, path).body, []byte(`"answered":"`), []byte(`"answered":"put-`), 1))
+}
+
+// answered sends a write and reads the object, and fails the test where the answers differ.
+func (c *cluster) answered(t *testing.T, method, path, accept, content string, body []byte) {
+	t.Helper()
+	for range 20 {
+		request, err := http.NewRequestWithContext(t.Context(), method, c.config.Host+path, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Accept", accept)
+		request.Header.Set("Content-Type", content)
+		response, err := c.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := response.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode == http.StatusConflict {
+			body = c.get(t, c.http, path).body
+			continue
+		}
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s %s as %s answers %d: %.500s", method, path, accept, response.StatusCode, written)
+			return
+		}
+		read := c.get(t, c.http, path, "Accept", accept)
+		after := c.get(t, c.http, path).version(t)
+		problem := firstDifference(current.ReplaceAll(written, nil), current.ReplaceAll(read.body, nil))
+		if got, want := response.Header.Get("Content-Type"), read.header.Get("Content-Type"); problem == nil && got != want {
+			problem = fmt.Errorf("it is %s, want %s", got, want)
+		}
+		if problem == nil {
+			return
+		}
+		if bytes.Contains(written, []byte(after)) { // no one else has written the object meanwhile
+			t.Errorf("%s %s with %s as %s: compared with a get of the object, %v", method, path, content, accept, problem)
+			return
+		}
+	}
+	t.Errorf("%s %s: changes without end", method, path)
+}
+
+// madeAsRead compares what a creation was answered with to what a get of the object is.
+func madeAsRead(t *testing.T, client dynamic.ResourceInterface, made *unstructured.Unstructured) {
+	t.Helper()
+	read, err := client.Get(t.Context(), made.GetName(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read.GetResourceVersion() != made.GetResourceVersion() {
+		return // a controller was faster
+	}
+	got, err := made.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := read.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problem := firstDifference(got, want); problem != nil {
+		t.Errorf("create %s: compared with a get of the object, %v", made.GetKind(), problem)
+	}
+}

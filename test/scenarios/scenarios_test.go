@@ -1,0 +1,109 @@
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/fakenode"
+)
+
+// scenario is one thing that people do with a cluster.
+type scenario struct {
+	name  string // the subtest
+	shows string // what it exercises, for the table
+	run   func(*user)
+}
+
+// all are the scenarios, by subject.
+var all = slices.Concat(deployments, workloads, nodes, policies, lifecycles)
+
+// TestScenarios plays every scenario on each engine and logs a table of them.
+func TestScenarios(t *testing.T) {
+	var results results
+	for _, plane := range planes() {
+		t.Run(plane.name, func(t *testing.T) {
+			harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+				t.Parallel()
+				s := plane.start(t, engine.Datastore)
+				t.Cleanup(func() { s.Stop(t) }) // after the nodes have ended
+				c := newCluster(t, s)
+				prepare(c.user(t, "prepare"))
+				t.Run("scenarios", func(t *testing.T) {
+					for _, scenario := range all {
+						t.Run(scenario.name, func(t *testing.T) {
+							t.Parallel()
+							t.Cleanup(func() { results.add(scenario.name, plane.name, engine.Name, !t.Failed()) })
+							scenario.run(c.user(t, scenario.name))
+						})
+					}
+				})
+			})
+		})
+	}
+	t.Logf("what was exercised:\n%s", results.table())
+}
+
+// prepare has nodes join that all scenarios share, and a policy look at all that they do.
+func prepare(u *user) {
+	for i := range 3 {
+		fakenode.Join(u.T, u, fakenode.Options{Name: fmt.Sprintf("shared-%d", i), CPU: "16"})
+	}
+	u.apply(everywhere)
+	u.until("the policy counts", func() (string, bool) {
+		out, err := u.try("{apiVersion: v1, kind: ConfigMap, metadata: {name: refused-everywhere}}", "create", "--dry-run=server", "-f", "-")
+		return out, err != nil && strings.Contains(out, "this name is for nobody")
+	})
+}
+
+// results are what came of the scenarios.
+type results struct {
+	mu     sync.Mutex
+	passed map[[3]string]bool // by scenario, plane and engine
+}
+
+func (r *results) add(scenario, plane, engine string, passed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.passed == nil {
+		r.passed = map[[3]string]bool{}
+	}
+	r.passed[[3]string{scenario, plane, engine}] = passed
+}
+
+// table has a line for each scenario.
+func (r *results) table() string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	cells := []string{"scenario"}
+	for _, plane := range planes() {
+		cells = append(cells, "sqlite, "+plane.name, "postgres, "+plane.name)
+	}
+	fmt.Fprintln(table, strings.Join(append(cells, "what it exercises"), "\t"))
+	for _, scenario := range all {
+		cells = []string{scenario.name}
+		for _, plane := range planes() {
+			cells = append(cells, r.word(scenario.name, plane.name, "sqlite"), r.word(scenario.name, plane.name, "postgres"))
+		}
+		fmt.Fprintln(table, strings.Join(append(cells, scenario.shows), "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return err.Error()
+	}
+	return text.String()
+}
+
+func (r *results) word(scenario, plane, engine string) string {
+	switch passed, ran := r.passed[[3]string{scenario, plane, engine}]; {
+	case passed:
+		return "passed"
+	case ran:
+		return "FAILED"
+	default:
+		return "not run"
+	}
+}

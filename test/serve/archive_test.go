@@ -1,0 +1,330 @@
+package serve
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// archivedVersion is a line of an archive, as tools of others read it.
+type archivedVersion struct {
+	ID                        int
+	Operation, Resource, Name string
+	Value                     string
+	WrittenAt                 int64  `json:"written_at"`
+	User                      string `json:"user_name"`
+}
+
+// archivedVersions returns what the files of rows in an archive have of a resource, in their order, and the text of all files.
+func archivedVersions(t *testing.T, place, resource string) (versions []archivedVersion, text string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(place, "20??-??-??-*", "*.jsonl.gz"))
+	must(t, err)
+	for _, path := range paths {
+		f, err := os.Open(path)
+		must(t, err)
+		zip, err := gzip.NewReader(f)
+		must(t, err)
+		lines := bufio.NewScanner(zip)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			text += lines.Text() + "\n"
+			var v archivedVersion
+			must(t, json.Unmarshal(lines.Bytes(), &v))
+			if v.Resource == resource && filepath.Base(path) != "snapshot.jsonl.gz" {
+				versions = append(versions, v)
+			}
+		}
+		must(t, lines.Err())
+		must(t, f.Close())
+	}
+	return versions, text
+}
+
+// awaitForgotten waits until a database no longer has a revision of a ConfigMap.
+func awaitForgotten(t *testing.T, name, revision string, database []string) {
+	t.Helper()
+	eventually(t, "revision "+revision+" is forgotten", func() error {
+		_, stderr, code := run(t, append([]string{"show", "configmaps", name, "--at", revision}, database...))
+		if code == 0 || !strings.Contains(stderr, "no longer kept") {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// showsVersion checks what sqube show has of a ConfigMap at a revision.
+func showsVersion(t *testing.T, name, revision, want string, where []string) {
+	t.Helper()
+	if text := succeeds(t, append([]string{"show", "configmaps", name, "--at", revision}, where...)); !strings.Contains(text, "value: "+want+"\n") {
+		t.Errorf("at revision %s %s was %q, and is shown as\n%s", revision, name, want, text)
+	}
+}
+
+// revisionsOf returns the first column of what sqube history prints.
+func revisionsOf(t *testing.T, args ...string) (revisions []string) {
+	t.Helper()
+	for line := range strings.Lines(succeeds(t, append([]string{"history"}, args...))) {
+		if fields := strings.Fields(line); fields[0] != "REVISION" {
+			revisions = append(revisions, fields[0])
+		}
+	}
+	return revisions
+}
+
+// TestArchive has a server forget versions quickly while it is killed now and then: what is removed is in the archive, once,
+// as people and tools read it, and what is encrypted is encrypted there.
+func TestArchive(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "encryption.yaml")
+	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		place := filepath.Join(t.TempDir(), "archive")
+		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
+		args := append([]string{"--archive", place, "--retention", "1s"}, database...)
+		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
+		s := serveAt(t, dir, port, args, openUmask)
+		c := client(t, s.kubeconfig())
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "Zm9yIG5vIG9uZQ"}}
+		_, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
+		must(t, err)
+		must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
+		removed := setData(t, c, "gone", "soon")
+		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+
+		var revisions []string
+		for i := range 120 {
+			if i%40 == 20 {
+				awaitForgotten(t, "kept", revisions[i-20], database)
+				s.signal(t, syscall.SIGKILL)
+				s.wait(t)
+				s = serveAt(t, dir, port, args)
+			}
+			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
+		}
+		last := revisions[len(revisions)-1]
+		marker := setData(t, c, "marker", "")
+		setData(t, c, "marker", "again")
+		awaitForgotten(t, "kept", marker, database)
+		awaitBackup(t, place, marker)
+
+		with := append([]string{"--archive", place}, database...)
+		if got := revisionsOf(t, append([]string{"configmaps", "kept"}, with...)...); !slices.Equal(got, revisions) {
+			t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
+		}
+		if got := revisionsOf(t, append([]string{"configmaps", "kept"}, database...)...); !slices.Equal(got, []string{last}) {
+			t.Errorf("the database has still %v", got)
+		}
+		text := succeeds(t, append([]string{"history", "configmaps", "kept"}, with...))
+		if strings.Count(text, " .data.value") != len(revisions)-1 {
+			t.Errorf("the changes are\n%s", text)
+		}
+		for _, i := range []int{0, 19, 20, 77} {
+			showsVersion(t, "kept", revisions[i], fmt.Sprint("value-", i), with)
+		}
+		showsVersion(t, "gone", removed, "soon", with)
+		refuses(t, "configmaps gone: it did not exist at that revision", append([]string{"show", "configmaps", "gone", "--at", revisions[0]}, with...))
+		refuses(t, "configmaps gone: nothing is kept of it", append([]string{"show", "configmaps", "gone"}, database...))
+		if got := revisionsOf(t, append([]string{"secrets", "door"}, with...)...); len(got) != 2 {
+			t.Errorf("of the secret there is %v", got)
+		}
+		must(t, filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
+			if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s has mode %v", path, info.Mode())
+			}
+			return err
+		}))
+		s.terminate(t)
+
+		versions, content := archivedVersions(t, place, "configmaps")
+		archivedOnce(t, versions, revisions)
+		if strings.Contains(content, "Zm9yIG5vIG9uZQ") || !strings.Contains(content, `"name":"door"`) {
+			t.Error("the secret is to be read in the archive, or not there")
+		}
+
+		// It is a backup, too.
+		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+		succeeds(t, []string{"restore", place, "--to-revision", revisions[3], "--datastore", then})
+		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: value-3\n") {
+			t.Errorf("restored is\n%s", text)
+		}
+	})
+}
+
+// archivedOnce checks that the archive has each revision of the ConfigMap "kept", no row twice, and says what happened.
+func archivedOnce(t *testing.T, versions []archivedVersion, revisions []string) {
+	t.Helper()
+	var kept []string
+	seen := map[int]bool{}
+	for _, v := range versions {
+		if seen[v.ID] {
+			t.Errorf("revision %d is there twice", v.ID)
+		}
+		seen[v.ID] = true
+		if v.Name == "kept" {
+			kept = append(kept, fmt.Sprint(v.ID))
+			if v.Operation == "" || v.WrittenAt == 0 || v.User != "kubernetes-admin" || !json.Valid([]byte(v.Value)) {
+				t.Errorf("a line has %+v", v)
+			}
+		}
+	}
+	if !slices.Equal(kept, revisions) {
+		t.Errorf("of revisions\n%v\nthe archive has\n%v", revisions, kept)
+	}
+}
+
+// TestArchiveOfWhatIsThere gives a server an archive that has run without one: what is still kept goes there, too.
+func TestArchiveOfWhatIsThere(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		database := []string{"--datastore", engine.Datastore}
+		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
+		s := serveAt(t, dir, port, database)
+		c := client(t, s.kubeconfig())
+		revisions := []string{setData(t, c, "kept", "first"), setData(t, c, "kept", "second")}
+		s.terminate(t)
+		place := t.TempDir()
+		s = serveAt(t, dir, port, append([]string{"--archive", place, "--retention", "1s"}, database...))
+		revisions = append(revisions, setData(t, c, "kept", "third"))
+		awaitForgotten(t, "kept", revisions[1], database)
+		if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
+			t.Errorf("of revisions %v the history has %v", revisions, got)
+		}
+		s.terminate(t)
+	})
+}
+
+// breakPlace puts a file where the archive is, and returns what puts the archive back.
+func breakPlace(t *testing.T, place string) (mend func()) {
+	t.Helper()
+	must(t, os.Rename(place, place+".away"))
+	must(t, os.WriteFile(place, nil, 0o600))
+	return func() {
+		must(t, os.Remove(place))
+		must(t, os.Rename(place+".away", place))
+	}
+}
+
+// TestArchiveFails takes the archive's folder away: the API goes on, what is not archived stays, and goes when the archive is
+// back.
+func TestArchiveFails(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		place := filepath.Join(t.TempDir(), "archive")
+		database := []string{"--datastore", engine.Datastore}
+		s := serve(t, append([]string{"--archive", place, "--retention", "1s"}, database...))
+		c := client(t, s.kubeconfig())
+		awaitBackup(t, place, setData(t, c, "kept", "before"))
+		mend := breakPlace(t, place)
+		var revisions []string
+		for i := range 5 {
+			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
+		}
+		eventually(t, "it is said that the archive fails, and what waits", func() error {
+			found := storeMetrics(t, c)
+			if found["archive_failing_seconds"] < 1 || found["compaction_lag_seconds"] < 1 {
+				return fmt.Errorf("the metrics are %v", found)
+			}
+			return nil
+		})
+		showsVersion(t, "kept", revisions[0], "value-0", database)
+		s.logs(t, "the archive does not take versions, so they stay in the database", 1)
+		mend()
+		awaitForgotten(t, "kept", revisions[0], database)
+		eventually(t, "all is well again", func() error {
+			if found := storeMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
+				return fmt.Errorf("the metrics are %v", found)
+			}
+			return nil
+		})
+		showsVersion(t, "kept", revisions[0], "value-0", append([]string{"--archive", place}, database...))
+		s.logs(t, "the archive takes versions again", 1)
+		s.terminate(t)
+	})
+}
+
+// TestArchiveFailsForLong has more versions wait for a broken archive than --retention-rows allows.
+func TestArchiveFailsForLong(t *testing.T) {
+	t.Parallel()
+	place := filepath.Join(t.TempDir(), "archive")
+	s := serve(t, []string{"--archive", place, "--retention", "1h", "--retention-rows", "100", "--compact-interval", "100ms"})
+	c := client(t, s.kubeconfig())
+	database := []string{"--data-dir", s.dataDir}
+	first := setData(t, c, "kept", "before")
+	awaitBackup(t, place, first)
+	mend := breakPlace(t, place)
+	missed := setData(t, c, "kept", "missed")
+	for i := range 150 {
+		setData(t, c, "kept", fmt.Sprint(i))
+	}
+	awaitForgotten(t, "kept", missed, database)
+	if text := s.read(t, "stderr"); !strings.Contains(text, "versions are removed that the archive does not have, since there are more than --retention-rows") {
+		t.Errorf("it says\n%s", tail(text))
+	}
+	mend()
+	last := setData(t, c, "kept", "last")
+	awaitBackup(t, place, last)
+	with := append([]string{"--archive", place}, database...)
+	showsVersion(t, "kept", first, "before", with)
+	refuses(t, "does not hold revision "+missed, append([]string{"show", "configmaps", "kept", "--at", missed}, with...))
+	text := succeeds(t, append([]string{"history", "configmaps", "kept"}, with...))
+	if !strings.Contains(text, "(the version before is no longer kept)") || !strings.Contains(text, "\n"+first+" ") || !strings.Contains(text, "\n"+last+" ") {
+		t.Errorf("the history is\n%s", text)
+	}
+	s.terminate(t)
+}
+
+// TestArchiveOfReplicas has two servers on one database write one archive, and kills the one that does.
+func TestArchiveOfReplicas(t *testing.T) {
+	t.Parallel()
+	place := t.TempDir()
+	keys := filepath.Join(t.TempDir(), "shared.key")
+	must(t, os.WriteFile(keys, []byte("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n"), 0o600))
+	database := []string{"--datastore", harness.Postgres(t)}
+	args := append([]string{"--archive", place, "--retention", "1s", "--pki-encryption-key-file", keys}, database...)
+	servers := []*server{serve(t, args), serve(t, args)}
+	var clients []kubernetes.Interface
+	for _, s := range servers {
+		clients = append(clients, client(t, s.kubeconfig()))
+	}
+	servers[1].logs(t, "another server writes the archive", 1)
+	var revisions []string
+	for i := range 40 {
+		if i == 20 {
+			awaitForgotten(t, "kept", revisions[10], database)
+			servers[0].signal(t, syscall.SIGKILL)
+			servers[0].wait(t)
+			clients[0] = clients[1]
+		}
+		revisions = append(revisions, setData(t, clients[i%2], "kept", fmt.Sprint("value-", i)))
+	}
+	awaitForgotten(t, "kept", revisions[len(revisions)-2], database)
+	if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
+		t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
+	}
+	servers[1].terminate(t)
+	versions, _ := archivedVersions(t, place, "configmaps")
+	archivedOnce(t, versions, revisions)
+}
+
+// TestArchiveIsRefused tries what can't be an archive.
+func TestArchiveIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	refuses(t, "--archive: a place must be a folder or s3://BUCKET/PREFIX", []string{"serve", "--data-dir", dir, "--archive", "gs://bucket"})
+	refuses(t, "--archive: a place must be a folder or s3://BUCKET/PREFIX", []string{"history", "configmaps", "kept", "--data-dir", dir, "--archive", "gs://bucket"})
+}

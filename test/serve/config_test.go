@@ -1,0 +1,226 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// configFile writes a configuration file and returns its path.
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(path, []byte(text), 0o640))
+	return path
+}
+
+// TestSettings starts a server with settings from a file, the environment and the command line, each of which has something
+// else to say about --retention or --event-ttl. Then other commands find its state by the same file.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		dir, port := t.TempDir(), freePort(t)
+		config := configFile(t, fmt.Sprintf(`# What is under another name than the flag's is an error.
+data-dir: %s/data
+datastore: %s
+bind-address: 127.0.0.1
+secure-port: 1
+tls-san: [a.example, b.example]
+tls_cipher_suites:
+- TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+- TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+feature-gates: {CBORServingAndStorage: false, WatchList: true}
+runtime-config:
+  batch/v1: true
+  autoscaling/v2: "false"
+kubelet-preferred-address-types: []
+retention: 10m
+event-ttl: 10m
+cache-size: 32Mi
+watch-cache: false
+v: 1
+`, dir, engine.Datastore))
+		environment := env("SQUBE_CONFIG="+config, "SQUBE_SECURE_PORT="+port, "SQUBE_RETENTION=20m", "SQUBE_EVENT_TTL=20m",
+			"SQUBE_API_AUDIENCES=a,b", "SQUBE_CACHE_SIZE=",
+			// What a kubelet makes of a Service named sqube.
+			"SQUBE_SERVICE_HOST=10.0.0.9", "SQUBE_SERVICE_PORT=6443", "SQUBE_SERVICE_PORT_HTTPS=6443", "SQUBE_PORT=tcp://10.0.0.9:6443",
+			"SQUBE_PORT_6443_TCP=tcp://10.0.0.9:6443", "SQUBE_PORT_6443_TCP_PROTO=tcp", "SQUBE_PORT_6443_TCP_PORT=6443",
+			"SQUBE_PORT_6443_TCP_ADDR=10.0.0.9", "SQUBE_VERSION=1")
+		s := &server{dataDir: filepath.Join(dir, "data"), url: "https://" + net.JoinHostPort("127.0.0.1", port)}
+		s.process = start(t, []string{"serve", "--retention=30m"}, environment)
+		s.waitReady(t)
+		s.settle(t)
+		flags := flagz(t, client(t, s.kubeconfig()))
+		for name, want := range map[string]string{
+			"retention": "30m0s", "event-ttl": "20m0s", "cache-size": "32Mi", "tls-san": "[a.example,b.example]", "v": "1",
+			"feature-gates": "CBORServingAndStorage=false,WatchList=true", "runtime-config": "autoscaling/v2=false,batch/v1=true",
+			"api-audiences": "[a,b]", "kubelet-preferred-address-types": "[]",
+			"tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]",
+		} {
+			if flags[name] != want {
+				t.Errorf("--%s is %q, want %q", name, flags[name], want)
+			}
+		}
+		if log := s.read(t, "stderr"); !strings.Contains(log, "flag=--watch-cache ") {
+			t.Error("the log says nothing of a setting that does nothing")
+		}
+
+		for _, args := range [][]string{
+			{"migrate", "status"}, {"check"}, {"history", "services", "kubernetes"}, {"show", "services", "kubernetes"},
+			{"backup", filepath.Join(dir, "backup")}, {"kubeconfig", "--user=jane"}, {"token", "create"},
+		} {
+			succeeds(t, append(args, "--config", config))
+			succeeds(t, change(args, filepath.Join(dir, "backup"), filepath.Join(dir, "another")), env("SQUBE_CONFIG="+config))
+		}
+		_, stderr, code := run(t, []string{"migrate", "status", "--config", config, "--datastore=sqlite:///none"})
+		if want := "/none"; code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("the command line does not win: code %d, %s", code, stderr)
+		}
+		s.terminate(t)
+	})
+}
+
+// change returns args with one of them replaced.
+func change(args []string, from, to string) []string {
+	changed := append([]string(nil), args...)
+	for i, arg := range changed {
+		if arg == from {
+			changed[i] = to
+		}
+	}
+	return changed
+}
+
+// flagz returns the values that a server's flags have.
+func flagz(t *testing.T, c kubernetes.Interface) map[string]string {
+	t.Helper()
+	text, err := c.CoreV1().RESTClient().Get().AbsPath("/flagz").SetHeader("Accept", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz").DoRaw(t.Context())
+	must(t, err)
+	var answer struct{ Flags map[string]string }
+	must(t, json.Unmarshal(text, &answer))
+	return answer.Flags
+}
+
+// TestWrongSettings expects of every wrong setting one line that says where it is.
+func TestWrongSettings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ config, environment, want string }{
+		{config: "retention: 5m\nretentoin: 5m", want: `FILE:2: "retentoin" is no setting: did you mean retention?`},
+		{config: "no-such-flag: 5m", want: `FILE:1: "no-such-flag" is no setting `},
+		{config: "config: other.yaml", want: `FILE:1: "config" is no setting `},
+		{config: "envtest: true", want: `FILE:1: "envtest" is no setting `},
+		{config: "--retention: 5m", want: `FILE:1: "--retention" is no setting: did you mean retention?`},
+		{config: "\n\nretention: soon", want: `FILE:3: retention "soon": time: invalid duration "soon"`},
+		{config: "retention: 1ms", want: "--retention 1ms must be at least 1s (set by FILE:1, see sqube serve --help)"},
+		{config: "retention: [5m]", want: "FILE:1: retention must be one value"},
+		{config: "retention: {a: b}", want: "FILE:1: retention must be one value"},
+		{config: "retention:", want: "FILE:1: retention has no value: give one, or put a # before it"},
+		{config: "retention: 5m\n# again\nretention: 6m", want: "FILE:3: retention is set in line 1 already"},
+		{config: "tls-san: a\ntls_san: b", want: "FILE:2: tls-san is set in line 1 already"},
+		{config: "tls-san: {a: b}", want: "FILE:1: tls-san must be a list or one value"},
+		{config: "tls-san: [a, [b]]", want: "FILE:1: tls-san must have plain values, line 1 has none"},
+		{config: "feature-gates:\n  A: {}", want: "FILE:1: feature-gates must have plain values, line 2 has none"},
+		{config: "control-plane: maybe", want: `FILE:1: control-plane "maybe": `},
+		{config: "- retention", want: "--config FILE: line 1: want NAME: VALUE, where NAME is a flag's without the dashes"},
+		{config: "retention: 5m\n---\nretention: 6m", want: "--config FILE: there is more than one YAML document"},
+		{config: "retention: {", want: "--config FILE: "},
+		{config: "a: \x00", want: "--config FILE: "},
+		{config: strings.Repeat("# a comment\n", 100_000), want: "--config must name a readable file: FILE has more than 1048576 bytes"},
+		{environment: "SQUBE_CONFIG=/missing/file", want: "--config must name a readable file: open /missing/file: no such file or directory"},
+		{environment: "SQUBE_CONFIG=/", want: "--config must name a readable file: read /: is a directory"},
+		{environment: "SQUBE_RETENTION=1ms", want: "--retention 1ms must be at least 1s (set by SQUBE_RETENTION, see sqube serve --help)"},
+		{environment: "SQUBE_RETENTION=soon", want: `SQUBE_RETENTION: retention "soon": time: invalid duration "soon"`},
+		{environment: "SQUBE_RETENTOIN=5m", want: "SQUBE_RETENTOIN is no setting: did you mean SQUBE_RETENTION? Unset it if it is not for sqube"},
+		{environment: "SQUBE_DATADIR=data", want: "SQUBE_DATADIR is no setting: did you mean SQUBE_DATA_DIR?"},
+		{environment: "SQUBE_data_dir=data", want: "SQUBE_data_dir: write SQUBE_DATA_DIR"},
+	} {
+		t.Run(c.environment+strings.ToValidUTF8(c.config[:min(20, len(c.config))], ""), func(t *testing.T) {
+			t.Parallel()
+			file := configFile(t, c.config)
+			if c.environment == "" {
+				c.environment = "SQUBE_CONFIG=" + file
+			}
+			refuses(t, strings.ReplaceAll(c.want, "FILE", file), []string{"serve", "--data-dir", t.TempDir(), "--secure-port", freePort(t)}, env(c.environment))
+		})
+	}
+	// A setting is read once, whichever command reads it.
+	refuses(t, "SQUBE_DATASTOR is no setting: did you mean SQUBE_DATASTORE?", []string{"check"}, env("SQUBE_DATASTOR=x"))
+	// In a test that envtest runs nobody's settings count.
+	refuses(t, "--etcd-servers must be specified", []string{"serve", "--envtest"}, env("SQUBE_RETENTION=1ms", "SQUBE_DATASTORE=x", "SQUBE_CONFIG=/missing"))
+}
+
+// TestPasswordInAConfigurationFile expects that a file with a password is refused if everyone may read it.
+func TestPasswordInAConfigurationFile(t *testing.T) {
+	t.Parallel()
+	const refusal = ":1: datastore holds a password and everyone may open the file: run chmod o= "
+	for datastore, secret := range map[string]bool{
+		"postgres://sqube:open-sesame@127.0.0.1:1/sqube":                  true,
+		"postgres://sqube@127.0.0.1:1/sqube?password=open-sesame":         true,
+		"postgres://sqube@127.0.0.1:1/sqube?sslpassword=open-sesame":      true,
+		"postgres://sqube:open-sesame%zz@127.0.0.1:1/sqube":               true,
+		"postgres://sqube@127.0.0.1:1/sqube?sslmode=disable&user=another": false,
+		"sqlite:///none/sqube.db":                                         false,
+	} {
+		config := configFile(t, "datastore: "+datastore+"\n")
+		for mode, open := range map[os.FileMode]bool{0o640: false, 0o644: true} {
+			must(t, os.Chmod(config, mode))
+			stdout, stderr, code := run(t, []string{"migrate", "status", "--config", config})
+			if code != 1 || strings.Contains(stderr, config+refusal+config) != (secret && open) {
+				t.Errorf("%s with mode %o: ended with code %d and wrote %s", datastore, mode, code, stderr)
+			}
+			if strings.Contains(stdout+stderr, "open-sesame") {
+				t.Errorf("a password is in %s%s", stdout, stderr)
+			}
+		}
+	}
+}
+
+// TestConfigurationTemplate expects that sqube config names every flag that the help shows, with its default, and that serve
+// takes all of them.
+func TestConfigurationTemplate(t *testing.T) {
+	t.Parallel()
+	template := succeeds(t, []string{"config"})
+	settings := regexp.MustCompile(`(?m)^#([a-z0-9-]+): (.+)$`).FindAllStringSubmatch(template, -1)
+	defaults := map[string]string{}
+	var uncommented []string
+	for _, s := range settings {
+		defaults[s[1]] = s[2]
+		switch {
+		case strings.HasPrefix(s[1], "oidc-"), s[1] == "controllers": // which say something if they are given at all
+		case s[1] == "control-plane": // without which others are refused
+			uncommented = append(uncommented, "control-plane: true")
+		default:
+			uncommented = append(uncommented, s[1]+": "+s[2])
+		}
+	}
+	help := regexp.MustCompile(`(?m)^  (?:-v, )?--([a-z0-9-]+).*?(?: \(default (.*)\))?$`).FindAllStringSubmatch(succeeds(t, []string{"serve", "--help"}), -1)
+	for _, flag := range help {
+		switch value, found := defaults[flag[1]]; {
+		case flag[1] == "config":
+		case !found:
+			t.Errorf("--%s is not in the template", flag[1])
+		case flag[2] != "" && value != flag[2]:
+			t.Errorf("--%s has default %s, the template says %s", flag[1], flag[2], value)
+		}
+	}
+	if len(settings) != len(help)-1 || len(settings) < 200 {
+		t.Errorf("the template has %d settings, the help %d flags", len(settings), len(help))
+	}
+	for line := range strings.Lines(template) {
+		if line != "\n" && !strings.HasPrefix(line, "#") {
+			t.Errorf("no comment: %s", line)
+		}
+	}
+	config := configFile(t, strings.Join(uncommented, "\n"))
+	refuses(t, "--secure-port 0 must be between 1 and 65535", []string{"serve", "--config", config, "--data-dir", t.TempDir(), "--secure-port=0"})
+}

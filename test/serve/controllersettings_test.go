@@ -1,0 +1,89 @@
+package serve
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestControllerSettings has the controllers that run by default do what kube-controller-manager's flags and its configuration
+// file say. How many workers they have is seen in the profile of goroutines.
+func TestControllerSettings(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "controllers.yaml")
+	must(t, os.WriteFile(file, []byte(`apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1
+kind: KubeControllerManagerConfiguration
+GarbageCollectorController: {ConcurrentGCSyncs: 2, GCIgnoredResources: [{Group: "", Resource: configmaps}]}
+NamespaceController: {ConcurrentNamespaceSyncs: 3}
+ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
+`), 0o600))
+	s := serve(t, []string{
+		"--controller-manager-config=" + file, "--concurrent-namespace-syncs=6", "--concurrent-serviceaccount-token-syncs=7",
+		"--concurrent-validating-admission-policy-status-syncs=8", "--resource-quota-sync-period=100ms", "--legacy-service-account-token-clean-up-period=1h",
+	})
+	c := client(t, s.kubeconfig())
+	for worker, want := range map[string]int{
+		"garbagecollector.(*GarbageCollector).runAttemptToDeleteWorker(": 2,
+		"namespace.(*NamespaceController).worker(":                       6,
+		"serviceaccount.(*TokensController).syncSecret(":                 7,
+		"validatingadmissionpolicystatus.(*Controller).runWorker(":       8,
+		"resourcequota.(*Controller).Run.func3(":                         4,
+	} {
+		harness.Eventually(t, fmt.Sprintf("%d goroutines are at %s", want, worker), func() bool {
+			return strings.Count(goroutines(t, c), worker) == want
+		})
+	}
+
+	owned := metav1.ObjectMeta{Name: "orphan", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: "gone"}}}
+	_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: owned}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: owned}, metav1.CreateOptions{})
+	must(t, err)
+	harness.Eventually(t, "what the file does not except is collected", func() bool {
+		_, err := c.CoreV1().Secrets("default").Get(t.Context(), "orphan", metav1.GetOptions{})
+		return err != nil
+	})
+	if _, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "orphan", metav1.GetOptions{}); err != nil {
+		t.Errorf("what the file excepts: %v", err)
+	}
+	quotaIsCountedAgain(t, c)
+	s.terminate(t)
+}
+
+// goroutines returns the stacks of all goroutines of the server.
+func goroutines(t *testing.T, c kubernetes.Interface) string {
+	t.Helper()
+	text, err := c.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/goroutine").Param("debug", "2").DoRaw(t.Context())
+	must(t, err)
+	return string(text)
+}
+
+// quotaIsCountedAgain writes another usage than there is, of which no event tells the controller.
+func quotaIsCountedAgain(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	quotas := c.CoreV1().ResourceQuotas("default")
+	hard := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("5")}
+	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
+	must(t, err)
+	counted := func() bool {
+		quota, err = quotas.Get(t.Context(), "q", metav1.GetOptions{})
+		must(t, err)
+		used, ok := quota.Status.Used[corev1.ResourceServices]
+		return ok && used.Value() == 1 // the Service kubernetes
+	}
+	harness.Eventually(t, "usage is counted", counted)
+	wrong := quota.DeepCopy()
+	wrong.Status.Used = corev1.ResourceList{corev1.ResourceServices: resource.MustParse("4")}
+	_, err = quotas.UpdateStatus(t.Context(), wrong, metav1.UpdateOptions{})
+	must(t, err)
+	harness.Eventually(t, "usage is counted again after --resource-quota-sync-period", counted)
+}

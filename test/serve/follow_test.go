@@ -1,0 +1,230 @@
+package serve
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// spans returns what sqube restore --list prints of a place: the revisions from which and to which each moment is held.
+func spans(t *testing.T, place string) (all [][2]int) {
+	t.Helper()
+	stdout, _, code := run(t, []string{"restore", place, "--list"})
+	if code != 0 {
+		return nil // there is nothing yet
+	}
+	for line := range strings.Lines(stdout) {
+		if fields := strings.Fields(line); fields[0] != "FROM" {
+			all = append(all, [2]int{number(t, fields[2]), number(t, fields[3])})
+		}
+	}
+	return all
+}
+
+// awaitBackup waits until a place holds a revision.
+func awaitBackup(t *testing.T, place, revision string) {
+	t.Helper()
+	eventually(t, place+" holds revision "+revision, func() error {
+		held := spans(t, place)
+		if len(held) == 0 || held[len(held)-1][1] < number(t, revision) {
+			return fmt.Errorf("it holds %v", held)
+		}
+		return nil
+	})
+}
+
+// TestFollow backs a database up while it is served and while the backup is killed now and then, and goes on elsewhere when
+// the server has been killed, with what the place holds.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		database := []string{"--datastore", engine.Datastore}
+		s := serve(t, database)
+		c := client(t, s.kubeconfig())
+		place := filepath.Join(t.TempDir(), "here")
+		follow := append([]string{"backup", "--follow", place, "--sync-interval", "10ms"}, database...)
+		follower := start(t, follow, openUmask)
+		awaitBackup(t, place, setData(t, c, "gone", "soon"))
+		refuses(t, "another sqube backup --follow writes there", follow)
+
+		want := map[string]string{"gone": ""}
+		moment := setData(t, c, "kept", "then")
+		if err := c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 60 {
+			if i%20 == 10 {
+				follower.signal(t, syscall.SIGKILL)
+				follower.wait(t)
+				follower = start(t, follow)
+			}
+			name := fmt.Sprint("many-", i%25)
+			want[name] = fmt.Sprint("value ", i)
+			setData(t, c, name, want[name])
+		}
+		want["kept"] = "now"
+		last := setData(t, c, "kept", want["kept"])
+		awaitBackup(t, place, last)
+		s.signal(t, syscall.SIGKILL)
+		follower.signal(t, syscall.SIGKILL)
+		s.wait(t)
+		follower.wait(t)
+
+		must(t, filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
+			if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s has mode %v", path, info.Mode())
+			}
+			return err
+		}))
+		there := filepath.Join(t.TempDir(), "there")
+		must(t, os.Rename(place, there))
+		dir := t.TempDir()
+		succeeds(t, []string{"restore", there, "--data-dir", dir})
+		succeeds(t, []string{"check", "--data-dir", dir})
+		again := serveAt(t, dir, freePort(t), nil)
+		c = client(t, again.kubeconfig())
+		for name, want := range want {
+			if got := data(t, c, name); got != want {
+				t.Errorf("%s is %q instead of %q", name, got, want)
+			}
+		}
+		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("a list at a revision of the former server is answered with %v", err)
+		}
+		version := setData(t, c, "kept", "again")
+		if number(t, version) <= number(t, last) {
+			t.Errorf("version %s comes after %s", version, last)
+		}
+
+		// A moment that only the backup has, from before the restore.
+		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+		succeeds(t, []string{"restore", there, "--to-revision", moment, "--datastore", then})
+		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: then") {
+			t.Errorf("at revision %s it was\n%s", moment, text)
+		}
+		succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
+		refuses(t, "does not hold revision", []string{"restore", there, "--to-revision", version, "--force", "--datastore", then})
+
+		// The restored one goes on in the same place, and no revision is used that it had.
+		follower = start(t, []string{"backup", "--follow", there, "--data-dir", dir})
+		awaitBackup(t, there, version)
+		follower.terminate(t)
+		again.terminate(t)
+		if text := follower.read(t, "stdout"); !strings.Contains(text, there+" holds sqlite://") {
+			t.Errorf("in the end it says %q", text)
+		}
+		if held := spans(t, there); len(held) != 2 {
+			t.Errorf("the place holds %v", held)
+		}
+		succeeds(t, []string{"restore", there, "--to-revision", moment, "--data-dir", dir, "--force"})
+		once := serveAt(t, dir, freePort(t), nil)
+		if first := setData(t, client(t, once.kubeconfig()), "kept", "once more"); number(t, first) <= number(t, version) {
+			t.Errorf("version %s comes after %s", first, version)
+		}
+		once.terminate(t)
+	})
+}
+
+// TestFollowComesLate has a server forget versions that its backup does not have yet.
+func TestFollowComesLate(t *testing.T) {
+	t.Parallel()
+	s := serve(t, []string{"--retention", "1s"})
+	c := client(t, s.kubeconfig())
+	place := t.TempDir()
+	follow := []string{"backup", "--follow", place, "--data-dir", s.dataDir}
+	follower := start(t, follow)
+	awaitBackup(t, place, setData(t, c, "kept", "first"))
+	follower.terminate(t)
+	missed := setData(t, c, "kept", "missed")
+	last := setData(t, c, "kept", "last")
+	eventually(t, "the server forgets", func() error {
+		_, stderr, code := run(t, []string{"show", "configmaps", "kept", "--at", missed, "--data-dir", s.dataDir})
+		if code == 0 || !strings.Contains(stderr, "no longer kept") {
+			return errNotYet
+		}
+		return nil
+	})
+	follower = start(t, follow)
+	awaitBackup(t, place, last)
+	follower.terminate(t)
+	if text := follower.read(t, "stderr"); !strings.Contains(text, "were forgotten before the backup had them") {
+		t.Errorf("it says %q", text)
+	}
+	for _, held := range spans(t, place) {
+		if held[0] <= number(t, missed) && number(t, missed) <= held[1] {
+			t.Errorf("it missed %s and says that it holds %v", missed, held)
+		}
+	}
+	restored := []string{"--data-dir", t.TempDir()}
+	refuses(t, "does not hold revision "+missed, append([]string{"restore", place, "--to-revision", missed}, restored...))
+	succeeds(t, append([]string{"restore", place}, restored...))
+	if text := succeeds(t, append([]string{"show", "configmaps", "kept"}, restored...)); !strings.Contains(text, "value: last") {
+		t.Errorf("restored is\n%s", text)
+	}
+	s.terminate(t)
+}
+
+// TestFollowOnAFullDisk has the disk of the backup be full for a while: the server does not notice, and the backup goes on.
+func TestFollowOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	c := client(t, s.kubeconfig())
+	disk := faults.NewDisk(t)
+	place := t.TempDir()
+	follower := start(t, []string{"backup", "--follow", place, "--data-dir", s.dataDir, "--sync-interval", "10ms"}, disk.Run)
+	awaitBackup(t, place, setData(t, c, "kept", "before"))
+	disk.FailSync(true)
+	last := setData(t, c, "kept", "meanwhile")
+	eventually(t, "the backup fails", func() error {
+		if !strings.Contains(follower.read(t, "stderr"), "the backup does not go on; trying again") {
+			return errNotYet
+		}
+		return nil
+	})
+	disk.FailSync(false)
+	awaitBackup(t, place, last)
+	follower.terminate(t)
+	s.terminate(t)
+	if text := follower.read(t, "stderr"); strings.Count(text, "\n") > 4 {
+		t.Errorf("it says %s", text)
+	}
+	for line := range strings.SplitSeq(names(t, place), " ") {
+		if _, err := strconv.Atoi(line[:1]); err != nil && line != ".lock" {
+			t.Errorf("it leaves %s", line)
+		}
+	}
+}
+
+// TestFollowIsRefused tries what can't be followed, or restored.
+func TestFollowIsRefused(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	refuses(t, "give FILE, or --follow and a place", []string{"backup"})
+	refuses(t, "not both", []string{"backup", "file", "--follow", empty})
+	refuses(t, "--sync-interval", []string{"backup", "--follow", empty, "--sync-interval", "0s"})
+	refuses(t, "a folder or s3://BUCKET/PREFIX", []string{"backup", "--follow", "gs://bucket", "--data-dir", empty})
+	for _, wrong := range []string{"s3://", "s3://key:secret@bucket/x", "s3://bucket/x?endpoint=ftp://h", "s3://bucket/x?key=secret"} {
+		_, stderr, code := run(t, []string{"restore", wrong, "--list"})
+		if err := oneLine(stderr, ""); err != nil || code != 1 || strings.Contains(stderr, "secret") {
+			t.Errorf("%s: %v: %s", wrong, err, stderr)
+		}
+	}
+	refuses(t, "no such file", []string{"backup", "--follow", filepath.Join(empty, "place"), "--data-dir", empty})
+	if left := names(t, empty); left != "" {
+		t.Errorf("it left %s", left)
+	}
+	refuses(t, "holds no backup", []string{"restore", empty, "--data-dir", empty})
+	refuses(t, "holds no backup", []string{"restore", empty, "--list"})
+}

@@ -1,0 +1,121 @@
+package serve
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestInMemory serves from memory, and looks for what is on disk meanwhile and afterwards.
+func TestInMemory(t *testing.T) {
+	t.Parallel()
+	temporary := t.TempDir()
+	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
+	if log := s.read(t, "stderr"); !strings.Contains(log, "datastore=memory") {
+		t.Errorf("the log does not say where the state is:\n%s", log)
+	}
+	admin := client(t, s.kubeconfig())
+	watch, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	for i := range 100 {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("of-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 10_000)}}
+		if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "of-99", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Continue: first.Continue})
+	if err != nil || len(first.Items)+len(rest.Items) < 100 {
+		t.Errorf("the pages of what was there have %d and %d objects: %v", len(first.Items), len(rest.Items), err)
+	}
+
+	for _, path := range openFiles(t, s.Pid()) {
+		for _, folder := range []string{s.dataDir, temporary, "/dev/shm"} {
+			if strings.HasPrefix(path, folder+"/") {
+				t.Errorf("%s is open", path)
+			}
+		}
+	}
+	s.leavesNothing(t, temporary, "admin.kubeconfig")
+	s.terminate(t)
+	s.leavesNothing(t, temporary)
+}
+
+// TestKillInMemory kills a server in memory, which has no time to remove anything.
+func TestKillInMemory(t *testing.T) {
+	t.Parallel()
+	temporary := t.TempDir()
+	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
+	if err := s.End(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.leavesNothing(t, temporary, "admin.kubeconfig")
+}
+
+// leavesNothing looks for what a server in memory has written, which is the named files under --data-dir.
+func (s *server) leavesNothing(t *testing.T, temporary string, but ...string) {
+	t.Helper()
+	if names := entries(t, s.dataDir); !slices.Equal(names, but) {
+		t.Errorf("--data-dir has %q", names)
+	}
+	if names := entries(t, temporary); len(names) > 0 {
+		t.Errorf("$TMPDIR has %q", names)
+	}
+	for _, name := range entries(t, "/dev/shm") {
+		if strings.Contains(name, strconv.Itoa(s.Pid())) {
+			t.Errorf("/dev/shm has %s", name)
+		}
+	}
+}
+
+// TestInMemoryShadowsNothing starts a server in memory where that would hide a cluster, or with a database.
+func TestInMemoryShadowsNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "give another --data-dir", []string{"serve", "--in-memory", "--data-dir", dir, "--secure-port", freePort(t)})
+	refuses(t, "must not be given together", []string{"serve", "--in-memory", "--datastore=sqlite://x.db", "--secure-port", freePort(t)})
+}
+
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range found {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// openFiles returns the paths of the files, on disk or in memory, that a process has open.
+func openFiles(t *testing.T, pid int) (paths []string) {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	for _, name := range entries(t, dir) {
+		if path, err := os.Readlink(filepath.Join(dir, name)); err == nil && strings.HasPrefix(path, "/") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}

@@ -1,0 +1,52 @@
+package serve
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestPointInTimeRecovery restores a base backup and an archive of Postgres to a moment, serves that, and does so once more.
+// Each time there is what there was then, and no version is used twice.
+func TestPointInTimeRecovery(t *testing.T) {
+	t.Parallel()
+	source := harness.NewPostgresServer(t)
+	source.BaseBackup(t)
+	database := []string{"--datastore", source.DSN()}
+	s := serve(t, database)
+	c := client(t, s.kubeconfig())
+	setData(t, c, "kept", "then")
+	var moment time.Time
+	must(t, harness.OpenDatabase(t, harness.Engine{Datastore: source.DSN()}).QueryRow("SELECT clock_timestamp()").Scan(&moment))
+	setData(t, c, "kept", "later")
+	last := setData(t, c, "new", "later")
+	s.terminate(t)
+	must(t, source.Stop())
+
+	for range 2 {
+		database := []string{"--datastore", source.Restore(t, moment).DSN()}
+		s := serve(t, database)
+		c := client(t, s.kubeconfig())
+		if kept, added := data(t, c, "kept"), data(t, c, "new"); kept != "then" || added != "" {
+			t.Errorf("what there was is %q, and what came later %q", kept, added)
+		}
+		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("a list at a revision that was lost is answered with %v", err)
+		}
+		version := setData(t, c, "new", "again")
+		if number(t, version) <= number(t, last) {
+			t.Errorf("version %s comes after %s", version, last)
+		}
+		last = version
+		s.terminate(t)
+		if text := succeeds(t, append([]string{"check"}, database...)); !strings.Contains(text, "nothing wrong") {
+			t.Errorf("the check says %s", text)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package serve
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/faults"
+)
+
+// acknowledged marks a write that was answered with success.
+type acknowledged struct {
+	name    string
+	version int64
+}
+
+// TestPowerCut records what servers do to the disk under their database, and cuts the power at each point of that: the
+// database can be opened and is whole, and nothing is missing that had been acknowledged.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	recorder := faults.NewRecorder(t, folder, func(name string) bool {
+		return name == "sqube.db" || name == "sqube.db-wal" || name == "sqube.db-journal"
+	})
+	recordServers(t, folder, recorder)
+	steps, err := recorder.Steps()
+	must(t, err)
+
+	cut := faults.NewPowerCut()
+	newest := map[string]int64{}
+	random := rand.New(rand.NewPCG(1, 2))
+	cuts, sinceCheck := 0, 0
+	check := func(before int, random *rand.Rand) {
+		cuts++
+		if err := afterPowerCut(t, cut, newest, random); err != nil {
+			var last []string
+			for i := max(0, before-10); i < before; i++ {
+				last = append(last, steps[i].String())
+			}
+			t.Fatalf("power cut after %d of %d steps (anything of what was not synced is there: %v): %v; the last ones were\n%s", before, len(steps), random != nil, err, strings.Join(last, "\n"))
+		}
+	}
+	for i := range steps {
+		step := &steps[i]
+		if step.IsSync() {
+			check(i, nil) // as after each step since the last sync, except that more has been acknowledged
+			check(i, random)
+			sinceCheck = 0
+		} else if sinceCheck++; sinceCheck == 100 { // in the middle of a checkpoint
+			check(i, random)
+			sinceCheck = 0
+		}
+		cut.Do(step)
+		if mark, ok := step.Mark.(acknowledged); ok {
+			newest[mark.name] = max(newest[mark.name], mark.version)
+		}
+	}
+	check(len(steps), nil)
+	t.Logf("%d steps, %d power cuts", len(steps), cuts)
+}
+
+// recordServers has servers start, write, forget, checkpoint, stop and be killed.
+func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
+	t.Helper()
+	for round, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
+		s := serveAt(t, folder, freePort(t), []string{"--retention", "1s"}, recorder.Run)
+		c := client(t, s.kubeconfig())
+		var writers sync.WaitGroup
+		for w := range 3 {
+			writers.Go(func() {
+				for i := range 15 {
+					writeLarge(t, c, recorder, fmt.Sprintf("large-%d-%d", w, i%7), round*100+i)
+				}
+			})
+		}
+		writers.Wait()
+		s.signal(t, end)
+		s.wait(t)
+	}
+}
+
+// writeLarge makes or changes an object that takes many pages: the write-ahead log is full soon.
+func writeLarge(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder, name string, value int) {
+	maps := c.CoreV1().ConfigMaps("default")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": strings.Repeat(fmt.Sprint(value), 20_000)}}
+	made, err := maps.Update(t.Context(), object, metav1.UpdateOptions{})
+	if err != nil {
+		made, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	version, err := strconv.ParseInt(made.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Error(err)
+	}
+	recorder.Mark(acknowledged{name, version})
+}
+
+// afterPowerCut opens what a power cut left as a server does at its start.
+func afterPowerCut(t *testing.T, cut *faults.PowerCut, newest map[string]int64, random *rand.Rand) (err error) {
+	t.Helper()
+	folder, err := os.MkdirTemp(t.TempDir(), "")
+	must(t, err)
+	defer os.RemoveAll(folder)
+	must(t, cut.Write(folder, random))
+	path := filepath.Join(folder, "sqube.db")
+	engine, err := sqlite.OpenWith(t.Context(), path, sqlite.Options{NoSync: true})
+	if err == nil {
+		err = engine.Close()
+	}
+	if err == nil {
+		err = sqlite.Verify(t.Context(), path)
+	}
+	if err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	must(t, err)
+	defer db.Close()
+	rows, err := db.Query("SELECT name, id FROM log WHERE resource = 'configmaps' AND replaced_by IS NULL")
+	must(t, err)
+	defer rows.Close()
+	found := map[string]int64{}
+	for rows.Next() {
+		var name string
+		var id int64
+		must(t, rows.Scan(&name, &id))
+		found[name] = id
+	}
+	err = rows.Err()
+	for name, version := range newest {
+		if found[name] < version {
+			err = errors.Join(err, fmt.Errorf("%s was acknowledged with version %d, and is there with %d", name, version, found[name]))
+		}
+	}
+	return err
+}
