@@ -61,7 +61,7 @@ type Engine interface {
 	// hands to its argument, and sets the counter. It returns ErrNotEmpty where
 	// there are rows already, and the error of rows as it is. Nobody else may
 	// use the database meanwhile.
-	Load(ctx context.Context, counter Counter, rows func(add func(*LogRow) error) error) error
+	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error) error
 
 	// Compact forgets, in one short transaction, up to limit rows that were
 	// replaced at or before upTo, after recording upTo as the compacted

@@ -47,8 +47,5 @@ func (r *LogRow) Scan(row Row, preceding ...any) error {
 	return nil
 }
 
-// Counter is the one row of the table counter: the newest revision handed out, and the newest forgotten.
-type Counter struct{ Revision, Compacted int64 }
-
 // ErrNotEmpty says that a log to be loaded holds something.
 var ErrNotEmpty = errors.New("the database is not empty")

@@ -180,7 +180,7 @@ func withRoom(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, answered := apistorage.WithRoom(r.Context())
+		ctx, answered := apistorage.WithListBudget(r.Context())
 		defer answered()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

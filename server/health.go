@@ -67,7 +67,7 @@ func (s *Server) answers(r *http.Request) error {
 	answer.asked.Do(func() {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
-		if _, err := s.store.Revision(ctx); err != nil {
+		if _, err := s.store.Position(ctx); err != nil {
 			answer.err = errDatastore // the store has logged why
 		}
 	})

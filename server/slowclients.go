@@ -22,7 +22,7 @@ func withClient(next http.Handler) http.Handler {
 			return
 		}
 		response := &watchResponse{ResponseWriter: w, request: r, over: make(chan struct{})}
-		response.client.Cut = response.cut
+		response.client.Disconnect = response.cut
 		defer response.end()
 		r = r.WithContext(sqlstore.WithClient(r.Context(), &response.client))
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(response), r)
@@ -51,7 +51,7 @@ func (w *watchResponse) Write(data []byte) (written int, err error) {
 		n, err = w.ResponseWriter.Write(data[:atOnce])
 		written += n
 		data = data[n:]
-		w.client.Took()
+		w.client.Advance()
 	}
 	if err != nil {
 		return written, err

@@ -57,7 +57,7 @@ var storeGauges = []struct {
 	value func(sqlstore.Stats) float64
 }{
 	{storeDesc("revision", "The newest resourceVersion."), metrics.GaugeValue,
-		func(s sqlstore.Stats) float64 { return float64(s.Current) }},
+		func(s sqlstore.Stats) float64 { return float64(s.Revision) }},
 	{storeDesc("compacted_revision", "The resourceVersion before which watches and lists are answered with 410."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Compacted) }},
 	{storeDesc("live_rows", "Objects in the database, as counted after a compaction."), metrics.GaugeValue,
@@ -77,7 +77,7 @@ var storeGauges = []struct {
 	{storeDesc("failures_total", "Accesses to the database that failed, for no fault of those who asked for them."), metrics.CounterValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Failures) }},
 	{storeDesc("tail_lag_seconds", "For how long other servers' writes have waited for this one to read them; 0 when there are none (Postgres)."), metrics.GaugeValue,
-		func(s sqlstore.Stats) float64 { return s.Unread.Seconds() }},
+		func(s sqlstore.Stats) float64 { return s.TailLag.Seconds() }},
 	{storeDesc("database_bytes", "Size of the database, without a write-ahead log."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Space.Database) }},
 	{storeDesc("free_bytes", "The part of the database that is unused (SQLite)."), metrics.GaugeValue,

@@ -34,7 +34,7 @@ type cache struct {
 	collections map[Resource]*collection
 	bytes       int64 // of all collections
 	clock       int64 // counts reads, for collection.used
-	forms       forms
+	encodings   encodings
 }
 
 // collection is what the cache knows of one resource.
@@ -169,11 +169,11 @@ func (c *cache) change(col *collection, change *Change) {
 		before, _ := col.rows.Delete(r)
 		col.forget(before)
 		col.reindex(before, nil)
-		c.dropForm(before)
+		c.dropEncoding(before)
 	} else {
 		before := col.add(r, by)
 		col.reindex(before, r)
-		c.dropForm(before)
+		c.dropEncoding(before)
 	}
 	c.bytes += col.bytes + col.indexBytes()
 	col.changed = r.Revision
@@ -211,18 +211,18 @@ func (col *collection) forget(r *Record) {
 	}
 }
 
-// dropForm lets go of the form of a row; nil for none.
-func (c *cache) dropForm(r *Record) {
-	if r != nil && c.forms.bytes.Load() > 0 {
-		c.forms.drop(r.Revision)
+// dropEncoding lets go of the form of a row; nil for none.
+func (c *cache) dropEncoding(r *Record) {
+	if r != nil && c.encodings.bytes.Load() > 0 {
+		c.encodings.drop(r.Revision)
 	}
 }
 
-// dropForms lets go of the forms of all rows of a collection.
-func (c *cache) dropForms(col *collection) {
-	if c.forms.bytes.Load() > 0 {
+// dropEncodings lets go of the forms of all rows of a collection.
+func (c *cache) dropEncodings(col *collection) {
+	if c.encodings.bytes.Load() > 0 {
 		col.rows.Scan(func(r *Record) bool {
-			c.forms.drop(r.Revision)
+			c.encodings.drop(r.Revision)
 			return true
 		})
 	}
@@ -259,7 +259,7 @@ func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 // evict drops forms, and then shrinks the collections that were not read for
 // longest, until the rest fits.
 func (c *cache) evict() {
-	c.forms.shrink(c.budget - c.bytes)
+	c.encodings.shrink(c.budget - c.bytes)
 	for c.bytes > c.budget {
 		var oldest *collection
 		for _, col := range c.collections {
@@ -278,7 +278,7 @@ func (c *cache) shrink(col *collection) {
 	case len(col.indexes) > 0 && c.fits(col):
 		c.dropIndexes(col)
 	case !col.bare:
-		c.dropForms(col)
+		c.dropEncodings(col)
 		whole := col.rows
 		c.bytes -= col.bytes
 		col.strip(nil)
@@ -326,7 +326,7 @@ func (c *cache) grows(col *collection) bool {
 
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes + col.indexBytes()
-	c.dropForms(col)
+	c.dropEncodings(col)
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 
@@ -343,7 +343,7 @@ func (c *cache) reset(position int64) {
 		}
 	}
 	c.bytes = 0 // what is being filled has none yet
-	c.forms.shrink(0)
+	c.encodings.shrink(0)
 	c.position = max(c.position, position)
 }
 
@@ -382,7 +382,7 @@ func (c *cache) held() int64 {
 }
 
 // size is held of a caller that holds c.mu.
-func (c *cache) size() int64 { return c.bytes + c.forms.bytes.Load() }
+func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() }
 
 // peek returns the newest state of a collection, or nil where it is not in memory.
 func (c *cache) peek(resource Resource) *snapshot {

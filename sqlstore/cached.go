@@ -5,11 +5,13 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sqube/sqube/dialect"
 )
 
-// hearWithin is for how long a read waits to hear of what other processes have
+// tailTimeout is for how long a read waits to hear of what other processes have
 // written. Then it asks the database.
-const hearWithin = time.Second
+const tailTimeout = time.Second
 
 // cached returns the state that q reads and where the log stood, or nil where
 // the database has to be asked. It returns ErrFuture and ErrCompacted as Page
@@ -19,15 +21,15 @@ const hearWithin = time.Second
 // before the read began: it learns the newest revision from the database, where
 // others write to that too, and waits until the cache has heard of it, as
 // kube-apiserver's consistent reads from its watch cache do (KEP-2340).
-func (s *Store) cached(ctx context.Context, q Query) (*snapshot, Position, error) {
+func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Position, error) {
 	if s.opts.CacheBytes == NoCache {
-		return nil, Position{}, nil
+		return nil, dialect.Position{}, nil
 	}
 	at, err := s.current(ctx)
 	if err != nil {
 		return nil, at, err
 	}
-	if !s.heardOf(ctx, at.Current) {
+	if !s.awaitTail(ctx, at.Revision) {
 		return nil, at, ctx.Err()
 	}
 	snap, revision, f, begins := s.cache.lookup(q.Resource, q.Revision)
@@ -46,8 +48,8 @@ func (s *Store) cached(ctx context.Context, q Query) (*snapshot, Position, error
 	if snap == nil {
 		return nil, at, nil
 	}
-	at.Current = max(at.Current, revision)
-	return snap, at, at.readable(q.Revision)
+	at.Revision = max(at.Revision, revision)
+	return snap, at, readable(at, q.Revision)
 }
 
 func (s *Store) beginFill(resource Resource, f *filling) {
@@ -69,7 +71,7 @@ func (s *Store) fill(resource Resource, f *filling) {
 			if err != nil {
 				return 0, err
 			}
-			q.Revision = cmp.Or(q.Revision, page.Current)
+			q.Revision = cmp.Or(q.Revision, page.Revision)
 			for _, r := range page.Records {
 				q.After = r.Key
 				if err := add(r); err != nil {
@@ -85,24 +87,24 @@ func (s *Store) fill(resource Resource, f *filling) {
 
 // current returns where the log stands. Where no other process writes to it,
 // the hub knows, unless a commit failed that may have taken effect.
-func (s *Store) current(ctx context.Context) (Position, error) {
+func (s *Store) current(ctx context.Context) (dialect.Position, error) {
 	if s.engine.Notifications() == nil && s.ambiguous.Load() == s.resolved.Load() {
-		return Position{Current: s.hub.at(), Compacted: s.compacted.Load()}, nil
+		return dialect.Position{Revision: s.hub.at(), Compacted: s.compacted.Load()}, nil
 	}
 	ctx, cancel := s.bounded(ctx) // it may have to wait for a reading before its own
 	defer cancel()
-	return s.newest.read(ctx, func() (Position, error) { return s.Revision(s.ctx) })
+	return s.newest.read(ctx, func() (dialect.Position, error) { return s.Position(s.ctx) })
 }
 
-// heardOf waits until the cache has the changes up to revision, or returns false.
-func (s *Store) heardOf(ctx context.Context, revision int64) bool {
+// awaitTail waits until the cache has the changes up to revision, or returns false.
+func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 	if s.hub.before(revision) == nil {
 		return true
 	}
-	if s.foreign(revision) {
-		s.hub.nudge()
+	if s.isForeign(revision) {
+		s.hub.wakeTail()
 	}
-	ctx, cancel := context.WithTimeout(ctx, hearWithin)
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
 	return s.Await(ctx, revision) == nil
 }
@@ -117,12 +119,12 @@ type revisions struct {
 
 type revisionRead struct {
 	done chan struct{}
-	at   Position
+	at   dialect.Position
 	err  error
 }
 
 // read returns what a call of ask returned that began after read did.
-func (r *revisions) read(ctx context.Context, ask func() (Position, error)) (Position, error) {
+func (r *revisions) read(ctx context.Context, ask func() (dialect.Position, error)) (dialect.Position, error) {
 	r.mu.Lock()
 	if r.next == nil {
 		r.next = &revisionRead{done: make(chan struct{})}
@@ -137,11 +139,11 @@ func (r *revisions) read(ctx context.Context, ask func() (Position, error)) (Pos
 	case <-mine.done:
 		return mine.at, mine.err
 	case <-ctx.Done():
-		return Position{}, context.Cause(ctx)
+		return dialect.Position{}, context.Cause(ctx)
 	}
 }
 
-func (r *revisions) run(ask func() (Position, error)) {
+func (r *revisions) run(ask func() (dialect.Position, error)) {
 	for {
 		r.mu.Lock()
 		read := r.next

@@ -88,11 +88,11 @@ func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 // Reads and watches at earlier revisions fail with ErrCompacted from then on.
 // It returns ErrFuture when there is no such revision yet.
 func (s *Store) Compact(ctx context.Context, upTo int64) error {
-	at, err := s.Revision(ctx)
+	at, err := s.Position(ctx)
 	if err != nil {
 		return err
 	}
-	if upTo > at.Current {
+	if upTo > at.Revision {
 		return ErrFuture
 	}
 	s.compacted.Store(max(s.compacted.Load(), upTo))

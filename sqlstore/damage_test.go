@@ -35,7 +35,7 @@ func TestDamageIsToldOnce(t *testing.T) {
 	s := storetest.Start(t, engine, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	engine.now.Store(true)
 	for range 3 {
-		if _, err := s.Revision(t.Context()); !errors.Is(err, dialect.ErrCorrupt) {
+		if _, err := s.Position(t.Context()); !errors.Is(err, dialect.ErrCorrupt) {
 			t.Errorf("a read of a damaged database: %v", err)
 		}
 	}

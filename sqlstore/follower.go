@@ -16,15 +16,15 @@ var ErrSlow = errors.New("the watcher is too slow")
 // Client is where a follower sends what it reads. The zero value is one that
 // needs no ending.
 type Client struct {
-	// Cut makes a write that is under way to the client fail, and all after it.
+	// Disconnect makes a write that is under way to the client fail, and all after it.
 	// It is called once at the most. Optional.
-	Cut func()
+	Disconnect func()
 
 	follower atomic.Pointer[Follower]
 }
 
-// Took says that the client has taken a part of what is being sent to it.
-func (c *Client) Took() {
+// Advance says that the client has taken a part of what is being sent to it.
+func (c *Client) Advance() {
 	if f := c.follower.Load(); f != nil {
 		f.Advance()
 	}
@@ -115,8 +115,8 @@ func (f *Follower) end() {
 	if sub := f.sub.Load(); sub != nil {
 		sub.end(ErrSlow)
 	}
-	if f.client.Cut != nil {
-		go f.client.Cut()
+	if f.client.Disconnect != nil {
+		go f.client.Disconnect()
 	}
 }
 
@@ -234,7 +234,7 @@ func (f *Follower) replay(resource Resource, match func(string) bool, from, to i
 	}
 	// Asked afterwards: rows that were missing from the read above had been
 	// declared compacted before it.
-	at, err := f.store.Revision(f.ctx)
+	at, err := f.store.Position(f.ctx)
 	if err != nil {
 		return nil, 0, err
 	}

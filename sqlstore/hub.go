@@ -13,17 +13,17 @@ type hub struct {
 
 	position atomic.Int64 // all changes up to here have been handed out; set under mu
 
-	mu       sync.Mutex
-	moved    chan struct{} // closed when position changes; nil while no one waits for that
-	topics   map[Resource]*audience
-	audience []*Subscription // of the change at hand; kept for its memory
-	closed   bool
-	behind   chan struct{} // holds one: rows may be missing, the tail shall look
-	memory   *memory
+	mu        sync.Mutex
+	moved     chan struct{} // closed when position changes; nil while no one waits for that
+	topics    map[Resource]*topic
+	receivers []*Subscription // of the change at hand; kept for its memory
+	closed    bool
+	behind    chan struct{} // holds one: rows may be missing, the tail shall look
+	memory    *memory
 }
 
 func newHub(position int64, cache *cache, m *memory) *hub {
-	h := &hub{cache: cache, memory: m, topics: map[Resource]*audience{}, behind: make(chan struct{}, 1)}
+	h := &hub{cache: cache, memory: m, topics: map[Resource]*topic{}, behind: make(chan struct{}, 1)}
 	h.position.Store(position)
 	return h
 }
@@ -34,7 +34,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if from > h.at() {
-		h.nudge()
+		h.wakeTail()
 		return
 	}
 	h.cache.apply(to, changes)
@@ -43,18 +43,18 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 		if topic == nil || c.Record.Revision <= h.at() {
 			continue
 		}
-		h.audience = topic.of(c, h.audience[:0])
-		if c.Watchers = len(h.audience); c.Watchers == 0 {
+		h.receivers = topic.receivers(c, h.receivers[:0])
+		if c.Watchers = len(h.receivers); c.Watchers == 0 {
 			continue
 		}
 		c.holders.Store(1) // until all have it
 		h.memory.held.Add(c.size())
-		for _, sub := range h.audience {
+		for _, sub := range h.receivers {
 			sub.push(c)
 		}
 		c.letGo(h.memory)
 	}
-	clear(h.audience[:cap(h.audience)])
+	clear(h.receivers[:cap(h.receivers)])
 	h.memory.hold(0)
 	h.moveTo(to)
 }
@@ -112,7 +112,7 @@ func (h *hub) before(revision int64) <-chan struct{} {
 	return h.moved
 }
 
-func (h *hub) nudge() {
+func (h *hub) wakeTail() {
 	select {
 	case h.behind <- struct{}{}:
 	default:
@@ -164,7 +164,7 @@ type Subscription struct {
 // once; the Follower's Close ends it.
 func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
 	h := f.store.hub
-	sub := &Subscription{follower: f, hub: h, resource: resource, prefix: prefix, match: matcher(prefix), terms: sieve(terms), wake: make(chan struct{}, 1)}
+	sub := &Subscription{follower: f, hub: h, resource: resource, prefix: prefix, match: matcher(prefix), terms: boundTerms(terms), wake: make(chan struct{}, 1)}
 	f.sub.Store(sub)
 	if f.ended.Load() {
 		sub.end(ErrSlow)
@@ -177,7 +177,7 @@ func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *S
 		return sub
 	}
 	if h.topics[resource] == nil {
-		h.topics[resource] = newAudience()
+		h.topics[resource] = newTopic()
 	}
 	h.topics[resource].add(sub)
 	return sub
@@ -260,13 +260,13 @@ func (sub *Subscription) signal() {
 	}
 }
 
-// Ready receives a value when there is something to Take.
+// Ready receives a value when there is something to Drain.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
-// Take returns the changes that have come in since the last call, which may be
+// Drain returns the changes that have come in since the last call, which may be
 // none; each has to be let go of with the Follower's Done. It returns ErrSlow
 // or ErrClosed when there will be no more.
-func (sub *Subscription) Take() ([]*Change, error) {
+func (sub *Subscription) Drain() ([]*Change, error) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if len(sub.queue) > 0 {

@@ -11,7 +11,7 @@ import (
 
 // index orders the keys of a collection by the values of one label or field, so
 // that the cost of a selection follows what it selects. Rows that do not tell
-// the value come under untold; rows without the label are not there.
+// the value come under unknownValue; rows without the label are not there.
 //
 // It is made when a selection first asks for it, from a snapshot, while writes
 // go on, and then follows the changes. A change that leaves labels and fields as
@@ -25,7 +25,7 @@ type index struct {
 
 // valueKey is one row in an index.
 type valueKey struct {
-	value string // as JSON, or untold
+	value string // as JSON, or unknownValue
 	key   string
 }
 
@@ -173,7 +173,7 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	col.indexes[a] = x
 	c.use(x)
 	c.bytes += x.bytes
-	c.forms.shrink(c.budget - c.bytes)
+	c.encodings.shrink(c.budget - c.bytes)
 	snap.hold(a, keys)
 	if col.current != nil && col.current != snap {
 		col.current.hold(a, x.keys.Copy())

@@ -32,7 +32,7 @@ func TestCloseEndsEverything(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := sub.Take(); !errors.Is(err, sqlstore.ErrClosed) {
+				if _, err := sub.Drain(); !errors.Is(err, sqlstore.ErrClosed) {
 					t.Errorf("a subscription outlives its log: %v", err)
 				}
 				f.Close()

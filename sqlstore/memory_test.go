@@ -45,7 +45,7 @@ func TestSharedChangesCountOnce(t *testing.T) {
 			h.offer(revision-1, revision, []*Change{{Record: Record{Revision: revision, Value: make([]byte, size-2*recordOverhead)}}})
 		}
 		reads := func(f *Follower) {
-			changes, err := f.sub.Load().Take()
+			changes, err := f.sub.Load().Drain()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -155,7 +155,7 @@ func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
 		c.bytes += more
 	}
 	col.current = nil // who asks from now on shall see them
-	c.forms.shrink(c.budget - c.bytes)
+	c.encodings.shrink(c.budget - c.bytes)
 	return true
 }
 

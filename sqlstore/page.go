@@ -21,7 +21,7 @@ const (
 // Page is the first records of a Query.
 type Page struct {
 	// Position is where the log stood at the snapshot that was read.
-	Position
+	dialect.Position
 	// Records are in the order of keys.
 	Records []*Record
 	// More says that there may be records behind these: those of a query After
@@ -56,7 +56,7 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 }
 
 // page returns the first records of q in a snapshot.
-func (c *cache) page(snap *snapshot, q Query, at Position) Page {
+func (c *cache) page(snap *snapshot, q Query, at dialect.Position) Page {
 	page, size := Page{Position: at}, 0
 	c.walk(snap, q, func(r *Record) bool {
 		page.Records = append(page.Records, r)
@@ -125,14 +125,14 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 		b := s.statement().add("SELECT revision, compacted, NOT EXISTS (").rows(one, "id, key").add(") FROM counter")
 		var none bool
 		at := &page.Position
-		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Current, &at.Compacted, &none) }); err != nil {
+		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &none) }); err != nil {
 			return page, err
 		}
-		if at.Current == 0 {
+		if at.Revision == 0 {
 			return page, errNoCounter
 		}
 		if none {
-			return page, at.readable(q.Revision)
+			return page, readable(*at, q.Revision)
 		}
 	}
 }
@@ -141,11 +141,11 @@ func (s *Store) page(ctx context.Context, q Query) (page Page, err error) {
 	at, size := &page.Position, 0
 	err = s.run(ctx, s.statement().page(q), func(row dialect.Row) error {
 		r := &Record{}
-		if err := row.Scan(&at.Current, &at.Compacted, &r.Revision, &r.Key, &r.Labels, &r.Fields, &r.Value); err != nil {
+		if err := row.Scan(&at.Revision, &at.Compacted, &r.Revision, &r.Key, &r.Labels, &r.Fields, &r.Value); err != nil {
 			return err
 		}
 		if page.Records == nil {
-			if err := at.readable(q.Revision); err != nil {
+			if err := readable(*at, q.Revision); err != nil {
 				return err
 			}
 		}

@@ -94,20 +94,20 @@ func TestReplicasSeeEachOther(t *testing.T) {
 			t.Parallel()
 			dsn := harness.Postgres(t)
 			stores := replicas(t, dsn, 3, sqlstore.Options{PollInterval: test.poll, Log: slog.New(slog.DiscardHandler)})
-			at, err := stores[0].Revision(t.Context())
+			at, err := stores[0].Position(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var followers []*storetest.Followed
 			for _, s := range stores {
-				followers = append(followers, storetest.StartFollow(t, s, at.Current))
+				followers = append(followers, storetest.StartFollow(t, s, at.Revision))
 			}
 			end := meanwhile(func() { test.disturb(dsn) })
 			h := &storetest.History{}
 			writeEverywhere(t, stores, storetest.Load{Writers: 8, Writes: 30, Keys: 20}, h)
 			storetest.Finish(t, stores[0], h)
 			for _, f := range followers {
-				storetest.Equal(t, "what a replica saw", storetest.ShowChanges(f.Changes()), h.Changes(at.Current, 1<<62))
+				storetest.Equal(t, "what a replica saw", storetest.ShowChanges(f.Changes()), h.Changes(at.Revision, 1<<62))
 			}
 			end()
 		})
@@ -119,11 +119,11 @@ func TestReplicasSeeEachOther(t *testing.T) {
 func TestNotificationsWakeAReplica(t *testing.T) {
 	t.Parallel()
 	stores := replicas(t, harness.Postgres(t), 2, sqlstore.Options{PollInterval: time.Hour})
-	at, err := stores[0].Revision(t.Context())
+	at, err := stores[0].Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	follower := storetest.StartFollow(t, stores[1], at.Current)
+	follower := storetest.StartFollow(t, stores[1], at.Revision)
 	storetest.Finish(t, stores[0], &storetest.History{})
 	if changes := follower.Changes(); len(changes) != 1 {
 		t.Errorf("the other replica saw %v", storetest.ShowChanges(changes))
@@ -164,18 +164,18 @@ func TestKilledConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := storetest.Start(t, engine, sqlstore.Options{PollInterval: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
-	at, err := s.Revision(t.Context())
+	at, err := s.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	follower := storetest.StartFollow(t, s, at.Current)
+	follower := storetest.StartFollow(t, s, at.Revision)
 	h := &storetest.History{}
 	killed := 0
 	end := meanwhile(func() { killed += terminate(t, dsn, "true") })
 	var failed atomic.Int64
 	storetest.Load{Writers: 16, Writes: 150, Keys: 50, Tolerate: unavailable(&failed)}.Run(t, s, h)
 	end()
-	checkSurvived(t, s, follower, at.Current, h)
+	checkSurvived(t, s, follower, at.Revision, h)
 	storetest.Sound(t, engine)
 	if failed.Load() == 0 {
 		t.Error("no request met a killed connection")
@@ -191,11 +191,11 @@ func TestServerThatStopsAndCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := storetest.Start(t, engine, sqlstore.Options{PollInterval: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
-	at, err := s.Revision(t.Context())
+	at, err := s.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	follower := storetest.StartFollow(t, s, at.Current)
+	follower := storetest.StartFollow(t, s, at.Revision)
 	h := &storetest.History{}
 	var failed atomic.Int64
 	ended := make(chan struct{})
@@ -227,6 +227,6 @@ func TestServerThatStopsAndCrashes(t *testing.T) {
 	}
 	close(ended)
 	writers.Wait()
-	checkSurvived(t, s, follower, at.Current, h)
+	checkSurvived(t, s, follower, at.Revision, h)
 	storetest.Sound(t, engine)
 }

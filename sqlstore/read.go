@@ -8,10 +8,6 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Position is where the log stands: the newest revision, and the newest of
-// which the replaced versions may have been forgotten.
-type Position struct{ Current, Compacted int64 }
-
 var (
 	// ErrCompacted says that the wanted revision is no longer kept.
 	ErrCompacted = errors.New("the revision has been compacted")
@@ -55,12 +51,12 @@ func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) err
 	return err
 }
 
-// Revision returns where the log stands now.
-func (s *Store) Revision(ctx context.Context) (at Position, err error) {
+// Position returns where the log stands now.
+func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 	err = s.run(ctx, s.statement().add("SELECT revision, compacted FROM counter"), func(row dialect.Row) error {
-		return row.Scan(&at.Current, &at.Compacted)
+		return row.Scan(&at.Revision, &at.Compacted)
 	})
-	if err == nil && at.Current == 0 {
+	if err == nil && at.Revision == 0 {
 		err = errNoCounter
 	}
 	return at, err
@@ -68,7 +64,7 @@ func (s *Store) Revision(ctx context.Context) (at Position, err error) {
 
 // Get returns the current version of the object at key, or nil where there is
 // none, and where the log stood.
-func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, Position, error) {
+func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
 	snap, at, err := s.cached(ctx, Query{Resource: resource, Exactly: &key})
 	if err != nil {
 		return nil, at, err
@@ -87,16 +83,16 @@ func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record
 }
 
 // get is Get from the database.
-func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record, Position, error) {
+func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
 	b := s.statement().add("SELECT counter.revision, counter.compacted, l.id, l.labels, l.fields, l.value FROM counter LEFT JOIN log l ON l.replaced_by IS NULL")
 	b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name) + " AND l.key = " + b.arg(key))
-	var at Position
+	var at dialect.Position
 	var found *Record
 	err := s.run(ctx, b, func(row dialect.Row) error {
 		var id *int64
 		var labels, fields *string
 		r := Record{Key: key}
-		if err := row.Scan(&at.Current, &at.Compacted, &id, &labels, &fields, &r.Value); err != nil {
+		if err := row.Scan(&at.Revision, &at.Compacted, &id, &labels, &fields, &r.Value); err != nil {
 			return err
 		}
 		if id != nil {
@@ -134,9 +130,10 @@ func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int
 	return objects, bytes, err
 }
 
-func (at Position) readable(revision int64) error {
+// readable returns ErrFuture or ErrCompacted if a log at that position can't be read at revision.
+func readable(at dialect.Position, revision int64) error {
 	switch {
-	case revision > at.Current:
+	case revision > at.Revision:
 		return ErrFuture
 	case revision != 0 && revision < at.Compacted:
 		return ErrCompacted

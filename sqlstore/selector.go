@@ -33,12 +33,12 @@ const (
 	fieldColumn column = "fields"
 )
 
-// untold stands for the value of an attribute where the row does not tell it,
+// unknownValue stands for the value of an attribute where the row does not tell it,
 // so that the object has to be asked.
-const untold = ""
+const unknownValue = ""
 
 // of returns the value of the attribute, as JSON, or false where a version
-// does not have it. The value is untold where the row withholds its sets, or
+// does not have it. The value is unknownValue where the row withholds its sets, or
 // lacks the field: it was written before that field could be selected by.
 func (a attr) of(r *Record) (value string, has bool) {
 	if a.column == fieldColumn {
@@ -60,7 +60,7 @@ func (t Term) passes(r *Record) bool {
 	switch {
 	case !has:
 		return t.none
-	case value == untold:
+	case value == unknownValue:
 		return true
 	}
 	return (t.values == nil || slices.Contains(t.values, value)) != t.none
@@ -121,9 +121,9 @@ const someSet = "{"
 // would take, or from taking long where others wait.
 const maxPatterns = 100
 
-// sieve returns as many of terms as have no more than maxPatterns values. What
+// boundTerms returns as many of terms as have no more than maxPatterns values. What
 // is beyond them is not asked for: the sieve gets coarser.
-func sieve(terms []Term) []Term {
+func boundTerms(terms []Term) []Term {
 	patterns := 0
 	for i, term := range terms {
 		if patterns += max(len(term.values), 1); patterns > maxPatterns {

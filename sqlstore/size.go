@@ -11,7 +11,7 @@ import (
 
 // Stats is what is known of the size of a log.
 type Stats struct {
-	Position
+	dialect.Position
 	// Live and Superseded are how many rows there are: those that are objects,
 	// and those kept for watches and lists at older revisions.
 	Live, Superseded int64
@@ -29,9 +29,9 @@ type Stats struct {
 	ArchiveFailing time.Duration
 	// Unreachable is for how long the database has not answered.
 	Unreachable time.Duration
-	// Unread is for how long there have been revisions in the log that watches
+	// TailLag is for how long there have been revisions in the log that watches
 	// and cached reads have not seen.
-	Unread time.Duration
+	TailLag time.Duration
 	// Failures counts as Store.Failures does.
 	Failures uint64
 	// Watches is how many bytes watches hold, SlowWatches how many of them were
@@ -73,9 +73,9 @@ func (s *Store) Stats() Stats {
 	s.size.mu.Lock()
 	defer s.size.mu.Unlock()
 	stats := s.size.stats
-	stats.Current, stats.Cached = s.hub.at(), s.cache.held()
+	stats.Revision, stats.Cached = s.hub.at(), s.cache.held()
 	stats.Watches, stats.SlowWatches = s.memory.held.Load(), s.memory.slow.Load()
-	stats.Unreachable, stats.Unread, stats.Failures = s.failures.silence(), s.unread.since(stats.Current), s.Failures()
+	stats.Unreachable, stats.TailLag, stats.Failures = s.failures.silence(), s.tailLag.since(stats.Revision), s.Failures()
 	if !s.size.due.IsZero() {
 		stats.Lag = time.Since(s.size.due)
 	}
@@ -89,7 +89,7 @@ func (s *Store) Stats() Stats {
 // what keeps that from becoming less. It returns false to be called again,
 // also if nothing is written meanwhile.
 func (s *Store) measure(ctx context.Context) bool {
-	at, err := s.Revision(ctx)
+	at, err := s.Position(ctx)
 	var space dialect.Space
 	if err == nil {
 		bounded, cancel := s.bounded(ctx)

@@ -143,7 +143,7 @@ func (b *statement) where(q Query) *statement {
 
 // terms adds as many of them as a statement may have.
 func (b *statement) terms(terms []Term) *statement {
-	for _, term := range sieve(terms) {
+	for _, term := range boundTerms(terms) {
 		b.add(" AND " + term.condition(b))
 	}
 	return b

@@ -139,13 +139,13 @@ type Store struct {
 
 	queue chan *pending
 	// committing is set while the committer commits and hands out, heard is the
-	// newest revision that a notification told of; see foreign.
+	// newest revision that a notification told of; see isForeign.
 	committing atomic.Bool
 	heard      atomic.Int64
 
 	failing  bool // the last commit failed; the committer's own
 	failures *failures
-	unread   unread
+	tailLag  tailLag
 
 	stop context.CancelFunc
 	ctx  context.Context
@@ -163,14 +163,14 @@ var ErrClosed = errors.New("the store is closed")
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
 	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
 	s.failures = newFailures(s.opts.Log)
-	at, err := s.Revision(ctx)
+	at, err := s.Position(ctx)
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
 	s.compacted.Store(at.Compacted)
-	s.cache = newCache(s.opts.CacheBytes, at.Current)
+	s.cache = newCache(s.opts.CacheBytes, at.Revision)
 	s.memory = newMemory(s.opts.FollowerMemory)
-	s.hub = newHub(at.Current, s.cache, s.memory)
+	s.hub = newHub(at.Revision, s.cache, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
 		s.done.Add(1)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// unread is a revision that the tail has heard of, and when. It hears of the next one when it has read up to that, so a tail
+// tailLag is a revision that the tail has heard of, and when. It hears of the next one when it has read up to that, so a tail
 // that follows steady writers is never far behind.
-type unread struct {
+type tailLag struct {
 	mu       sync.Mutex
 	revision int64
 	heard    time.Time
 }
 
 // hear notes that the log has reached newest while the tail has read it up to at.
-func (u *unread) hear(newest, at int64) {
+func (u *tailLag) hear(newest, at int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if newest > at && at >= u.revision {
@@ -24,7 +24,7 @@ func (u *unread) hear(newest, at int64) {
 }
 
 // since is for how long the tail has not reached what it heard of, now that it is at the given revision.
-func (u *unread) since(at int64) time.Duration {
+func (u *tailLag) since(at int64) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if at >= u.revision {
@@ -51,16 +51,16 @@ func (s *Store) tail(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case newest := <-notifications:
-			if !s.foreign(newest) {
+			if !s.isForeign(newest) {
 				continue
 			}
 		case <-poll:
 			// A poll costs one row, the counter's, while nothing is new.
-			at, err := s.Revision(ctx)
-			if err == nil && at.Current <= s.hub.at() {
+			at, err := s.Position(ctx)
+			if err == nil && at.Revision <= s.hub.at() {
 				continue
 			}
-			s.unread.hear(at.Current, s.hub.at())
+			s.tailLag.hear(at.Revision, s.hub.at())
 		case <-s.hub.behind:
 		}
 		ambiguous := s.ambiguous.Load()
@@ -77,21 +77,21 @@ func (s *Store) tail(ctx context.Context) {
 				failing = true
 				s.opts.Log.Error("reading the log failed; watches wait until it works again", "error", err)
 			}
-			s.hub.nudge()
+			s.hub.wakeTail()
 			s.pause(ctx, min(s.opts.PollInterval, time.Second))
 		}
 	}
 }
 
-// foreign says whether to read the log because of the notification of revision
+// isForeign says whether to read the log because of the notification of revision
 // newest. Mostly that is our own commit, whose rows the committer is about to
 // hand out itself; should there be others, it then asks for them.
-func (s *Store) foreign(newest int64) bool {
+func (s *Store) isForeign(newest int64) bool {
 	if newest == 0 {
 		return true
 	}
 	s.heard.Store(newest)
-	s.unread.hear(newest, s.hub.at())
+	s.tailLag.hear(newest, s.hub.at())
 	return !s.committing.Load() && newest > s.hub.at()
 }
 
@@ -103,23 +103,23 @@ func (s *Store) foreign(newest int64) bool {
 // behind it returns, unless it was forgotten by then; the position behind that
 // tells.
 func (s *Store) catchUp(ctx context.Context) error {
-	at, err := s.Revision(ctx)
+	at, err := s.Position(ctx)
 	for err == nil {
 		from := s.hub.at()
-		if at.Current <= from {
+		if at.Revision <= from {
 			return nil
 		}
-		s.unread.hear(at.Current, from)
-		changes, to, err := s.changes(ctx, from, at.Current, nil, maxChanges, maxChangeBytes)
+		s.tailLag.hear(at.Revision, from)
+		changes, to, err := s.changes(ctx, from, at.Revision, nil, maxChanges, maxChangeBytes)
 		if err != nil {
 			return err
 		}
-		if at, err = s.Revision(ctx); err != nil {
+		if at, err = s.Position(ctx); err != nil {
 			return err
 		}
 		if from < at.Compacted {
 			s.opts.Log.Warn("the log was compacted before it was read; all watches end", "read", from, "compacted", at.Compacted)
-			s.hub.skip(at.Current)
+			s.hub.skip(at.Revision)
 			continue
 		}
 		s.hub.offer(from, to, changes)

@@ -116,7 +116,7 @@ func (c *cache) narrow(s *snapshot, q Query) (best *selected) {
 	rows := -1 // that have to be looked at; not known yet
 	var missing *Term
 	try := func(t *Term, keys *btree.BTreeG[valueKey]) {
-		x := &selected{keys, append([]string{untold}, t.values...)}
+		x := &selected{keys, append([]string{unknownValue}, t.values...)}
 		if n := x.count(start, end, rows); n < rows {
 			best, rows = x, n
 		}

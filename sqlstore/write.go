@@ -147,7 +147,7 @@ func (s *Store) commit() {
 		s.commitGroup(group)
 		s.committing.Store(false)
 		if s.heard.Load() > s.hub.at() {
-			s.hub.nudge()
+			s.hub.wakeTail()
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (s *Store) commitGroup(group []*pending) {
 		}
 		// The rows may be there all the same; the tail will find out.
 		s.ambiguous.Add(1)
-		s.hub.nudge()
+		s.hub.wakeTail()
 		for _, p := range group {
 			p.result <- outcome{err: err}
 		}
@@ -212,12 +212,12 @@ func refused(err error) bool {
 // the order that engines want. None of them has been answered, so any order is
 // one in which they may have come.
 func (s *Store) gather(first *pending) []*pending {
-	group := s.take(first)
+	group := s.drain(first)
 	slices.SortStableFunc(group, func(a, b *pending) int { return cmp.Compare(min(b.row.Replaces, 1), min(a.row.Replaces, 1)) })
 	return group
 }
 
-func (s *Store) take(first *pending) []*pending {
+func (s *Store) drain(first *pending) []*pending {
 	group := []*pending{first}
 	bytes := len(first.row.Value)
 	for len(group) < maxGroupWrites && bytes < maxGroupBytes {

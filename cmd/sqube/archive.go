@@ -22,7 +22,7 @@ func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
 	case r.revision != 0 || r.moment != "":
 		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
 	}
-	revision, aside, err := r.target.Undump(ctx, file, r.force, jump, jumpPerSecond)
+	revision, aside, err := r.target.RestoreDump(ctx, file, r.force)
 	if errors.Is(err, dialect.ErrNotEmpty) {
 		return r.notEmpty()
 	}

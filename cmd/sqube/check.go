@@ -77,13 +77,13 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	for _, f := range findings {
 		what := f.What
 		switch {
-		case f.Mend == "":
+		case f.Repair == "":
 			left++
 		case !c.repair:
 			left++
 			what += " (--repair can put it right)"
 		default:
-			if err := mend(ctx, f.Mend, f.Args...); err != nil {
+			if err := mend(ctx, f.Repair, f.Args...); err != nil {
 				return err
 			}
 			what += ": put right"
@@ -119,7 +119,7 @@ func (c *check) open(ctx context.Context) (dialect.Reader, mender, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return engine, engine.Mend, nil
+	return engine, engine.Exec, nil
 }
 
 // mender runs a statement that changes the log by hand.

@@ -170,7 +170,7 @@ func (i *importation) open(ctx context.Context, source string) (keyvalue.Source,
 }
 
 // load fills the database, or on a dry run only looks whether it could be.
-func (i *importation) load(ctx context.Context, counter dialect.Counter, rows func(add func(*dialect.LogRow) error) error) (err error) {
+func (i *importation) load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) (err error) {
 	if i.dryRun {
 		if err := i.checkEmpty(ctx); err != nil {
 			return err

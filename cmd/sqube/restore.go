@@ -105,7 +105,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 }
 
 // fill makes the target of the rows that a source had at a revision.
-func (r *restoration) fill(cmd *cobra.Command, source string, at int64, counter dialect.Counter, rows func(yield func(*dialect.LogRow) error) error) (err error) {
+func (r *restoration) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
 	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
@@ -195,19 +195,12 @@ func (r *restoration) notEmpty() error {
 	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
 }
 
-// How far a restored log is ahead of its source, which may have gone on after the backup: more than a busy cluster
-// writes in a day, and for each second since the source was written more than any cluster does.
-const (
-	jump          = 1_000_000_000
-	jumpPerSecond = 10_000
-)
-
 // beyond returns the counter of a log that was restored at a revision from what was written last at newest. All before
 // it counts as forgotten, so that clients which know a later state than the restored one get 410 and list anew.
-func beyond(revision int64, newest, now time.Time) dialect.Counter {
-	ahead := revision + jump
+func beyond(revision int64, newest, now time.Time) dialect.Position {
+	ahead := revision + dialect.RevisionJump
 	if age := now.Sub(newest); !newest.IsZero() && age > 0 {
-		ahead += int64(age/time.Second) * jumpPerSecond
+		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond
 	}
-	return dialect.Counter{Revision: ahead, Compacted: ahead}
+	return dialect.Position{Revision: ahead, Compacted: ahead}
 }

@@ -49,13 +49,13 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		committed, err := e.commit(ctx, group)
 		switch {
 		case err == nil:
-			e.saw(committed.Last)
+			e.noteRevision(committed.Last)
 			return committed, nil
-		case behind(err):
-			if err = e.leapNow(ctx); err == nil {
+		case counterBehind(err):
+			if err = e.jumpNow(ctx); err == nil {
 				continue
 			}
-		case undone(err):
+		case serializationFailure(err):
 			continue // until ctx ends
 		}
 		return dialect.Committed{}, failure(ctx, "commit", err)
@@ -80,7 +80,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		}
 		return rows.Err()
 	})
-	if e.nature.notifies {
+	if e.capabilities.notifies {
 		batch.Queue(notify)
 	}
 	return committed, e.writer.SendBatch(ctx, batch).Close()
@@ -132,7 +132,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 		e.compacting = compacting{upTo: upTo}
 	}
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT " + e.nature.planAnew)
+	batch.Queue("SELECT " + e.capabilities.replan)
 	var removed int
 	var last int64
 	batch.Queue(compactRows, e.compacting.done, upTo, limit).QueryRow(func(row pgx.Row) error { return row.Scan(&removed, &last) })

@@ -18,7 +18,7 @@ import (
 // all of it. Where these programs are not there the error says what to run elsewhere. Servers may go on meanwhile.
 func Dump(ctx context.Context, dsn string, to *os.File) error {
 	args := []string{"--format=custom", "--no-owner", "--no-privileges"}
-	for _, b := range belongings {
+	for _, b := range logObjects {
 		args = append(args, "--table="+b.name)
 	}
 	// Postgres' programs write to the open file: what they make by a name anybody may read.
@@ -31,9 +31,9 @@ func Dump(ctx context.Context, dsn string, to *os.File) error {
 	return run(ctx, "", program{name: "pg_restore", args: []string{"--file=" + os.DevNull}, stdin: to})
 }
 
-// Undump puts what Dump wrote to the file from into the database that dsn names, as Replace does, and returns the revision
-// of it. The counter goes ahead of that by jump, and by perSecond for each second since the last write.
-func Undump(ctx context.Context, dsn, from string, force bool, now time.Time, jump, perSecond int64) (revision int64, aside string, err error) {
+// RestoreDump puts what Dump wrote to the file from into the database that dsn names, as Replace does, and returns its
+// revision. The counter jumps ahead of that, see dialect.RevisionJump.
+func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Time) (revision int64, aside string, err error) {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
 		return 0, "", err
@@ -60,9 +60,9 @@ func Undump(ctx context.Context, dsn, from string, force bool, now time.Time, ju
 		"RESET search_path", // which pg_restore empties
 		"SELECT revision FROM counter",
 		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision FROM (SELECT c.revision + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, jump, perSecond),
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
 	}
-	said, err := play(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
+	said, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {
 		return 0, "", err
 	}
@@ -73,9 +73,9 @@ func Undump(ctx context.Context, dsn, from string, force bool, now time.Time, ju
 	return revision, aside, err
 }
 
-// play has psql run, in one transaction, statements, what a program writes, and statements again. It returns what psql
+// pipeToPsql has psql run, in one transaction, statements, what a program writes, and statements again. It returns what psql
 // wrote. Whatever ends on the way, the transaction ends without its COMMIT.
-func play(ctx context.Context, dsn string, before []string, script program, after []string) (said string, err error) {
+func pipeToPsql(ctx context.Context, dsn string, before []string, script program, after []string) (said string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, out := io.Pipe()

@@ -33,17 +33,17 @@ func failure(ctx context.Context, op string, err error) error {
 	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrUnavailable, err)}
 }
 
-// undone says whether err is that of a transaction which met others, was undone
+// serializationFailure says whether err is that of a transaction which met others, was undone
 // and may come again. Postgres has none such for sqube; engines that isolate
 // transactions without waiting have.
-func undone(err error) bool {
+func serializationFailure(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "40001" || answer.Code == "40P01")
 }
 
-// lacks says whether err is that of a server which has not what was asked for:
+// unsupported says whether err is that of a server which has not what was asked for:
 // one that speaks Postgres and is none.
-func lacks(err error) bool {
+func unsupported(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "0A000" || strings.HasPrefix(answer.Code, "42"))
 }

@@ -27,8 +27,8 @@ type listener struct {
 
 	// timeout is that of the engine, and beat the pause between looks at the
 	// server.
-	timeout, beat time.Duration
-	alone         bool // the server does not know what looks at sessions need
+	timeout, beat  time.Duration
+	noSessionViews bool // the server does not know what looks at sessions need
 }
 
 func (e *Engine) listen(config *pgx.ConnConfig, timeout time.Duration) *listener {
@@ -79,15 +79,15 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 		_ = conn.Close(closing)
 		l.engine.reset()
 	}()
-	l.alone = false
+	l.noSessionViews = false
 	hear := l.notification
-	switch err := l.look(ctx, conn); {
-	case answered(err), l.engine.nature.pooled, !l.engine.nature.notifies:
+	switch err := l.checkServer(ctx, conn); {
+	case answered(err), l.engine.capabilities.pooled, !l.engine.capabilities.notifies:
 		hear = l.poll // it knows no LISTEN, or it would be another's session that listens, or there is nothing to hear
 	case err != nil:
 		return err
 	}
-	l.tell(0) // commits may have passed unheard
+	l.publish(0) // commits may have passed unheard
 	for {
 		beat, cancel := context.WithTimeout(ctx, l.beat)
 		for err = nil; err == nil; {
@@ -98,7 +98,7 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 		if ctx.Err() != nil || !over {
 			return err
 		}
-		if err := l.look(ctx, conn); err != nil && !answered(err) {
+		if err := l.checkServer(ctx, conn); err != nil && !answered(err) {
 			return err
 		}
 	}
@@ -114,8 +114,8 @@ func (l *listener) notification(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		revision = 0
 	}
-	l.engine.saw(revision)
-	l.tell(revision)
+	l.engine.noteRevision(revision)
+	l.publish(revision)
 	return nil
 }
 
@@ -134,44 +134,44 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if revision > l.engine.seen.Load() {
-		l.engine.saw(revision)
-		l.tell(revision)
+		l.engine.noteRevision(revision)
+		l.publish(revision)
 	}
 	return nil
 }
 
-// letGo ends sessions that hold the counter and have for so many seconds had
+// endStuckSessions ends sessions that hold the counter and have for so many seconds had
 // nothing from their client: its machine or the network is gone, or it was
 // stopped, amid a commit. All other commits wait for it.
-const letGo = `
+const endStuckSessions = `
 SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
 WHERE a.datname = current_database() AND l.relation = 'counter'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.granted
   AND a.wait_event = 'ClientRead' AND clock_timestamp() - greatest(a.query_start, a.state_change) > make_interval(secs => $1)`
 
-// look finds out whether the server answers and takes writes, lets go of what
+// checkServer finds out whether the server answers and takes writes, lets go of what
 // dead clients hold, and (again) listens.
-func (l *listener) look(ctx context.Context, conn *pgx.Conn) error {
+func (l *listener) checkServer(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, l.beat)
 	defer cancel()
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn.PgConn()); err != nil {
 		return err
 	}
-	if l.timeout > 0 && !l.alone {
-		_, err := conn.Exec(ctx, letGo, (l.timeout / 2).Seconds())
-		if l.alone = answered(err); err != nil && !l.alone {
+	if l.timeout > 0 && !l.noSessionViews {
+		_, err := conn.Exec(ctx, endStuckSessions, (l.timeout / 2).Seconds())
+		if l.noSessionViews = answered(err); err != nil && !l.noSessionViews {
 			return err
 		}
 	}
-	if l.engine.nature.pooled {
+	if l.engine.capabilities.pooled {
 		return nil
 	}
 	_, err := conn.Exec(ctx, "LISTEN "+channel)
 	return err
 }
 
-// tell leaves the revision for the store, over an older one it has not taken.
+// publish leaves the revision for the store, over an older one it has not taken.
 // 0 means that there may be anything new.
-func (l *listener) tell(revision int64) {
+func (l *listener) publish(revision int64) {
 	for {
 		select {
 		case l.newest <- revision:

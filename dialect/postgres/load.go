@@ -10,7 +10,7 @@ import (
 )
 
 // Load implements dialect.Engine.
-func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(add func(*dialect.LogRow) error) error) error {
+func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
 	var refused error // what is no failure of the database
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
 		var some bool
@@ -21,7 +21,7 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(ad
 			refused = dialect.ErrNotEmpty
 			return refused
 		}
-		given := give(ctx, rows)
+		given := feed(ctx, rows)
 		_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, strings.Split(dialect.Columns, ", "), given)
 		if refused = given.stop(); refused != nil {
 			return refused
@@ -49,8 +49,8 @@ type source struct {
 	row    *dialect.LogRow
 }
 
-// give starts to hand over the rows.
-func give(ctx context.Context, rows func(add func(*dialect.LogRow) error) error) *source {
+// feed starts to hand over the rows.
+func feed(ctx context.Context, rows func(add func(*dialect.LogRow) error) error) *source {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &source{rows: make(chan *dialect.LogRow), cancel: cancel}
 	go func() {

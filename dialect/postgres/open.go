@@ -42,8 +42,8 @@ type Engine struct {
 	compacting compacting
 	shrinking  shrinking
 
-	nature nature
-	seen   atomic.Int64 // the newest revision that this process knows to be committed
+	capabilities capabilities
+	seen         atomic.Int64 // the newest revision that this process knows to be committed
 }
 
 var _ dialect.Engine = (*Engine)(nil)
@@ -86,16 +86,16 @@ func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, er
 		config.ConnConfig.ConnectTimeout = min(config.ConnConfig.ConnectTimeout, max(timeout/2, time.Second))
 	}
 	findPrimary(config.ConnConfig)
-	if e.nature, err = explore(ctx, config.ConnConfig); err != nil {
+	if e.capabilities, err = probe(ctx, config.ConnConfig); err != nil {
 		return nil, err
 	}
 	if _, err := migrate(ctx, config.ConnConfig); err != nil {
 		return nil, err
 	}
-	if err := adoptLog(ctx, config.ConnConfig, e.nature); err != nil {
+	if err := recordIncarnation(ctx, config.ConnConfig, e.capabilities); err != nil {
 		return nil, err
 	}
-	adapt(config.ConnConfig, e.nature, e.leap, e.reset)
+	configureServing(config.ConnConfig, e.capabilities, e.jumpRevision, e.reset)
 	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the Postgres database: %w", err)
 	}
-	config, n, err := reach(ctx, dsn, false)
+	config, n, err := commandConfig(ctx, dsn, false)
 	if err != nil {
 		return nil, withHint(err)
 	}
@@ -148,7 +148,7 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 
 // Status returns where the schema of the database stands, without changing it.
 func Status(ctx context.Context, dsn string) (migrations.Status, error) {
-	config, _, err := reach(ctx, dsn, false)
+	config, _, err := commandConfig(ctx, dsn, false)
 	if err != nil {
 		return migrations.Status{}, withHint(err)
 	}
@@ -158,14 +158,14 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	return status, withHint(err)
 }
 
-// reach returns how a command connects to the database that dsn names, to write if it does that, and what there is.
-func reach(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, n nature, err error) {
+// commandConfig returns how a command connects to the database that dsn names, to write if it does that, and what there is.
+func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, n capabilities, err error) {
 	if config, err = parse(dsn); err == nil {
 		if writes {
 			findPrimary(config.ConnConfig)
 		}
 		nameCommand(config.ConnConfig)
-		n, err = explore(ctx, config.ConnConfig)
+		n, err = probe(ctx, config.ConnConfig)
 	}
 	return config, n, err
 }
@@ -206,7 +206,7 @@ func nameCommand(config *pgx.ConnConfig) (server string) {
 // Migrate brings the schema of the database up to date and returns where it
 // stood before.
 func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
-	config, _, err := reach(ctx, dsn, true)
+	config, _, err := commandConfig(ctx, dsn, true)
 	if err == nil {
 		before, err = migrate(ctx, config.ConnConfig)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// belongings are the tables and views of a log. Indexes go with their tables.
-var belongings = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "history"}, {"TABLE", "log"}, {"TABLE", "counter"}, {"TABLE", "schema_migrations"}}
+// logObjects are the tables and views of a log. Indexes go with their tables.
+var logObjects = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "history"}, {"TABLE", "log"}, {"TABLE", "counter"}, {"TABLE", "schema_migrations"}}
 
 // unfinished is the schema in which a log is filled before it takes the place of another.
 const unfinished = "sqube_unfinished"
@@ -127,7 +127,7 @@ func putAside(conn *session, schema string, now time.Time) (aside string, statem
 
 // move returns the statements that move a log from a schema to another.
 func move(from, to string) (statements []string) {
-	for _, b := range belongings {
+	for _, b := range logObjects {
 		statements = append(statements, "ALTER "+b.kind+" "+from+"."+b.name+" SET SCHEMA "+to)
 	}
 	return statements
@@ -153,7 +153,7 @@ func lockRestore(ctx context.Context, conn *session) error {
 	locked := false
 	err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", restoreKey).Scan(&locked)
 	switch {
-	case lacks(err):
+	case unsupported(err):
 		return nil
 	case err == nil && !locked:
 		return fmt.Errorf("%w, which restores it: wait for that one", dialect.ErrLocked)
@@ -170,17 +170,17 @@ func Unserved(ctx context.Context, dsn string) error {
 	return errors.Join(awaitUnserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// farewell is how long sessions are waited for that may be about to end, such as those of a server that was just stopped.
-const farewell = 2 * time.Second
+// sessionGrace is how long sessions are waited for that may be about to end, such as those of a server that was just stopped.
+const sessionGrace = 2 * time.Second
 
 // sessions counts those of servers.
 const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
 
 // awaitUnserved returns nil once there are no sessions of servers.
 func awaitUnserved(ctx context.Context, conn *session) error {
-	ticker := time.NewTicker(farewell / 20)
+	ticker := time.NewTicker(sessionGrace / 20)
 	defer ticker.Stop()
-	for deadline := time.Now().Add(farewell); ; {
+	for deadline := time.Now().Add(sessionGrace); ; {
 		var others int
 		if err := conn.QueryRow(ctx, fmt.Sprintf(sessions, "$1"), conn.server).Scan(&others); err != nil {
 			return err
@@ -199,10 +199,10 @@ func awaitUnserved(ctx context.Context, conn *session) error {
 	}
 }
 
-// Mend runs a statement that changes the log by hand.
-func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error {
+// Exec runs a statement that changes the log, for repairs.
+func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
 	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
-		return failure(ctx, "mend", err)
+		return failure(ctx, "execute", err)
 	}
 	return nil
 }

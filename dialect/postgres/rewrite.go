@@ -103,7 +103,7 @@ INSERT INTO log (` + dialect.Columns + `) SELECT * FROM moved`
 // replaced that is only being rewritten.
 func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT " + e.nature.planAnew)
+	batch.Queue("SELECT " + e.capabilities.replan)
 	batch.Queue("SELECT revision FROM counter FOR UPDATE")
 	batch.Queue(rewriteSome, ids)
 	return e.writer.SendBatch(ctx, batch).Close()

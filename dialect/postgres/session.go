@@ -32,7 +32,7 @@ var settings = map[string]string{
 	"tcp_keepalives_count":                "3",
 	"tcp_user_timeout":                    "11000",
 	"client_connection_check_interval":    "5000",
-	"idle_in_transaction_session_timeout": "300000", // see letGo for what must not take so long
+	"idle_in_transaction_session_timeout": "300000", // see endStuckSessions for what must not take so long
 }
 
 // apply returns the statement that sets those of the settings that the server knows.
@@ -44,20 +44,20 @@ func apply(set map[string]string) string {
 	return "SELECT set_config(s.name, s.value, false) FROM (VALUES " + strings.Join(rows, ", ") + ") AS s(name, value) JOIN pg_settings USING (name)"
 }
 
-// nature is what there is behind a DSN: a server, and whether it has what
+// capabilities is what there is behind a DSN: a server, and whether it has what
 // engines that speak Postgres may lack.
-type nature struct {
+type capabilities struct {
 	// pooled is set where a pooler stands in between: the next statement may
 	// run in another session.
 	pooled bool
 	// incarnation is the expression for the incarnation of the server, or the
 	// counter's own where it has none to tell.
 	incarnation string
-	// planAnew is the expression that has the other statements of the
+	// replan is the expression that has the other statements of the
 	// transaction planned for the table as it is, or one that does nothing. The
 	// plan that Postgres would keep of a statement while the table was small goes
 	// over all of it, and stays until somebody analyzes the table.
-	planAnew string
+	replan string
 	// notifies is set where a session can tell others of its commits.
 	notifies bool
 }
@@ -71,8 +71,8 @@ const (
 	process      = `pg_backend_pid()`
 )
 
-// explore looks at what there is to connect to, in statements that any pooler takes, and has config take no others.
-func explore(ctx context.Context, config *pgx.ConnConfig) (n nature, err error) {
+// probe looks at what there is to connect to, in statements that any pooler takes, and has config take no others.
+func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return n, err
@@ -92,7 +92,7 @@ func explore(ctx context.Context, config *pgx.ConnConfig) (n nature, err error) 
 		}
 		return otherwise
 	}
-	n = nature{incarnation: choose(timeline, "incarnation"), planAnew: choose(forceCustom, "''"), notifies: knows(notifyNobody)}
+	n = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: knows(notifyNobody)}
 	// A pooler makes up the process that it names to its client.
 	var id uint32
 	if knows(process) {
@@ -114,10 +114,10 @@ func answered(err error) bool {
 // readOnly is the code of the error of a server that takes no writes: a standby, or a primary of the past.
 const readOnly = "25006"
 
-// adapt makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
+// configureServing makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
 // their client. greet is called at the beginning of each; moved is called when a server says that it does not take writes
 // any more.
-func adapt(config *pgx.ConnConfig, n nature, greet pgconn.AfterConnectFunc, moved func()) {
+func configureServing(config *pgx.ConnConfig, n capabilities, onConnect pgconn.AfterConnectFunc, onReadOnly func()) {
 	set := map[string]string{}
 	if !n.pooled { // where they would be another client's a moment later
 		maps.Copy(set, settings)
@@ -132,12 +132,12 @@ func adapt(config *pgx.ConnConfig, n nature, greet pgconn.AfterConnectFunc, move
 				return err
 			}
 		}
-		return greet(ctx, conn)
+		return onConnect(ctx, conn)
 	}
 	fatal := config.OnPgError
 	config.OnPgError = func(conn *pgconn.PgConn, answer *pgconn.PgError) bool {
 		if answer.Code == readOnly {
-			moved()
+			onReadOnly()
 			return false
 		}
 		return fatal(conn, answer)

@@ -36,26 +36,26 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	}
 	worth, err := e.worthVacuum(ctx)
 	if err == nil && worth {
-		err = e.alone(ctx, func(conn *pgx.Conn) error { return e.shrink(ctx, conn) })
+		err = e.exclusively(ctx, func(conn *pgx.Conn) error { return e.shrink(ctx, conn) })
 	}
 	switch {
-	case err == nil, undone(err): // in which two processes met that a pooler keeps from locking
+	case err == nil, serializationFailure(err): // in which two processes met that a pooler keeps from locking
 		return false, nil
-	case lacks(err): // or the table is somebody else's
+	case unsupported(err): // or the table is somebody else's
 		e.shrinking.refused = true
 		return false, nil
 	}
 	return false, failure(ctx, "vacuum", err)
 }
 
-// alone calls do, unless another process is at it, with a connection on which statements may take their time.
-func (e *Engine) alone(ctx context.Context, do func(*pgx.Conn) error) error {
+// exclusively calls do, unless another process is at it, with a connection on which statements may take their time.
+func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if !e.nature.pooled {
+	if !e.capabilities.pooled {
 		const limits = "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
 		var mine bool
 		err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1), (SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ("+limits+"))",

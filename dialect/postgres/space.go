@@ -41,7 +41,7 @@ var remedies = map[string]string{
 // Space implements dialect.Engine. What the server has not, it can't tell.
 func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
 	err = e.pool.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&space.Database)
-	if err != nil && !lacks(err) {
+	if err != nil && !unsupported(err) {
 		return space, failure(ctx, "measure", err)
 	}
 	var rows pgx.Rows
@@ -52,7 +52,7 @@ func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
 			return fmt.Sprintf(remedies[kind], name, about), err
 		})
 	}
-	if err != nil && !lacks(err) {
+	if err != nil && !unsupported(err) {
 		return space, failure(ctx, "measure", err)
 	}
 	return space, nil

@@ -53,9 +53,9 @@ func verifyCopy(ctx context.Context, path string, to *os.File, want migrations.S
 	return nil
 }
 
-// Mend runs a statement that changes the log by hand.
-func (e *Engine) Mend(ctx context.Context, statement string, args ...any) error {
-	return e.transact(ctx, "mend", func(tx *sql.Tx) error {
+// Exec runs a statement that changes the log, for repairs.
+func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
+	return e.transact(ctx, "execute", func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, statement, args...)
 		return err
 	})

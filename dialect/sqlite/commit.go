@@ -13,7 +13,7 @@ import (
 
 // writeStatements are the statements of the writing connection.
 type writeStatements struct {
-	bump, close_, insert, compacted, superseded, remove *sql.Stmt
+	bump, closeRow, insert, compacted, superseded, remove *sql.Stmt
 }
 
 func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
@@ -22,7 +22,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		text string
 	}{
 		{&w.bump, "UPDATE counter SET revision = revision + ? RETURNING revision"},
-		{&w.close_, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
+		{&w.closeRow, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
 		{&w.insert, "INSERT INTO log (" + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.superseded, supersededRows},
@@ -39,7 +39,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 
 func (w *writeStatements) close() error {
 	var errs []error
-	for _, stmt := range []*sql.Stmt{w.bump, w.close_, w.insert, w.compacted, w.superseded, w.remove} {
+	for _, stmt := range []*sql.Stmt{w.bump, w.closeRow, w.insert, w.compacted, w.superseded, w.remove} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}
@@ -56,7 +56,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group)).Scan(&committed.Last); err != nil {
 			return err
 		}
-		closeRow, insert := tx.StmtContext(ctx, e.write.close_), tx.StmtContext(ctx, e.write.insert)
+		closeRow, insert := tx.StmtContext(ctx, e.write.closeRow), tx.StmtContext(ctx, e.write.insert)
 		for i := range group {
 			var err error
 			if committed.Landed[i], err = write(ctx, closeRow, insert, committed.Revision(i), &group[i]); err != nil {
@@ -66,7 +66,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		return nil
 	})
 	if err == nil {
-		e.trim(ctx)
+		e.emptyGrownWAL(ctx)
 	}
 	return committed, err
 }
@@ -103,7 +103,7 @@ func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
 }
 
 // Load implements dialect.Engine.
-func (e *Engine) Load(ctx context.Context, counter dialect.Counter, rows func(add func(*dialect.LogRow) error) error) error {
+func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
 	var refused error // what is no failure of the database
 	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
 		var some bool

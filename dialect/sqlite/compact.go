@@ -71,7 +71,7 @@ func (e *Engine) Shrink(ctx context.Context) (bool, error) {
 	}
 	surplus := free - keptPages(pages)
 	if surplus <= 0 {
-		e.tidy(ctx)
+		e.emptyIdleWAL(ctx)
 		return false, nil
 	}
 	// The pragma frees one page a step, so its result has to be walked.

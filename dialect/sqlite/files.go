@@ -52,12 +52,12 @@ func resolve(path string) (string, error) {
 	return "", &os.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
-// sound fails where path is no file, or there is a write-ahead log without its database. Where there is nothing all is well.
-func sound(path string) error {
+// checkFile fails where path is no file, or there is a write-ahead log without its database. Where there is nothing all is well.
+func checkFile(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return notAlone(path, 0)
+		return checkWAL(path, 0)
 	case err != nil:
 		return err
 	case info.IsDir():
@@ -65,12 +65,12 @@ func sound(path string) error {
 	case !info.Mode().IsRegular():
 		return errors.New("this is not a regular file: give another path")
 	}
-	return notAlone(path, info.Size())
+	return checkWAL(path, info.Size())
 }
 
-// single fails where the file at path can be found by another path too: its write-ahead log, with the last commits, is
+// checkOneName fails where the file at path can be found by another path too: its write-ahead log, with the last commits, is
 // beside one of the two, and who opens the file by the other goes on from before them.
-func single(path string) error {
+func checkOneName(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -85,9 +85,9 @@ func single(path string) error {
 	return err
 }
 
-// notAlone fails when there is a write-ahead log without its database, which has size bytes. SQLite would make an empty
+// checkWAL fails when there is a write-ahead log without its database, which has size bytes. SQLite would make an empty
 // database and remove the log, which holds commits.
-func notAlone(path string, size int64) error {
+func checkWAL(path string, size int64) error {
 	if size > 0 {
 		return nil
 	}
@@ -97,13 +97,13 @@ func notAlone(path string, size int64) error {
 	return nil
 }
 
-// belongings are the endings of the files of a database.
-var belongings = []string{"", "-wal", "-shm", "-journal"}
+// suffixes are the endings of the files of a database.
+var suffixes = []string{"", "-wal", "-shm", "-journal"}
 
 // protect takes the files of the database at path away from group and others, who may have been let in by an older sqube or
 // another program.
 func protect(path string) error {
-	for _, suffix := range belongings {
+	for _, suffix := range suffixes {
 		info, err := os.Lstat(path + suffix)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

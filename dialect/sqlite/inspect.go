@@ -45,11 +45,11 @@ func inspect(ctx context.Context, path string) (err error) {
 	return err
 }
 
-// settle moves what a process that was killed left in the write-ahead log into
+// checkpointLeftover moves what a process that was killed left in the write-ahead log into
 // the file. It may have been killed because a sync had failed. The kernel then
 // takes what was not written for written, so that another sync of the log says
 // nothing: only what is written anew is known to be on the disk.
-func (e *Engine) settle(ctx context.Context) error {
+func (e *Engine) checkpointLeftover(ctx context.Context) error {
 	if size, err := e.walSize(); err != nil || size == 0 {
 		return err
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// hold opens the database file at path, which is resolved, and creates it where there is none. Until the returned file is
+// lockDatabase opens the database file at path, which is resolved, and creates it where there is none. Until the returned file is
 // closed no other process can hold it, by whatever name; the kernel lets go when this process ends, however it ends. It
 // returns dialect.ErrLocked when another process holds it.
 //
 // To close any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one
 // after SQLite's, and open no other while SQLite uses the file.
-func hold(path string) (*os.File, error) {
+func lockDatabase(path string) (*os.File, error) {
 	for {
-		if err := sound(path); err != nil { // before a file is made
+		if err := checkFile(path); err != nil { // before a file is made
 			return nil, err
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, fileMode)
@@ -32,7 +32,7 @@ func hold(path string) (*os.File, error) {
 		case err != nil:
 			err = fmt.Errorf("locking %s: %w", path, err)
 		default:
-			err = errors.Join(sound(path), single(path), formerLock(path))
+			err = errors.Join(checkFile(path), checkOneName(path), checkOldLock(path))
 		}
 		current := false
 		if err == nil {
@@ -48,8 +48,8 @@ func hold(path string) (*os.File, error) {
 	}
 }
 
-// formerLock fails where an older sqube, which may be about to be replaced, serves the file at path: it holds a lock beside it.
-func formerLock(path string) error {
+// checkOldLock fails where an older sqube, which may be about to be replaced, serves the file at path: it holds a lock beside it.
+func checkOldLock(path string) error {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

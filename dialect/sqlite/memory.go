@@ -31,11 +31,11 @@ func openMemory(ctx context.Context, name string) (*Engine, error) {
 func (e *Engine) openMemory(ctx context.Context, name string) (err error) {
 	source := dsn("/"+name, "auto_vacuum(2)") + "&vfs=memdb&_txlock=immediate"
 	// The driver closes a connection when something goes wrong with it. What is in memory stays as long as another is open.
-	if e.keeper, err = sql.Open("sqlite", source); err != nil {
+	if e.keepOpen, err = sql.Open("sqlite", source); err != nil {
 		return err
 	}
-	e.keeper.SetMaxOpenConns(1)
-	if err := e.keeper.PingContext(ctx); err != nil {
+	e.keepOpen.SetMaxOpenConns(1)
+	if err := e.keepOpen.PingContext(ctx); err != nil {
 		return err
 	}
 	if e.writer, err = sql.Open("sqlite", source); err != nil {

@@ -17,12 +17,12 @@ func TestStoreInMemory(t *testing.T) {
 	var logs atomic.Int64
 	storetest.Run(t, func(t testing.TB) func(context.Context) (dialect.Engine, error) {
 		name := fmt.Sprintf("test-%d", logs.Add(1))
-		keeper, err := sqlite.OpenNamedMemory(t.Context(), name)
+		keepOpen, err := sqlite.OpenNamedMemory(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := keeper.Close(); err != nil {
+			if err := keepOpen.Close(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -26,12 +26,12 @@ import (
 
 // Engine is a dialect.Engine on one SQLite file.
 type Engine struct {
-	path    string   // without symbolic links
-	lock    *os.File // see hold; nil where the file is only read
-	look    *look    // how it is only read
-	writer  *sql.DB
-	readers *sql.DB
-	keeper  *sql.DB // keeps what is in memory; nil for a file
+	path     string    // without symbolic links
+	lock     *os.File  // see lockDatabase; nil where the file is only read
+	readMode *readMode // how it is only read
+	writer   *sql.DB
+	readers  *sql.DB
+	keepOpen *sql.DB // keeps what is in memory; nil for a file
 
 	prepared  sync.Map // statement text → *sql.Stmt on readers
 	nPrepared int
@@ -99,7 +99,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 		return before, err
 	}
 	e.path = path
-	if e.lock, err = hold(path); err != nil {
+	if e.lock, err = lockDatabase(path); err != nil {
 		return before, err
 	}
 	if err := protect(path); err != nil { // SQLite gives new files the mode of the database
@@ -118,7 +118,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
-	if err := e.settle(ctx); err != nil {
+	if err := e.checkpointLeftover(ctx); err != nil {
 		return before, err
 	}
 	if before, err = e.migrate(ctx); err != nil {
@@ -195,10 +195,10 @@ func (e *Engine) Close() error {
 	if e.writer != nil {
 		errs = append(errs, e.writer.Close())
 	}
-	if e.keeper != nil {
-		errs = append(errs, e.keeper.Close())
+	if e.keepOpen != nil {
+		errs = append(errs, e.keepOpen.Close())
 	}
-	if e.lock != nil { // last: see hold
+	if e.lock != nil { // last: see lockDatabase
 		errs = append(errs, e.lock.Close())
 	}
 	return errors.Join(errs...)

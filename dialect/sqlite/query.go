@@ -27,8 +27,8 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	if err := rows.Err(); err != nil {
 		return failure("query", err)
 	}
-	if e.look != nil {
-		return e.look.unchanged()
+	if e.readMode != nil {
+		return e.readMode.unchanged()
 	}
 	return nil
 }

@@ -20,13 +20,13 @@ func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	if err == nil {
 		err = status.Usable()
 	}
-	var l *look
+	var l *readMode
 	if err == nil {
-		l, err = lookAt(path)
+		l, err = chooseReadMode(path)
 	}
 	e := &Engine{}
 	if err == nil {
-		e.path, e.look = l.path, l
+		e.path, e.readMode = l.path, l
 		err = e.openReaders(l.parameters)
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func Verify(ctx context.Context, path string) error {
 
 // reading calls use with the file at path, which must be there, opened so that it can't be changed.
 func reading(ctx context.Context, path string, use func(*sql.DB) error) (err error) {
-	l, err := lookAt(path)
+	l, err := chooseReadMode(path)
 	if err != nil {
 		return err
 	}
@@ -98,56 +98,56 @@ func reading(ctx context.Context, path string, use func(*sql.DB) error) (err err
 // ReadOnly returns a name for the driver "sqlite" of the file at path, which must be there, by which it can't be changed,
 // and what fails after a use if another process has written to the file in a way that may have spoiled what was read.
 func ReadOnly(path string) (name string, unchanged func() error, err error) {
-	l, err := lookAt(path)
+	l, err := chooseReadMode(path)
 	if err != nil {
 		return "", nil, err
 	}
 	return dsn(l.path) + l.parameters, l.unchanged, nil
 }
 
-// look is how a file is opened to be read only, so that neither it nor its write-ahead log is changed or made.
-type look struct {
+// readMode is how a file is opened to be read only, so that neither it nor its write-ahead log is changed or made.
+type readMode struct {
 	path       string // resolved
 	parameters string // for the driver
-	// alone is the file as it was where it is read without locks and without a write-ahead log, nil otherwise.
-	alone fs.FileInfo
+	// immutable is the file as it was where it is read without locks and without a write-ahead log, nil otherwise.
+	immutable fs.FileInfo
 }
 
-// lookAt returns how to read the file at path. Where somebody may have it open, or has died with it, reads go through the
+// chooseReadMode returns how to read the file at path. Where somebody may have it open, or has died with it, reads go through the
 // write-ahead log, and SQLite makes the index of that, -shm, if it is missing. Otherwise there is only the file. To read it
 // in the same way SQLite would make a log and an index, or fail where the folder may not be written.
-func lookAt(path string) (*look, error) {
+func chooseReadMode(path string) (*readMode, error) {
 	path, err := resolve(path)
 	if err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = errors.Join(sound(path), err)
+		err = errors.Join(checkFile(path), err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, suffix := range belongings[1:] {
+	for _, suffix := range suffixes[1:] {
 		beside, err := os.Stat(path + suffix)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), suffix == "-wal" && err == nil && beside.Size() == 0: // to be told by its index
 		case err != nil:
 			return nil, err
 		default:
-			return &look{path, "&mode=ro", nil}, nil
+			return &readMode{path, "&mode=ro", nil}, nil
 		}
 	}
-	if elsewhere := single(path); elsewhere != nil {
+	if elsewhere := checkOneName(path); elsewhere != nil {
 		if logs, err := keepsLog(path); err != nil || logs {
 			return nil, errors.Join(err, elsewhere)
 		}
 	}
-	return &look{path, "&mode=ro&immutable=1", info}, nil
+	return &readMode{path, "&mode=ro&immutable=1", info}, nil
 }
 
 // keepsLog says whether the file at path is a database in WAL mode, which a backup is not: the byte at 18 of its header is 2
-// (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process: see hold.
+// (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process: see lockDatabase.
 func keepsLog(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -162,12 +162,12 @@ func keepsLog(path string) (bool, error) {
 }
 
 // unchanged fails when a file that was read without locks has been written to since.
-func (l *look) unchanged() error {
-	if l.alone == nil {
+func (l *readMode) unchanged() error {
+	if l.immutable == nil {
 		return nil
 	}
 	now, err := os.Stat(l.path)
-	if err == nil && (!os.SameFile(now, l.alone) || now.Size() != l.alone.Size() || !now.ModTime().Equal(l.alone.ModTime())) {
+	if err == nil && (!os.SameFile(now, l.immutable) || now.Size() != l.immutable.Size() || !now.ModTime().Equal(l.immutable.ModTime())) {
 		err = errors.New("the database was written to while it was read: try again")
 	}
 	return err

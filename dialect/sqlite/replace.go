@@ -31,13 +31,13 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 		return "", fmt.Errorf("making the database %s: %w", path, withHint(err))
 	}
 	_, missing := os.Lstat(path)
-	old, err := hold(path)
+	old, err := lockDatabase(path)
 	if err != nil {
 		return "", fmt.Errorf("opening the database %s: %w", path, withHint(err))
 	}
 	defer func() {
 		if err != nil && errors.Is(missing, fs.ErrNotExist) {
-			err = errors.Join(err, os.Remove(path)) // hold made it
+			err = errors.Join(err, os.Remove(path)) // lockDatabase made it
 		}
 		err = errors.Join(err, old.Close())
 	}()
@@ -139,7 +139,7 @@ func removeUnfinished(path string) error {
 			continue
 		}
 		name := filepath.Join(folder, entry.Name())
-		left, err := hold(name)
+		left, err := lockDatabase(name)
 		if errors.Is(err, dialect.ErrLocked) {
 			continue
 		}
@@ -155,7 +155,7 @@ func removeUnfinished(path string) error {
 
 // removeDatabase deletes the file at path with what belongs to it.
 func removeDatabase(path string) (err error) {
-	for _, suffix := range belongings {
+	for _, suffix := range suffixes {
 		if failed := os.Remove(path + suffix); !errors.Is(failed, fs.ErrNotExist) {
 			err = errors.Join(err, failed)
 		}
@@ -166,7 +166,7 @@ func removeDatabase(path string) (err error) {
 // exchange gives the file fresh the name path, and that which has it the name aside unless that is "". At every moment
 // there is at path one database or the other, with all that is in it.
 func exchange(ctx context.Context, path, fresh, aside string) error {
-	if err := settleFile(ctx, path); err != nil {
+	if err := checkpointFile(ctx, path); err != nil {
 		if aside == "" {
 			return err
 		}
@@ -184,8 +184,8 @@ func exchange(ctx context.Context, path, fresh, aside string) error {
 	return err
 }
 
-// settleFile moves what is in the write-ahead log of the file at path, which nobody serves, into the file.
-func settleFile(ctx context.Context, path string) error {
+// checkpointFile moves what is in the write-ahead log of the file at path, which nobody serves, into the file.
+func checkpointFile(ctx context.Context, path string) error {
 	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -206,7 +206,7 @@ func settleFile(ctx context.Context, path string) error {
 // exchangeDamaged is exchange for a file whose write-ahead log has to go with it. The file goes first: no server starts on
 // a log alone.
 func exchangeDamaged(path, fresh, aside string) error {
-	for _, suffix := range belongings {
+	for _, suffix := range suffixes {
 		if err := os.Rename(path+suffix, aside+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}

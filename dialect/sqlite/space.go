@@ -26,10 +26,10 @@ const (
 	walHeld = 256 << 20
 )
 
-// trim empties the write-ahead log where it has become large. Writers are held
+// emptyGrownWAL empties the write-ahead log where it has become large. Writers are held
 // for about a millisecond for each of its megabytes at the most: the larger it is,
 // the more it is worth. Where it fails it is tried again later.
-func (e *Engine) trim(ctx context.Context) {
+func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	size, err := e.walSize()
 	if err == nil && size >= e.triedWAL+walStep {
 		e.truncateWAL(ctx, size)
@@ -41,8 +41,8 @@ func (e *Engine) trim(ctx context.Context) {
 	}
 }
 
-// tidy empties the write-ahead log where it is larger than it has to be.
-func (e *Engine) tidy(ctx context.Context) {
+// emptyIdleWAL empties the write-ahead log where it is larger than it has to be.
+func (e *Engine) emptyIdleWAL(ctx context.Context) {
 	if size, err := e.walSize(); err == nil && size > walKept {
 		e.truncateWAL(ctx, size)
 	}
@@ -51,7 +51,7 @@ func (e *Engine) tidy(ctx context.Context) {
 // truncateWAL tries to empty the write-ahead log, which has so many bytes. What
 // fails here, a commit will tell of.
 func (e *Engine) truncateWAL(ctx context.Context, size int64) {
-	patience := min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
+	wait := min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {
 		return
@@ -61,7 +61,7 @@ func (e *Engine) truncateWAL(ctx context.Context, size int64) {
 		// Also when ctx has ended, or commits would fail for no good reason.
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "PRAGMA "+waitUpTo(busyTimeout))
 	}()
-	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(patience)); err == nil {
+	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(wait)); err == nil {
 		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is no error
 	}
 }

@@ -139,7 +139,7 @@ func (a *Adopter) adopt(ctx context.Context, r *resource, key, object string, st
 	if data, err = withoutCBOR(data); err != nil {
 		return nil, nil, fmt.Errorf("its value can't be decoded: %w", err)
 	}
-	w, obj, err := r.storage.Adopt(ctx, object, data)
+	w, obj, err := r.storage.ImportWrite(ctx, object, data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("its value can't be taken: %w", err)
 	}

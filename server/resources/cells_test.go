@@ -38,7 +38,7 @@ func TestCells(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cut, err := typ.Cut(only)
+			cut, err := typ.Filter(only)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,11 +39,11 @@ func (a *Answer) For(object runtime.Object) runtime.Object {
 // see rehearse.
 func (s *Storage) answer(ctx context.Context, r *sqlstore.Record, key string, data []byte, written, into runtime.Object) error {
 	if s.exact != nil {
-		s.noted(r)
+		s.takeNote(r)
 		return s.versioner.UpdateObject(into, uint64(r.Revision))
 	}
 	a, ok := ctx.Value(answerKey{}).(*Answer)
-	if !ok || s.generated == nil || !assign(into, written) {
+	if !ok || s.protobuf == nil || !assign(into, written) {
 		return s.readBack(data, into, r.Revision, key)
 	}
 	a.object = into

@@ -33,8 +33,8 @@ type delivery struct {
 	shared  *derived
 }
 
-// parcel is what is let go of once the client has taken an event.
-type parcel struct {
+// index is what is let go of once the client has taken an event.
+type sentEvent struct {
 	size   int
 	change *sqlstore.Change
 	shared *sharedObject
@@ -42,14 +42,14 @@ type parcel struct {
 	cost   int // see sqlstore.Follower.Read
 }
 
-// transit is what a watcher has sent and its client not taken.
-type transit struct {
-	size    atomic.Int64 // of the parcels
+// inFlight is what a watcher has sent and its client not taken.
+type inFlight struct {
+	size    atomic.Int64 // of the events
 	writing atomic.Bool  // an event is being written
 	over    atomic.Bool  // nothing may be written any more
 
 	mu      sync.Mutex
-	parcels []parcel // of the events before first they are empty
+	events  []sentEvent // of the events before first they are empty
 	first   int
 	sent    uint64    // events so far
 	changed sync.Cond // the client has taken something, or the watcher has ended
@@ -58,7 +58,7 @@ type transit struct {
 
 // await waits until an object of a size may be decoded to be sent.
 func (w *watcher) await(size int) error {
-	t := &w.transit
+	t := &w.inFlight
 	if t.hasRoom(size) {
 		return nil
 	}
@@ -78,41 +78,41 @@ func (w *watcher) await(size int) error {
 	return nil
 }
 
-func (t *transit) hasRoom(size int) bool {
+func (t *inFlight) hasRoom(size int) bool {
 	ahead := t.size.Load()
 	return ahead == 0 || ahead+int64(size) <= aheadBytes
 }
 
 // wait waits for a change. The caller holds t.mu.
-func (t *transit) wait() {
+func (t *inFlight) wait() {
 	t.waiting++
 	t.changed.Wait()
 	t.waiting--
 }
 
-// deliver sends an event whose object is encoded, and the parcel let go of, when
+// deliver sends an event whose object is encoded, and and what it holds released, when
 // the client takes it.
-func (w *watcher) deliver(event watch.EventType, d *delivery, p parcel) error {
-	t := &w.transit
+func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error {
+	t := &w.inFlight
 	d.watcher, d.event, d.size = w, event, p.size
 	t.size.Add(int64(p.size))
 	t.mu.Lock()
 	t.sent++
 	d.number = t.sent
-	if t.first == len(t.parcels) || t.first > resultBuffer {
-		t.parcels, t.first = t.parcels[:copy(t.parcels, t.parcels[t.first:])], 0
+	if t.first == len(t.events) || t.first > resultBuffer {
+		t.events, t.first = t.events[:copy(t.events, t.events[t.first:])], 0
 	}
-	t.parcels = append(t.parcels, p)
+	t.events = append(t.events, p)
 	t.mu.Unlock()
 	return w.send(watch.Event{Type: event, Object: d})
 }
 
-// parcel returns the index of the parcel of the event of that number. The
+// index returns the index of the event of that number. The
 // caller holds t.mu.
-func (t *transit) parcel(number uint64) int { return len(t.parcels) - 1 - int(t.sent-number) }
+func (t *inFlight) index(number uint64) int { return len(t.events) - 1 - int(t.sent-number) }
 
-// letGo lets go of a parcel.
-func (w *watcher) letGo(p parcel) {
+// release lets go of an event.
+func (w *watcher) release(p sentEvent) {
 	if p.shared != nil {
 		p.shared.done(w.store)
 		w.follower.Share(-decodedAndEncoded * p.size)
@@ -128,18 +128,18 @@ func (w *watcher) letGo(p parcel) {
 	}
 }
 
-// begins says that the client is about to be sent an event, unless all is over.
-func (t *transit) begins() bool {
+// beginWrite says that the client is about to be sent an event, unless all is over.
+func (t *inFlight) beginWrite() bool {
 	t.writing.Store(true)
 	if t.over.Load() {
-		t.ends()
+		t.endWrite()
 		return false
 	}
 	return true
 }
 
-// ends says that no event is being written.
-func (t *transit) ends() {
+// endWrite says that no event is being written.
+func (t *inFlight) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.writing.Store(false)
@@ -149,10 +149,10 @@ func (t *transit) ends() {
 // encoded lets go of the object of an event of that number, of which there is
 // only the encoded form from now on.
 func (w *watcher) encoded(number uint64) {
-	t := &w.transit
+	t := &w.inFlight
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &t.parcels[t.parcel(number)]
+	p := &t.events[t.index(number)]
 	if p.cost > 0 {
 		w.follower.Forget(p.cost - p.size)
 		p.cost = p.size
@@ -166,11 +166,11 @@ func (w *watcher) encoded(number uint64) {
 // delivered says that the client has taken the event of that number, and all before it.
 func (w *watcher) delivered(number uint64) {
 	w.follower.Advance()
-	t := &w.transit
+	t := &w.inFlight
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for last := t.parcel(number); t.first <= last; t.first++ {
-		w.takeBack(&t.parcels[t.first])
+	for last := t.index(number); t.first <= last; t.first++ {
+		w.releaseSent(&t.events[t.first])
 	}
 	t.writing.Store(false)
 	if t.waiting > 0 {
@@ -178,38 +178,38 @@ func (w *watcher) delivered(number uint64) {
 	}
 }
 
-// recall lets go of all that was sent and not taken, once no write is under
+// releaseAll lets go of all that was sent and not taken, once no write is under
 // way any more.
-func (w *watcher) recall() {
-	t := &w.transit
+func (w *watcher) releaseAll() {
+	t := &w.inFlight
 	t.over.Store(true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.writing.Load() {
 		t.wait()
 	}
-	for ; t.first < len(t.parcels); t.first++ {
-		w.takeBack(&t.parcels[t.first])
+	for ; t.first < len(t.events); t.first++ {
+		w.releaseSent(&t.events[t.first])
 	}
 }
 
-// takeBack lets go of a parcel that was sent. The caller holds the lock of the
-// transit.
-func (w *watcher) takeBack(p *parcel) {
-	w.transit.size.Add(-int64(p.size))
-	w.letGo(*p)
-	*p = parcel{}
+// releaseSent lets go of an event that was sent. The caller holds the lock of the
+// inFlight.
+func (w *watcher) releaseSent(p *sentEvent) {
+	w.inFlight.size.Add(-int64(p.size))
+	w.release(*p)
+	*p = sentEvent{}
 }
 
-// events are buffers for events whose objects are smaller than pooledEvent, as
+// eventBuffers are buffers for events whose objects are smaller than pooledEvent, as
 // most are: clients that take their time keep no larger ones.
-var events = sync.Pool{New: func() any { return new([]byte) }}
+var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const pooledEvent = 8 << 10
 
 // CacheEncode implements runtime.CacheableObject.
 func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	if !d.watcher.transit.begins() {
+	if !d.watcher.inFlight.beginWrite() {
 		return errStopped
 	}
 	defer d.watcher.delivered(d.number)
@@ -218,11 +218,11 @@ func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object
 	if d.shared != nil {
 		data, err = d.shared.encoded(id, d.event, d.size, encode)
 	} else if raw, ok := d.object.(*Raw); ok && d.size < pooledEvent {
-		buffer := events.Get().(*[]byte)
+		buffer := eventBuffers.Get().(*[]byte)
 		if data, err = raw.appendEvent((*buffer)[:0], d.event, encode); cap(data) <= 2*pooledEvent {
 			*buffer = data
 		}
-		defer events.Put(buffer)
+		defer eventBuffers.Put(buffer)
 	} else {
 		object := d.object
 		if d.size >= largeObject {

@@ -45,9 +45,9 @@ func hasReason(err error) bool {
 	return errors.As(err, &status) || errors.As(err, &stored) || errors.As(err, &internal)
 }
 
-// reasoned makes an error without a reason one of the server. Deferred, it covers all errors that a function returns: what
+// ensureReason makes an error without a reason one of the server. Deferred, it covers all errors that a function returns: what
 // is wrong with a request has a reason where it is found.
-func reasoned(err *error) {
+func ensureReason(err *error) {
 	if *err != nil && !hasReason(*err) {
 		*err = apierrors.NewInternalError(*err)
 	}

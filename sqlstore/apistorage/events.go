@@ -52,9 +52,9 @@ func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.O
 // appendProtobufEvent appends a WatchEvent: a type, and a RawExtension of the
 // object in its envelope.
 func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	buffer := messages.Get().(*[]byte)
+	buffer := buffers.Get().(*[]byte)
 	message, grown, ok := o.storedMessage((*buffer)[:0])
-	defer giveBack(buffer, grown)
+	defer putBuffer(buffer, grown)
 	if !ok {
 		return o.appendEncoded(b, encode)
 	}

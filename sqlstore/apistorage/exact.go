@@ -38,10 +38,10 @@ type exactRows struct {
 // rows that were written here.
 type exactNote uint64
 
-func (s *Storage) noteOf(cut int) exactNote { return exactNote(s.id)<<32 | exactNote(cut) }
+func (s *Storage) noteAt(offset int) exactNote { return exactNote(s.id)<<32 | exactNote(offset) }
 
-// cut returns the place, or false where another Storage has found it.
-func (n exactNote) cut(s *Storage) (int, bool) { return int(uint32(n)), n>>32 == exactNote(s.id) }
+// offset returns the place, or false where another Storage has found it.
+func (n exactNote) offset(s *Storage) (int, bool) { return int(uint32(n)), n>>32 == exactNote(s.id) }
 
 // exactGeneration is how many rows are in each of the two generations, of about
 // 30 bytes each.
@@ -82,40 +82,40 @@ func (c *Config) custom() bool {
 	return ok
 }
 
-// cut returns where in the JSON of the row with that revision the
+// offset returns where in the JSON of the row with that revision the
 // resourceVersion is put in, if the row is known to be exact.
-func (s *Storage) cut(revision int64) (int, bool) {
+func (s *Storage) offset(revision int64) (int, bool) {
 	if s.exact == nil {
 		return 0, false
 	}
-	return s.exact.get(revision).cut(s)
+	return s.exact.get(revision).offset(s)
 }
 
-// noted takes over what the writer of a row knows of it.
-func (s *Storage) noted(r *sqlstore.Record) {
+// takeNote takes over what the writer of a row knows of it.
+func (s *Storage) takeNote(r *sqlstore.Record) {
 	if r.Note == 0 || s.exact == nil {
 		return
 	}
-	if _, mine := exactNote(r.Note).cut(s); mine && s.exact.get(r.Revision) != exactNote(r.Note) {
+	if _, mine := exactNote(r.Note).offset(s); mine && s.exact.get(r.Revision) != exactNote(r.Note) {
 		s.exact.put(r.Revision, exactNote(r.Note))
 	}
 }
 
-// learn compares the JSON of a row with the object that it was decoded to by the
+// checkExact compares the JSON of a row with the object that it was decoded to by the
 // schema, as of the row's revision.
-func (s *Storage) learn(data []byte, obj runtime.Object, revision int64) {
+func (s *Storage) checkExact(data []byte, obj runtime.Object, revision int64) {
 	if s.exact == nil {
 		return
 	}
-	if cut := exactCut(data, obj, revision); cut >= 0 {
-		s.exact.put(revision, s.noteOf(cut))
+	if offset := findOffset(data, obj, revision); offset >= 0 {
+		s.exact.put(revision, s.noteAt(offset))
 	}
 }
 
-// rehearse decodes the JSON of a custom resource, which is about to be written,
+// decodeAhead decodes the JSON of a custom resource, which is about to be written,
 // into what its writer will be answered with, and returns the note for the row.
 // So it is known before anyone reads the row.
-func (s *Storage) rehearse(data []byte, into runtime.Object, key string) (note uint64, err error) {
+func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (note uint64, err error) {
 	if s.exact == nil || into == nil {
 		return 0, nil
 	}
@@ -126,24 +126,24 @@ func (s *Storage) rehearse(data []byte, into runtime.Object, key string) (note u
 	if err != nil {
 		return 0, apierrors.NewInternalError(fmt.Errorf("what would be written at key %q can't be read: %w", key, err))
 	}
-	if cut := exactCut(data, into, revision); cut >= 0 {
-		note = uint64(s.noteOf(cut))
+	if offset := findOffset(data, into, revision); offset >= 0 {
+		note = uint64(s.noteAt(offset))
 	}
 	return note, nil
 }
 
-// exactCut returns where the resourceVersion is put into data to make the JSON of
+// findOffset returns where the resourceVersion is put into data to make the JSON of
 // obj, which has that revision, or -1.
-func exactCut(data []byte, obj runtime.Object, revision int64) int {
+func findOffset(data []byte, obj runtime.Object, revision int64) int {
 	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, obj)
 	if err != nil {
 		return -1
 	}
-	return cutOf(data, bytes.TrimSuffix(encoded, []byte("\n")), (&Raw{revision: revision}).appendRevision(nil))
+	return insertOffset(data, bytes.TrimSuffix(encoded, []byte("\n")), (&Raw{revision: revision}).appendRevision(nil))
 }
 
-// cutOf returns where text has to be put into data to make whole, or -1.
-func cutOf(data, whole, text []byte) int {
+// insertOffset returns where text has to be put into data to make whole, or -1.
+func insertOffset(data, whole, text []byte) int {
 	if len(whole) != len(data)+len(text) {
 		return -1
 	}
@@ -157,11 +157,11 @@ func cutOf(data, whole, text []byte) int {
 	if i < 0 {
 		return -1
 	}
-	cut := begin + i
-	if !bytes.Equal(whole[cut+len(text):], data[cut:]) {
+	offset := begin + i
+	if !bytes.Equal(whole[offset+len(text):], data[offset:]) {
 		return -1
 	}
-	return cut
+	return offset
 }
 
 // decodeExact decodes the JSON of a row that is known to be exact.
@@ -172,7 +172,7 @@ func (s *Storage) decodeExact(data []byte, into runtime.Object, revision int64) 
 	if _, ok := into.(*unstructured.Unstructured); !ok {
 		return false, nil
 	}
-	if _, ok := s.cut(revision); !ok {
+	if _, ok := s.offset(revision); !ok {
 		return false, nil
 	}
 	_, _, err = unstructured.UnstructuredJSONScheme.Decode(data, nil, into)

@@ -147,7 +147,7 @@ func FuzzCut(f *testing.F) {
 		}
 		text := (&Raw{revision: 7}).appendRevision(nil)
 		whole := append(append(bytes.Clone(data[:at]), text...), data[at:]...)
-		cut := cutOf(data, whole, text)
+		cut := insertOffset(data, whole, text)
 		if cut < 0 || !bytes.Equal(append(append(bytes.Clone(data[:cut]), text...), data[cut:]...), whole) {
 			t.Errorf("in %q, put into %q at %d, it is found at %d", whole, data, at, cut)
 		}
@@ -156,7 +156,7 @@ func FuzzCut(f *testing.F) {
 		}
 		other := bytes.Clone(data)
 		other[at%len(data)] ^= flip
-		if cut := cutOf(other, whole, text); cut >= 0 && !bytes.Equal(append(append(bytes.Clone(other[:cut]), text...), other[cut:]...), whole) {
+		if cut := insertOffset(other, whole, text); cut >= 0 && !bytes.Equal(append(append(bytes.Clone(other[:cut]), text...), other[cut:]...), whole) {
 			t.Errorf("%q, put into %q, is found at %d", text, other, cut)
 		}
 	})

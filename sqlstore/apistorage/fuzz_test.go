@@ -55,24 +55,24 @@ func (a as) TransformFromStorage(_ context.Context, stored []byte, _ value.Conte
 	return a.data, false, nil
 }
 
-// FuzzConceal holds conceal to storing JSON and reveal to finding in it what conceal was given.
-func FuzzConceal(f *testing.F) {
+// FuzzSeal holds seal to storing JSON and unseal to finding in it what seal was given.
+func FuzzSeal(f *testing.F) {
 	f.Add([]byte(`{"kind":"Pod"}`), []byte(`{"kind":"Pod"}`))
 	f.Add([]byte(`{"kind":"Pod"}`), []byte("k8s:enc:aescbc:v1:key:\x00\xff"))
 	f.Add([]byte(`{"$encrypted":"eA==","kind":"Widget"}`), []byte(`{"$encrypted":"eA==","kind":"Widget"}`))
 	f.Add([]byte(""), []byte(""))
 	f.Fuzz(func(t *testing.T, data, transformed []byte) {
 		s := &Storage{Config: Config{Transformer: as{transformed, data}}}
-		stored, err := s.conceal(t.Context(), data, "/pods/a")
+		stored, err := s.seal(t.Context(), data, "/pods/a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if isObject := bytes.HasPrefix(transformed, []byte("{")); !json.Valid(stored) && (!isObject || json.Valid(transformed)) {
 			t.Errorf("%q is stored as %q, which is no JSON", transformed, stored)
 		}
-		got, _, err := s.reveal(t.Context(), stored, "/pods/a")
+		got, _, err := s.unseal(t.Context(), stored, "/pods/a")
 		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%q, stored as %q, is revealed as %q, %v", transformed, stored, got, err)
+			t.Errorf("%q, stored as %q, is unsealed as %q, %v", transformed, stored, got, err)
 		}
 	})
 }

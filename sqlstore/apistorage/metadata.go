@@ -14,12 +14,12 @@ import (
 // viewMetadata reads no more of a record than its metadata, unless the schema of
 // a custom resource has to be asked for them.
 func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key string, into *metav1.PartialObjectMetadata) error {
-	data, _, err := s.reveal(ctx, r.Value, key)
+	data, _, err := s.unseal(ctx, r.Value, key)
 	if err != nil {
 		return untransformable(r, key, err)
 	}
-	s.noted(r)
-	if _, exact := s.cut(r.Revision); s.exact != nil && !exact {
+	s.takeNote(r)
+	if _, exact := s.offset(r.Revision); s.exact != nil && !exact {
 		obj := s.NewObject()
 		if err := s.decode(data, obj, r.Revision); err != nil {
 			return undecodable(r, key, err)

@@ -25,9 +25,9 @@ func head(t metav1.TypeMeta) []byte {
 // does not look as expected, because it was stored in another version or
 // edited, is decoded and encoded.
 func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	kept := messages.Get().(*[]byte)
+	kept := buffers.Get().(*[]byte)
 	buffer, err := o.appendJSON(slices.Grow((*kept)[:0], len(o.data)+revisionRoom+1), head(o.TypeMeta), 0, encode)
-	defer giveBack(kept, buffer)
+	defer putBuffer(kept, buffer)
 	if err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ var (
 // custom resource it has to be known where that is; see exact.go.
 func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	if o.storage.exact != nil {
-		cut, ok := o.storage.cut(o.record.Revision)
-		return o.data[:cut], o.data[cut:], ok
+		offset, ok := o.storage.offset(o.record.Revision)
+		return o.data[:offset], o.data[offset:], ok
 	}
 	rest, ok := bytes.CutPrefix(o.data, head)
 	if !ok || !bytes.HasPrefix(rest, metadataField) {
@@ -105,11 +105,11 @@ func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	if length < 0 {
 		return nil, nil, false
 	}
-	cut := uid + len(uidField) + length + 1
-	if bytes.ContainsAny(rest[len(metadataField):cut], `{}[\`) {
+	offset := uid + len(uidField) + length + 1
+	if bytes.ContainsAny(rest[len(metadataField):offset], `{}[\`) {
 		return nil, nil, false
 	}
-	return o.data[:len(head)+cut], rest[cut:], true
+	return o.data[:len(head)+offset], rest[offset:], true
 }
 
 func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {

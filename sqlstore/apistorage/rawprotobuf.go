@@ -29,11 +29,11 @@ var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 // that.
 func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	s := o.storage
-	g := s.generated
+	g := s.protobuf
 	if g == nil || g.kind != o.TypeMeta {
 		return nil, b, false
 	}
-	if kept := s.store.Form(o.revision); kept != nil {
+	if kept := s.store.Encoding(o.revision); kept != nil {
 		return kept, b, true
 	}
 	if !g.is(o.data) {
@@ -46,7 +46,7 @@ func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	message = grown[len(b):]
 	// What is kept is decoded too. What is encrypted stays so in memory.
 	if exact && !o.change && o.revision == o.record.Revision && !o.record.Withheld() {
-		if kept := s.store.Keep(s.resource, o.record, message); kept != nil {
+		if kept := s.store.KeepEncoding(s.resource, o.record, message); kept != nil {
 			return kept, grown[:len(b)], true
 		}
 	}
@@ -71,14 +71,14 @@ func (o *Raw) message(b []byte, encode func(runtime.Object, io.Writer) error) (m
 
 // writeProtobuf writes the object in its envelope.
 func (o *Raw) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	keptMessage, keptEnvelope := messages.Get().(*[]byte), messages.Get().(*[]byte)
+	keptMessage, keptEnvelope := buffers.Get().(*[]byte), buffers.Get().(*[]byte)
 	message, grown, err := o.message((*keptMessage)[:0], encode)
-	defer giveBack(keptMessage, grown)
+	defer putBuffer(keptMessage, grown)
 	envelope := append((*keptEnvelope)[:0], envelopeMagic...)
 	envelope = appendField(envelope, 1, typeMeta(o.TypeMeta))
 	envelope = appendField(envelope, 2, message)
 	envelope = append(envelope, envelopeEnd...)
-	defer giveBack(keptEnvelope, envelope)
+	defer putBuffer(keptEnvelope, envelope)
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 		return err
 	}
 	var held [][]byte
-	room := &roomShare{room: l.walk.held}
-	defer room.giveBack()
+	share := &budgetShare{budget: l.walk.heldBudget}
+	defer share.release()
 	var rest *walk // from the page on that is not held
 	var page protobufPage
 	items := 0
@@ -115,7 +115,7 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 		items += page.size
 		switch {
 		case rest != nil:
-		case room.take(page.size), held == nil:
+		case share.tryReserve(page.size), held == nil:
 			held = append(held, page.messages...)
 			page.made = nil
 		default:

@@ -223,7 +223,7 @@ func (o *Raw) appendMetadata(b []byte, obj runtime.Object) ([]byte, error) {
 			return append(b, after[:end]...), nil
 		}
 	}
-	if o.storage.generated != nil {
+	if o.storage.protobuf != nil {
 		var err error
 		if obj, err = o.decode(); err != nil {
 			return b, err

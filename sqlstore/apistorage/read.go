@@ -19,19 +19,20 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
+	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
 // Get implements storage.Interface.
 func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) (err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	ctx, span := s.span(ctx, "Get sqlstore", key)
 	defer span.End()
 	row, full, err := s.rowKey(key, false)
 	if err != nil {
 		return err
 	}
-	if err := s.reach(ctx, opts.ResourceVersion, 0); err != nil {
+	if err := s.awaitRevision(ctx, opts.ResourceVersion, 0); err != nil {
 		return err
 	}
 	r, _, err := s.get(ctx, row)
@@ -52,22 +53,22 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 
 // get reads one row. A key that no object can have, such as one that is not
 // UTF-8, is not found; the database is not asked for it.
-func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, sqlstore.Position, error) {
+func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, dialect.Position, error) {
 	if !storable(row) {
-		at, err := s.store.Revision(ctx)
+		at, err := s.store.Position(ctx)
 		return nil, at, interpret(err)
 	}
 	r, at, err := s.store.Get(ctx, s.resource, row)
 	return r, at, interpret(err)
 }
 
-// patience is for how long a read waits for a revision that does not exist yet, as that of kube-apiserver's watch cache
+// futureRevisionTimeout is for how long a read waits for a revision that does not exist yet, as that of kube-apiserver's watch cache
 // does (API concepts, "Unavailable resource versions").
-const patience = 3 * time.Second
+const futureRevisionTimeout = 3 * time.Second
 
-// reach waits a while until there is the resourceVersion that a read must not be older than, or the revision that it
+// awaitRevision waits a while until there is the resourceVersion that a read must not be older than, or the revision that it
 // must be of; 0 for none.
-func (s *Storage) reach(ctx context.Context, resourceVersion string, revision int64) error {
+func (s *Storage) awaitRevision(ctx context.Context, resourceVersion string, revision int64) error {
 	wanted, err := s.versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
@@ -76,21 +77,21 @@ func (s *Storage) reach(ctx context.Context, resourceVersion string, revision in
 	if wanted == 0 {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
+	waiting, cancel := context.WithTimeout(ctx, futureRevisionTimeout)
 	defer cancel()
 	if s.store.Await(waiting, int64(min(wanted, math.MaxInt64))) == nil {
 		return nil
 	}
-	at, err := s.store.Revision(ctx)
-	if err == nil && wanted > uint64(at.Current) {
-		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Current), retryAfterSeconds)
+	at, err := s.store.Position(ctx)
+	if err == nil && wanted > uint64(at.Revision) {
+		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Revision), retryAfterSeconds)
 	}
 	return interpret(err)
 }
 
 // GetList implements storage.Interface.
 func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) (err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	request := ctx
 	ctx, span := s.span(ctx, "List sqlstore", key)
 	defer span.End()
@@ -102,7 +103,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err != nil {
 		return err
 	}
-	if err := s.reach(ctx, opts.ResourceVersion, revision); err != nil {
+	if err := s.awaitRevision(ctx, opts.ResourceVersion, revision); err != nil {
 		return err
 	}
 	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, full: full}
@@ -124,7 +125,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	}
 	newItem := newItemFunc(listObj, items)
 	var corrupt corruptObjects
-	w.take = func(r *sqlstore.Record) (bool, error) {
+	w.accept = func(r *sqlstore.Record) (bool, error) {
 		obj := newItem()
 		itemKey := s.prefix + r.Key
 		if err := s.view(ctx, r, itemKey, obj); err != nil {
@@ -146,7 +147,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		return true, nil
 	}
 	if opts.Recursive {
-		filled := func() error { return w.settle(ctx) }
+		filled := func() error { return w.reservePage(ctx) }
 		if _, partial := listObj.(*metav1.PartialObjectMetadataList); partial {
 			filled = func() error { return nil }
 		}
@@ -173,7 +174,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 }
 
 // walk is one list: it reads records, page by page, and gives those that the
-// selectors match to take, until there are no more or as many as are wanted.
+// selectors match to accept, until there are no more or as many as are wanted.
 //
 // Each page is read by one statement, at the revision of the first one, and
 // taken when that has ended: neither the time that it takes to decode it nor a
@@ -185,8 +186,8 @@ type walk struct {
 	// query.Revision is the revision asked for, and after the first page the
 	// one that is read. query.After is the key of the last record looked at.
 	query sqlstore.Query
-	// take keeps a record, or returns false if it has to be left out after all.
-	take func(*sqlstore.Record) (bool, error)
+	// accept keeps a record, or returns false if it has to be left out after all.
+	accept func(*sqlstore.Record) (bool, error)
 
 	taken     int
 	bytes     int    // of the values of all pages
@@ -217,8 +218,8 @@ func (w *walk) collection(ctx context.Context, start string, filled func() error
 // begin sets the walk to where the key start says: in full, "" for the first.
 func (w *walk) begin(ctx context.Context, start string) error {
 	if !storable(w.query.Prefix) {
-		at, err := w.store.Revision(ctx)
-		w.query.Revision = at.Current
+		at, err := w.store.Position(ctx)
+		w.query.Revision = at.Revision
 		return interpret(err)
 	}
 	if start != "" {
@@ -261,7 +262,7 @@ func (w *walk) page(ctx context.Context) error {
 		return interpret(err)
 	}
 	if w.query.Revision == 0 {
-		w.query.Revision = page.Current
+		w.query.Revision = page.Revision
 	}
 	w.more, w.pageBytes = page.More, 0
 	for _, r := range page.Records {
@@ -277,7 +278,7 @@ func (w *walk) page(ctx context.Context) error {
 		if !w.decided(r) {
 			continue
 		}
-		ok, err := w.take(r)
+		ok, err := w.accept(r)
 		if err != nil {
 			return err
 		}
@@ -325,18 +326,18 @@ func (w *walk) single(ctx context.Context, key string) error {
 		}
 	}
 	if r != nil && w.decided(r) {
-		if _, err := w.take(r); err != nil {
+		if _, err := w.accept(r); err != nil {
 			return err
 		}
 	}
 	if w.query.Revision == 0 {
-		w.query.Revision = at.Current
+		w.query.Revision = at.Revision
 	}
 	return nil
 }
 
 // getAt reads the record at key as it was at revision.
-func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sqlstore.Record, at sqlstore.Position, err error) {
+func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sqlstore.Record, at dialect.Position, err error) {
 	if !storable(key) {
 		return nil, at, nil
 	}

@@ -58,11 +58,11 @@ type Storage struct {
 	versioner versioner
 	// prefix is Config.Prefix with the slash that ends it.
 	prefix string
-	// generated is nil for kinds that are not.
-	generated *generated
-	// decoded is the room of lists of objects, held that of protobuf lists. They
+	// protobuf is nil for kinds that are not.
+	protobuf *protobufKind
+	// decodedBudget is for lists of objects, heldBudget for protobuf lists. They
 	// are shared by all storages of a Decorator.
-	decoded, held *room
+	decodedBudget, heldBudget *listBudget
 	// exact is nil where the resource is built in. It is shared in the same way.
 	exact *exactRows
 	id    uint32 // among all Storages of custom resources
@@ -81,12 +81,12 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		c.Transformer = identity.NewEncryptCheckTransformer()
 	}
 	s := &Storage{
-		Config:   c,
-		store:    store,
-		resource: sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
-		prefix:   c.Prefix + "/",
-		decoded:  newRoom(roomBytes),
-		held:     newRoom(heldBytes),
+		Config:        c,
+		store:         store,
+		resource:      sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
+		prefix:        c.Prefix + "/",
+		decodedBudget: newListBudget(listBudgetBytes),
+		heldBudget:    newListBudget(heldBudgetBytes),
 	}
 	if c.custom() {
 		s.exact, s.id = newExactRows(), lastStorage.Add(1)
@@ -97,7 +97,7 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 // Decorator returns what generic.RESTOptions needs to build storages on store.
 // Kinds are nil where none is built in.
 func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
-	decoded, held, exact := newRoom(roomBytes), newRoom(heldBytes), newExactRows()
+	decodedBudget, heldBudget, exact := newListBudget(listBudgetBytes), newListBudget(heldBudgetBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
@@ -113,8 +113,8 @@ func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 		if err != nil {
 			return nil, nil, err
 		}
-		s.decoded, s.held = decoded, held
-		if s.generated, err = kinds.generatedFor(newObject(), config.EncodeVersioner); err != nil {
+		s.decodedBudget, s.heldBudget = decodedBudget, heldBudget
+		if s.protobuf, err = kinds.protobufKindOf(newObject(), config.EncodeVersioner); err != nil {
 			return nil, nil, err
 		}
 		if s.exact != nil {
@@ -150,14 +150,14 @@ func (s *Storage) RequestWatchProgress(context.Context) error { return nil }
 
 // GetCurrentResourceVersion implements storage.Interface.
 func (s *Storage) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	at, err := s.store.Revision(ctx)
-	return uint64(at.Current), interpret(err)
+	at, err := s.store.Position(ctx)
+	return uint64(at.Revision), interpret(err)
 }
 
 // CompactRevision implements storage.Interface. It returns 0 where the
 // database can't tell, as the interface has no error for it.
 func (s *Storage) CompactRevision() int64 {
-	at, err := s.store.Revision(context.Background())
+	at, err := s.store.Position(context.Background())
 	if err != nil {
 		return 0
 	}
@@ -190,7 +190,7 @@ func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
 // rowKey returns the row key, or prefix of row keys, of a key that a caller
 // gave, and that key in full, as errors and continue tokens show it.
 func (s *Storage) rowKey(key string, recursive bool) (row, full string, err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	full, err = storage.PrepareKey(s.prefix, key, recursive)
 	if err != nil {
 		return "", "", err
@@ -218,12 +218,12 @@ func (s *Storage) span(ctx context.Context, name, key string) (context.Context, 
 // encode returns the JSON of obj in the storage version, without its
 // resourceVersion: that is the id of the row.
 func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	data, err = runtime.Encode(s.Codec, obj)
 	if err != nil {
 		return nil, err
 	}
-	if altered(data) {
+	if lossy(data) {
 		return nil, errText
 	}
 	return bytes.TrimSuffix(data, []byte("\n")), nil
@@ -243,10 +243,10 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 		return false, err
 	}
 	var form []byte
-	if s.generated != nil {
-		form = s.store.Form(revision)
+	if s.protobuf != nil {
+		form = s.store.Encoding(revision)
 	}
-	done, asStored, err := s.generated.decode(data, form, into, revision, cells)
+	done, asStored, err := s.protobuf.decode(data, form, into, revision, cells)
 	if err == nil && !done {
 		done, err = s.decodeExact(data, into, revision)
 	}
@@ -257,7 +257,7 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 		err = s.versioner.UpdateObject(into, uint64(revision))
 	}
 	if err == nil && !done {
-		s.learn(data, into, revision)
+		s.checkExact(data, into, revision)
 	}
 	return asStored, err
 }
@@ -272,11 +272,11 @@ func (s *Storage) readBack(data []byte, into runtime.Object, revision int64, key
 
 // open decrypts and decodes a record into an object. key names it in errors.
 func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) (data []byte, stale bool, err error) {
-	data, stale, err = s.reveal(ctx, r.Value, key)
+	data, stale, err = s.unseal(ctx, r.Value, key)
 	if err != nil {
 		return nil, false, untransformable(r, key, err)
 	}
-	s.noted(r)
+	s.takeNote(r)
 	if err := s.decode(data, into, r.Revision); err != nil {
 		return nil, false, undecodable(r, key, err)
 	}

@@ -24,8 +24,8 @@ func storable(text string) bool {
 // replaced is what encoding/json writes for bytes that are not UTF-8. A U+FFFD that was there before it writes as it is.
 const replaced = `\ufffd`
 
-// altered says whether in JSON of encoding/json a string has lost something.
-func altered(data []byte) bool {
+// lossy says whether in JSON of encoding/json a string has lost something.
+func lossy(data []byte) bool {
 	for {
 		i := bytes.Index(data, []byte(replaced))
 		if i < 0 {

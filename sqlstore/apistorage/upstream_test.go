@@ -351,7 +351,7 @@ func (f *fixture) checkStored(ctx context.Context, t *testing.T, key string) {
 	}
 	pod := &example.Pod{}
 	var direct apistorage.Config = f.Config
-	stored, err := apistorage.Reveal(ctx, direct, r.Value, "/pods/"+row)
+	stored, err := apistorage.Unseal(ctx, direct, r.Value, "/pods/"+row)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,9 @@ var sealedPrefix = []byte(`{"$encrypted":`)
 
 func isSealed(stored []byte) bool { return bytes.HasPrefix(stored, sealedPrefix) }
 
-// conceal runs the transformer over data and returns what is to be stored.
+// seal runs the transformer over data and returns what is to be stored.
 // key authenticates the value: under another key it can't be decrypted.
-func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte, error) {
+func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, error) {
 	out, err := s.Transformer.TransformToStorage(ctx, data, value.DefaultContext(key))
 	if err != nil {
 		return nil, err
@@ -33,9 +33,9 @@ func (s *Storage) conceal(ctx context.Context, data []byte, key string) ([]byte,
 	return json.Marshal(sealed{out})
 }
 
-// reveal returns what conceal was given. stale says that it is stored in a
+// unseal returns what conceal was given. stale says that it is stored in a
 // form that should be written anew, such as under an old encryption key.
-func (s *Storage) reveal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
+func (s *Storage) unseal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
 	return Decrypt(ctx, s.Transformer, stored, key)
 }
 

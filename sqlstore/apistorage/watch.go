@@ -49,11 +49,11 @@ type watcher struct {
 	// gave it.
 	row, full string
 	// from is the revision up to which the client knows everything.
-	from    int64
-	events  *Events // nil where the reader takes objects
-	result  chan watch.Event
-	sub     *sqlstore.Subscription
-	transit transit
+	from     int64
+	events   *Events // nil where the reader takes objects
+	result   chan watch.Event
+	sub      *sqlstore.Subscription
+	inFlight inFlight
 }
 
 // errStopped ends a watch that nobody reads any more.
@@ -76,16 +76,16 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(min(from, math.MaxInt64)), result: make(chan watch.Event, resultBuffer)}
 	// Also asked where the answer is not needed: that the database is not there
 	// can be told better now than in the stream.
-	at, err := s.store.Revision(ctx)
+	at, err := s.store.Position(ctx)
 	if err != nil && ctx.Err() == nil { // a watch that has ended already is none that fails
 		return nil, interpret(err)
 	}
 	if from == 0 && !w.sendsState() {
 		// From now on, which is before the caller does anything else.
-		w.from = at.Current
+		w.from = at.Revision
 	}
 	w.events, _ = ctx.Value(eventsKey{}).(*Events)
-	w.transit.changed.L = &w.transit.mu
+	w.inFlight.changed.L = &w.inFlight.mu
 	w.follower = s.store.Follow(ctx)
 	w.ctx = w.follower.Context()
 	go w.run()
@@ -105,7 +105,7 @@ func (w *watcher) run() {
 		w.sub.Close()
 	}
 	<-w.ctx.Done() // until then the client may take what it has been sent
-	w.recall()
+	w.releaseAll()
 	w.follower.Close()
 }
 
@@ -161,7 +161,7 @@ func (w *watcher) begin() error {
 }
 
 func (w *watcher) initialState() error {
-	if err := w.reach(w.ctx, w.opts.ResourceVersion, 0); err != nil {
+	if err := w.awaitRevision(w.ctx, w.opts.ResourceVersion, 0); err != nil {
 		return err
 	}
 	opts := w.opts
@@ -170,7 +170,7 @@ func (w *watcher) initialState() error {
 	l := &walk{Storage: w.Storage, opts: opts, full: w.full,
 		query: sqlstore.Query{Resource: w.resource, Prefix: w.row, Bytes: sqlstore.FollowBytes}}
 	var found []*sqlstore.Record
-	l.take = func(r *sqlstore.Record) (bool, error) {
+	l.accept = func(r *sqlstore.Record) (bool, error) {
 		found = append(found, r)
 		return true, nil
 	}
@@ -207,13 +207,13 @@ func (w *watcher) initialState() error {
 // current sends a record of the initial state, and forgets what was read. Where
 // it is undecided, that is up to the object.
 func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
-	p := parcel{size: len(r.Value), cost: sqlstore.Cost(len(r.Value))}
+	p := sentEvent{size: len(r.Value), cost: sqlstore.Cost(len(r.Value))}
 	var obj runtime.Object
 	err := w.await(p.size)
 	if err == nil && undecided {
 		if obj, err = w.decoded(r, r.Revision); err == nil {
 			if ok, err := w.opts.Predicate.Matches(obj); err != nil || !ok {
-				w.letGo(p)
+				w.release(p)
 				return nil
 			}
 		}
@@ -222,7 +222,7 @@ func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
 		obj, err = w.object(r, r.Revision)
 	}
 	if err != nil {
-		w.letGo(p)
+		w.release(p)
 		return err
 	}
 	return w.deliver(watch.Added, &delivery{object: obj}, p)
@@ -267,7 +267,7 @@ func (w *watcher) follow() error {
 		case <-w.ctx.Done():
 			return errStopped
 		case <-w.sub.Ready():
-			changes, err := w.sub.Take()
+			changes, err := w.sub.Drain()
 			if err != nil {
 				return err
 			}
@@ -306,7 +306,7 @@ func (w *watcher) replay() error {
 	}
 	err := w.follower.Replay(w.resource, w.row, w.from, w.sub.Start, w.change)
 	if errors.Is(err, sqlstore.ErrCompacted) {
-		at, err := w.store.Revision(w.ctx)
+		at, err := w.store.Position(w.ctx)
 		if err != nil {
 			return interpret(err)
 		}
@@ -342,7 +342,7 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		w.follower.Done(c)
 		return err
 	}
-	p := parcel{size: size, change: c}
+	p := sentEvent{size: size, change: c}
 	decode := func() (runtime.Object, error) {
 		obj, err := w.objectOf(c, last, w.object)
 		if raw, ok := obj.(*Raw); ok {
@@ -375,7 +375,7 @@ func (w *watcher) change(c *sqlstore.Change) error {
 	}
 	obj, err := decode()
 	if err != nil {
-		w.letGo(p)
+		w.release(p)
 		return err
 	}
 	return w.deliver(event, &delivery{object: obj}, p)

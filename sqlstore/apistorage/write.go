@@ -21,7 +21,7 @@ import (
 
 // Create implements storage.Interface.
 func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) (err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	ctx, span := s.span(ctx, "Create sqlstore", key)
 	defer span.End()
 	row, full, err := s.rowKey(key, false)
@@ -38,7 +38,7 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	if err != nil {
 		return err
 	}
-	note, err := s.rehearse(data, out, full)
+	note, err := s.decodeAhead(data, out, full)
 	if err != nil {
 		return err
 	}
@@ -80,14 +80,14 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 
 // prepare returns the write by which put does that.
 func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record) (w *sqlstore.Write, err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	if len(row) > maxKeyBytes {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name: may not be more than %d bytes, together with the namespace", maxKeyBytes))
 	}
 	if !storable(row) {
 		return nil, errName
 	}
-	value, err := s.conceal(ctx, data, full)
+	value, err := s.seal(ctx, data, full)
 	if err != nil {
 		return nil, storage.NewInternalError(err)
 	}
@@ -139,7 +139,7 @@ type state struct {
 // current reads the state at a key into a new object of the type of sample.
 // Where unread is set the object is not decoded, and nil.
 func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (st *state, err error) {
-	defer reasoned(&err)
+	defer ensureReason(&err)
 	r, _, err := s.get(ctx, row)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if ttl != nil {
 			seconds = *ttl
 		}
-		note, err := s.rehearse(data, destination, full)
+		note, err := s.decodeAhead(data, destination, full)
 		if err != nil {
 			return err
 		}

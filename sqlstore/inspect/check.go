@@ -17,22 +17,22 @@ type Finding struct {
 	Revision int64
 	Object   string
 	What     string
-	// Mend is a statement that puts it right without losing anything, with its arguments; "" where there is none.
-	Mend string
-	Args []any
+	// Repair is a statement that fixes it without losing anything, with its arguments; "" if there is none.
+	Repair string
+	Args   []any
 }
 
 // Checked is how much was looked at.
 type Checked struct{ Rows, Objects int64 }
 
-// Check looks at every row of the log and calls found with what is wrong. reveal decrypts a value. It returns errors of
+// Check looks at every row of the log and calls found with what is wrong. decrypt decrypts a value. It returns errors of
 // the database, and of a log whose counter is missing.
 //
 // What it holds a log to: the counter is at or ahead of all rows; the versions of an object follow each other without
 // overlap, and one of them is live at the most; a value is the object that its row says, in a form that can be read;
 // what is in a namespace has one.
-func Check(ctx context.Context, r dialect.Reader, reveal func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
-	c := checker{reader: r, reveal: reveal, found: found, namespaces: map[string]bool{}}
+func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
+	c := checker{reader: r, decrypt: decrypt, found: found, namespaces: map[string]bool{}}
 	at, _, err := Position(ctx, r)
 	switch {
 	case err != nil:
@@ -61,7 +61,7 @@ func Check(ctx context.Context, r dialect.Reader, reveal func(sqlstore.Resource,
 type checker struct {
 	Checked
 	reader     dialect.Reader
-	reveal     func(sqlstore.Resource, string, []byte) ([]byte, error)
+	decrypt    func(sqlstore.Resource, string, []byte) ([]byte, error)
 	found      func(Finding)
 	namespaces map[string]bool // that exist
 	counter    int64
@@ -81,8 +81,8 @@ func (c *checker) readNamespaces(ctx context.Context) error {
 func (c *checker) checkCounter() {
 	if c.newest > c.counter {
 		c.found(Finding{
-			What: fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
-			Mend: "UPDATE counter SET revision = " + c.reader.Placeholder(1), Args: []any{c.newest},
+			What:   fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
+			Repair: "UPDATE counter SET revision = " + c.reader.Placeholder(1), Args: []any{c.newest},
 		})
 	}
 }
@@ -131,13 +131,13 @@ func (c *checker) follows(p, l *dialect.LogRow) {
 	}
 	c.found(Finding{
 		Revision: p.ID, Object: name(p), What: what,
-		Mend: "UPDATE log SET replaced_by = " + c.reader.Placeholder(1) + " WHERE id = " + c.reader.Placeholder(2), Args: []any{l.ID, p.ID},
+		Repair: "UPDATE log SET replaced_by = " + c.reader.Placeholder(1) + " WHERE id = " + c.reader.Placeholder(2), Args: []any{l.ID, p.ID},
 	})
 }
 
 // value checks that the stored form is that of the object.
 func (c *checker) value(l *dialect.LogRow) error {
-	text, err := c.reveal(sqlstore.Resource{Group: l.Group, Name: l.Resource}, l.Key, l.Value)
+	text, err := c.decrypt(sqlstore.Resource{Group: l.Group, Name: l.Resource}, l.Key, l.Value)
 	if err != nil {
 		return err
 	}

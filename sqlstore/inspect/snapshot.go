@@ -9,7 +9,7 @@ import (
 )
 
 // Position returns where the log stands, and when its newest row was written (the zero time where there is none).
-func Position(ctx context.Context, r dialect.Reader) (at dialect.Counter, newest time.Time, err error) {
+func Position(ctx context.Context, r dialect.Reader) (at dialect.Position, newest time.Time, err error) {
 	var written *int64
 	err = r.Query(ctx, "SELECT revision, compacted, (SELECT max(written_at) FROM log) FROM counter", nil, func(row dialect.Row) error {
 		return row.Scan(&at.Revision, &at.Compacted, &written)

@@ -23,7 +23,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 		return nil
 	}
 	s := Start(t, engine, sqlstore.Options{})
-	from := revision(t, s).Current
+	from := revision(t, s).Revision
 
 	// One alone, and nothing behind it that would bring it to light.
 	_, sub := subscribe(t, s, "")
@@ -32,7 +32,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 		t.Errorf("a write whose commit was not answered gave %v", err)
 	}
 	<-sub.Ready()
-	if changes, err := sub.Take(); err != nil || len(changes) != 1 || changes[0].Record.Key != "unanswered" {
+	if changes, err := sub.Drain(); err != nil || len(changes) != 1 || changes[0].Record.Key != "unanswered" {
 		t.Errorf("the watch brought %v, %v", ShowChanges(changes), err)
 	}
 
@@ -48,7 +48,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 		}
 	}
 
-	last := revision(t, s).Current
+	last := revision(t, s).Revision
 	seen := ShowChanges(follower.Changes())
 	replayed, err := Follow(t.Context(), s, from)
 	if err != nil {

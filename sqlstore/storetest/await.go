@@ -13,7 +13,7 @@ import (
 func testAwait(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	const writes = 20
-	at, err := s.Revision(t.Context())
+	at, err := s.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,9 +22,9 @@ func testAwait(t *testing.T, open Opener) {
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			err := s.Await(ctx, at.Current+1+i)
-			if now, failed := s.Revision(ctx); failed != nil || now.Current <= at.Current+i {
-				err = errors.Join(err, failed, fmt.Errorf("revision %d came when the log was at %d", at.Current+1+i, now.Current))
+			err := s.Await(ctx, at.Revision+1+i)
+			if now, failed := s.Position(ctx); failed != nil || now.Revision <= at.Revision+i {
+				err = errors.Join(err, failed, fmt.Errorf("revision %d came when the log was at %d", at.Revision+1+i, now.Revision))
 			}
 			early <- err
 		}()
@@ -37,13 +37,13 @@ func testAwait(t *testing.T, open Opener) {
 			t.Error(err)
 		}
 	}
-	if err := s.Await(t.Context(), at.Current); err != nil {
+	if err := s.Await(t.Context(), at.Revision); err != nil {
 		t.Errorf("waiting for what is there: %v", err)
 	}
 	gaveUp := errors.New("gave up")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gaveUp)
-	if err := s.Await(ctx, at.Current+writes+1); !errors.Is(err, gaveUp) {
+	if err := s.Await(ctx, at.Revision+writes+1); !errors.Is(err, gaveUp) {
 		t.Errorf("waiting for what does not come ends with %v", err)
 	}
 }

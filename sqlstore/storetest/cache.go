@@ -51,7 +51,7 @@ func testSmallCache(t *testing.T, open Opener) {
 		}
 		Load{Writers: 2, Writes: 5, Keys: 30}.Run(t, s, h)
 		state, at := mustList(t, s, 0)
-		Equal(t, fmt.Sprintf("the state at %d", at.Current), state, h.State(at.Current))
+		Equal(t, fmt.Sprintf("the state at %d", at.Revision), state, h.State(at.Revision))
 		if round%5 == 4 {
 			grown++
 			w := put(fmt.Sprintf("large%d", grown), fmt.Sprintf(`{"large":"%015000d"}`, grown), nil)
@@ -109,7 +109,7 @@ func testCacheOfOtherProcess(t *testing.T, open Opener) {
 	for i := range 8 {
 		Load{Writers: 4, Writes: 10, Keys: 30}.Run(t, one, h)
 		state, at := mustList(t, other, 0)
-		Equal(t, fmt.Sprintf("the state at %d after load %d", at.Current, i), state, h.State(at.Current))
+		Equal(t, fmt.Sprintf("the state at %d after load %d", at.Revision, i), state, h.State(at.Revision))
 	}
 }
 

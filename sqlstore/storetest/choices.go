@@ -127,7 +127,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 			}
 			more = page.More
 			if q.Revision == 0 {
-				q.Revision = page.Current
+				q.Revision = page.Revision
 			}
 			if random.IntN(4) == 0 {
 				if at.revision == now.revision {

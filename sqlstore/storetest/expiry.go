@@ -21,7 +21,7 @@ func testExpiry(t *testing.T, open Opener) {
 		ExpiryInterval: 10 * time.Millisecond,
 		Now:            func() time.Time { return time.UnixMilli(now.Load()) },
 	})
-	from := revision(t, s).Current
+	from := revision(t, s).Revision
 	expiring := func(key string, previous *sqlstore.Record, after int64) *sqlstore.Record {
 		w := put(key, `{}`, previous)
 		if after > 0 {
@@ -79,10 +79,10 @@ func testRetention(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{Retention: 400 * time.Millisecond})
 	h := &History{}
-	first := revision(t, s).Current
+	first := revision(t, s).Revision
 	began := time.Now()
 	Load{Writers: 8, Writes: 60, Keys: 20}.Run(t, s, h)
-	last := revision(t, s).Current
+	last := revision(t, s).Revision
 	if took := time.Since(began); took < 400*time.Millisecond && revision(t, s).Compacted > first {
 		t.Errorf("after %s revisions up to %d are gone", took, revision(t, s).Compacted)
 	}
@@ -92,8 +92,8 @@ func testRetention(t *testing.T, open Opener) {
 	Eventually(t, "replaced rows are gone", func() bool {
 		return number(t, engine, "SELECT count(*) FROM log") == int64(len(state))
 	})
-	if at.Compacted > at.Current {
-		t.Errorf("compacted up to %d of %d", at.Compacted, at.Current)
+	if at.Compacted > at.Revision {
+		t.Errorf("compacted up to %d of %d", at.Compacted, at.Revision)
 	}
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: last - 1}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a list before the compacted revision gave %v", err)
@@ -104,7 +104,7 @@ func testRetention(t *testing.T, open Opener) {
 	}
 	follower := StartFollow(t, s, at.Compacted)
 	Finish(t, s, h)
-	Equal(t, "a watch from the compacted revision", ShowChanges(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Current))
+	Equal(t, "a watch from the compacted revision", ShowChanges(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Revision))
 	Sound(t, engine)
 }
 
@@ -114,9 +114,9 @@ func testCompaction(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
 	h := &History{}
-	first := revision(t, s).Current
+	first := revision(t, s).Revision
 	Load{Writers: 8, Writes: 200, Keys: 30}.Run(t, s, h)
-	last := revision(t, s).Current
+	last := revision(t, s).Revision
 
 	done := make(chan error, 1)
 	go func() {

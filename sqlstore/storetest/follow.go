@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -46,7 +47,7 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 			return changes, fmt.Errorf("behind revision %d: %w", last, ctx.Err())
 		case <-sub.Ready():
 		}
-		taken, err := sub.Take()
+		taken, err := sub.Drain()
 		if err != nil {
 			return changes, fmt.Errorf("behind revision %d: %w", last, err)
 		}
@@ -128,7 +129,7 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 }
 
 // list returns the records of q as texts, and the position.
-func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []string, at sqlstore.Position, err error) {
+func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []string, at dialect.Position, err error) {
 	q.Resource = things
 	all, at, err := records(ctx, s, q)
 	for _, r := range all {
@@ -139,14 +140,14 @@ func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []str
 
 // records returns the records of q, of however many pages, and the position
 // at the first.
-func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*sqlstore.Record, at sqlstore.Position, err error) {
+func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*sqlstore.Record, at dialect.Position, err error) {
 	wanted := q.Limit
 	for more := true; more && (wanted == 0 || len(all) < wanted); {
 		if wanted > 0 {
 			q.Limit = wanted - len(all)
 		}
 		page, err := s.Page(ctx, q)
-		if at == (sqlstore.Position{}) {
+		if at == (dialect.Position{}) {
 			at = page.Position
 		}
 		if err != nil {
@@ -157,14 +158,14 @@ func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*s
 			q.After = all[len(all)-1].Key
 		}
 		if q.Revision == 0 {
-			q.Revision = at.Current
+			q.Revision = at.Revision
 		}
 	}
 	return all, at, nil
 }
 
 // mustList is list of all that is live at a revision, 0 for the newest.
-func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, sqlstore.Position) {
+func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, dialect.Position) {
 	t.Helper()
 	state, at, err := list(t.Context(), s, sqlstore.Query{Revision: revision})
 	if err != nil {
@@ -174,9 +175,9 @@ func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, sqlsto
 }
 
 // revision returns where s stands.
-func revision(t testing.TB, s *sqlstore.Store) sqlstore.Position {
+func revision(t testing.TB, s *sqlstore.Store) dialect.Position {
 	t.Helper()
-	at, err := s.Revision(t.Context())
+	at, err := s.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

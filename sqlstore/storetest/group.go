@@ -21,7 +21,7 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 	deleted := must(t, s, put("deleted", `{"v":1}`, nil))
 	old := must(t, s, put("old", `{"v":1}`, nil))
 	current := must(t, s, put("old", `{"v":2}`, old))
-	before := revision(t, s).Current
+	before := revision(t, s).Revision
 
 	write := func(operation dialect.Operation, key string, replaces int64) dialect.Write {
 		w := dialect.Write{Operation: operation, Group: things.Group, Resource: things.Name, Key: key, Name: key, Replaces: replaces, Labels: "{}", Fields: "{}"}
@@ -61,13 +61,13 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 		show("old", current.Revision, current.Value),
 		show("updated", committed.Revision(0), []byte(`{"v":3}`)),
 	})
-	if at.Current != committed.Last {
-		t.Errorf("the log stands at %d, want %d", at.Current, committed.Last)
+	if at.Revision != committed.Last {
+		t.Errorf("the log stands at %d, want %d", at.Revision, committed.Last)
 	}
 
 	// A group in which nothing lands still takes its revisions.
 	committed, err = engine.Commit(t.Context(), group[10:])
-	if err != nil || committed.Landed[0] || committed.Before() != at.Current {
+	if err != nil || committed.Landed[0] || committed.Before() != at.Revision {
 		t.Errorf("a group of one conflict gave %+v, %v", committed, err)
 	}
 	Sound(t, engine)
@@ -149,7 +149,7 @@ func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 	g := newGate()
 	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: g.before}
 	s := Start(t, engine, sqlstore.Options{})
-	from := revision(t, s).Current
+	from := revision(t, s).Revision
 	follower := StartFollow(t, s, from)
 	const keys = 30
 	var writes []*sqlstore.Write

@@ -11,7 +11,7 @@ import (
 // testLoad fills an empty log and serves it; a load that fails leaves nothing, and one of a log that is in use is refused.
 func testLoad(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
-	counter := dialect.Counter{Revision: 1000, Compacted: 900}
+	counter := dialect.Position{Revision: 1000, Compacted: 900}
 	row := func(id, replacedBy int64, name string) *dialect.LogRow {
 		return &dialect.LogRow{ID: id, ReplacedBy: replacedBy, Write: dialect.Write{
 			Operation: dialect.Create, Resource: things.Name, Group: things.Group, Key: "default/" + name, Namespace: "default", Name: name,
@@ -43,7 +43,7 @@ func testLoad(t *testing.T, open Opener) {
 	if err != nil || len(got) != 2 || got[0] != `{"n":"a"}` || got[1] != `{"n":"b"}` {
 		t.Errorf("listed are %q, %v", got, err)
 	}
-	if at.Current != counter.Revision || at.Compacted != counter.Compacted {
+	if at.Revision != counter.Revision || at.Compacted != counter.Compacted {
 		t.Errorf("the log stands at %+v", at)
 	}
 	if r := must(t, s, put("c", "{}", nil)); r.Revision != counter.Revision+1 {

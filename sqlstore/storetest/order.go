@@ -19,7 +19,7 @@ func testOrder(t *testing.T, open Opener) {
 	engine := OpenEngine(t, again)
 	s := Start(t, engine, sqlstore.Options{})
 	reader := secondStore(t, again, s)
-	from := revision(t, reader).Current
+	from := revision(t, reader).Revision
 
 	follower := StartFollow(t, reader, from)
 	ended := make(chan struct{})
@@ -37,7 +37,7 @@ func testOrder(t *testing.T, open Opener) {
 	close(ended)
 	readers.Wait()
 
-	all := h.Changes(from, revision(t, s).Current)
+	all := h.Changes(from, revision(t, s).Revision)
 	Equal(t, "the subscription", ShowChanges(follower.Changes()), all)
 	Equal(t, "the polls of the log", polled, all)
 	for _, seen := range snapshots {
@@ -82,7 +82,7 @@ func pollState(t *testing.T, s *sqlstore.Store, ended <-chan struct{}) (seen []s
 			t.Error(err)
 			return seen
 		}
-		seen = append(seen, snapshot{at.Current, state})
+		seen = append(seen, snapshot{at.Revision, state})
 	}
 	return seen
 }
@@ -96,19 +96,19 @@ func pollLog(t *testing.T, s *sqlstore.Store, from int64, ended <-chan struct{})
 			running = false
 		case <-time.After(time.Millisecond):
 		}
-		at, err := s.Revision(t.Context())
+		at, err := s.Position(t.Context())
 		if err != nil {
 			t.Error(err)
 			return seen
 		}
-		err = replay(t.Context(), s, from, at.Current, func(c *sqlstore.Change) {
+		err = replay(t.Context(), s, from, at.Revision, func(c *sqlstore.Change) {
 			seen = append(seen, showChange(c.Operation, &c.Record, c.Previous))
 		})
 		if err != nil {
 			t.Error(err)
 			return seen
 		}
-		from = at.Current
+		from = at.Revision
 	}
 	return seen
 }

@@ -69,7 +69,7 @@ func testPages(t *testing.T, open Opener) {
 			w.Value = value(i, version)
 			current[i] = must(t, s, w)
 		}
-		at[version] = revision(t, s).Current
+		at[version] = revision(t, s).Revision
 	}
 	for _, q := range []sqlstore.Query{{}, {Revision: at[1]}, {Revision: at[0]}, {Revision: at[0], WithoutValues: true}, {Limit: 7}, {Limit: 7, Revision: at[0]}} {
 		q.Resource = things

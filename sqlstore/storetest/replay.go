@@ -21,7 +21,7 @@ import (
 func testReplayBoundary(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	h := &History{}
-	first := revision(t, s).Current
+	first := revision(t, s).Revision
 	Load{Writers: 8, Writes: 90, Keys: 40}.Run(t, s, h) // more than one read of the log returns
 
 	ended := make(chan struct{})
@@ -35,14 +35,14 @@ func testReplayBoundary(t *testing.T, open Opener) {
 				return
 			case <-time.After(time.Duration(random.IntN(20)) * time.Millisecond):
 			}
-			at, err := s.Revision(t.Context())
+			at, err := s.Position(t.Context())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			from := first + random.Int64N(at.Current-first+1)
+			from := first + random.Int64N(at.Revision-first+1)
 			if random.IntN(2) == 0 {
-				from = at.Current
+				from = at.Revision
 			}
 			followers = append(followers, StartFollow(t, s, from))
 		}
@@ -51,7 +51,7 @@ func testReplayBoundary(t *testing.T, open Opener) {
 	close(ended)
 	starter.Wait()
 	Finish(t, s, h)
-	last := revision(t, s).Current
+	last := revision(t, s).Revision
 	for _, f := range followers {
 		Equal(t, fmt.Sprintf("the watch from %d", f.from), ShowChanges(f.Changes()), h.Changes(f.from, last))
 	}
@@ -66,7 +66,7 @@ func testReplayOfLargeChanges(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{})
 	h := &History{}
-	from := revision(t, s).Current
+	from := revision(t, s).Revision
 	var last *sqlstore.Record
 	for i := range 40 {
 		w := put("a", fmt.Sprintf(`{"n":"%0*d"}`, sqlstore.FollowBytes/5, i), last)
@@ -80,7 +80,7 @@ func testReplayOfLargeChanges(t *testing.T, open Opener) {
 		}
 	}
 	var changes []*sqlstore.Change
-	to := revision(t, s).Current
+	to := revision(t, s).Revision
 	err := replay(context.WithValue(t.Context(), sentKey{}, true), s, from, to, func(c *sqlstore.Change) { changes = append(changes, c) })
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func testCatchUp(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{PollInterval: time.Hour})
 	h := &History{}
-	from := revision(t, s).Current
+	from := revision(t, s).Revision
 	follower := StartFollow(t, s, from)
 	w := put("followed", `{}`, nil)
 	r := must(t, s, w)
@@ -133,7 +133,7 @@ func testCatchUp(t *testing.T, open Opener) {
 		r = commitUnseen(t, engine, h, r, 10)
 	}
 	Finish(t, s, h)
-	Equal(t, "the subscription", ShowChanges(follower.Changes()), h.Changes(from, revision(t, s).Current))
+	Equal(t, "the subscription", ShowChanges(follower.Changes()), h.Changes(from, revision(t, s).Revision))
 }
 
 // asleep is an engine whose reads wait while a test holds its lock.
@@ -175,7 +175,7 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 			t.Fatal("nothing came")
 		}
 		var taken []*sqlstore.Change
-		if taken, err = sub.Take(); len(taken) > 0 {
+		if taken, err = sub.Drain(); len(taken) > 0 {
 			t.Fatalf("across the gap came %v", ShowChanges(taken))
 		}
 	}

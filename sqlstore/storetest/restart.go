@@ -20,20 +20,20 @@ func testRestart(t *testing.T, open Opener) {
 		s := Start(t, OpenEngine(t, again), sqlstore.Options{})
 		at := revision(t, s)
 		if round == 0 {
-			from = at.Current
-		} else if at.Current != last {
-			t.Errorf("after a restart the log stands at %d, want %d", at.Current, last)
+			from = at.Revision
+		} else if at.Revision != last {
+			t.Errorf("after a restart the log stands at %d, want %d", at.Revision, last)
 		}
 		state, _ := mustList(t, s, 0)
-		Equal(t, "the state after a restart", state, h.State(at.Current))
+		Equal(t, "the state after a restart", state, h.State(at.Revision))
 		if round == 3 {
 			follower := StartFollow(t, s, from)
 			Finish(t, s, h)
-			Equal(t, "a watch across restarts", ShowChanges(follower.Changes()), h.Changes(from, revision(t, s).Current))
+			Equal(t, "a watch across restarts", ShowChanges(follower.Changes()), h.Changes(from, revision(t, s).Revision))
 		} else {
 			Load{Writers: 8, Writes: 20, Keys: 20}.Run(t, s, h)
 		}
-		last = revision(t, s).Current
+		last = revision(t, s).Revision
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func testClose(t *testing.T, open Opener) {
 	var err error
 	for err == nil {
 		var taken []*sqlstore.Change
-		taken, err = sub.Take()
+		taken, err = sub.Drain()
 		for _, c := range taken {
 			brought = append(brought, c.Record.Key)
 		}
@@ -101,7 +101,7 @@ func testClose(t *testing.T, open Opener) {
 	}
 	Equal(t, "what the subscription brought", brought, want)
 	_, late := subscribe(t, s, "")
-	if _, err := late.Take(); !errors.Is(err, sqlstore.ErrClosed) {
+	if _, err := late.Drain(); !errors.Is(err, sqlstore.ErrClosed) {
 		t.Errorf("a subscription to a closed store got %v", err)
 	}
 

@@ -38,7 +38,7 @@ func testUnreachable(t *testing.T, open Opener) {
 	engine.about.Store(&every)
 	var unreachable time.Duration
 	for range 2 {
-		if _, err := s.Revision(t.Context()); !errors.Is(err, dialect.ErrUnavailable) {
+		if _, err := s.Position(t.Context()); !errors.Is(err, dialect.ErrUnavailable) {
 			t.Fatal(err)
 		}
 		stats := s.Stats()
@@ -83,9 +83,9 @@ func testUnread(t *testing.T, open Opener) {
 	var unread time.Duration
 	Eventually(t, "the log is ahead of what was read", func() bool {
 		before := unread
-		unread = s.Stats().Unread
+		unread = s.Stats().TailLag
 		return before > 0 && unread > before
 	})
 	engine.about.Store(nil)
-	Eventually(t, "it has caught up", func() bool { return s.Stats().Unread == 0 })
+	Eventually(t, "it has caught up", func() bool { return s.Stats().TailLag == 0 })
 }

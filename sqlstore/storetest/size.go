@@ -19,9 +19,9 @@ func testRetentionRows(t *testing.T, open Opener) {
 	const kept = 50
 	s := Start(t, engine, sqlstore.Options{Retention: time.Hour, RetentionRows: kept, CompactInterval: 20 * time.Millisecond})
 	h := &History{}
-	first := revision(t, s).Current
+	first := revision(t, s).Revision
 	Load{Writers: 4, Writes: 100, Keys: 10}.Run(t, s, h)
-	last := revision(t, s).Current
+	last := revision(t, s).Revision
 	const superseded = "SELECT count(*) FROM log WHERE replaced_by IS NOT NULL"
 	Eventually(t, "what is too much is gone", func() bool { return number(t, engine, superseded) <= kept })
 	if n := number(t, engine, superseded); n < kept-1 { // a deletion and what it deleted go at once
@@ -36,9 +36,9 @@ func testRetentionRows(t *testing.T, open Opener) {
 	}
 	follower := StartFollow(t, s, at.Compacted)
 	Finish(t, s, h)
-	Equal(t, "a watch from the compacted revision", ShowChanges(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Current))
+	Equal(t, "a watch from the compacted revision", ShowChanges(follower.Changes()), h.Changes(at.Compacted, revision(t, s).Revision))
 	state, _ := mustList(t, s, 0)
-	Equal(t, "the state", state, h.State(revision(t, s).Current))
+	Equal(t, "the state", state, h.State(revision(t, s).Revision))
 	Sound(t, engine)
 }
 
@@ -77,7 +77,7 @@ func testStats(t *testing.T, open Opener) {
 		stats = s.Stats()
 		return stats.Live == 2 && stats.Superseded == 0 && stats.Removed == 10 && stats.Compacted > 1 && stats.Lag == 0
 	})
-	if at := revision(t, s); stats.Current != at.Current || stats.Compacted != at.Compacted || stats.Lag != 0 || stats.Space.Database == 0 || batches.Load() == 0 {
+	if at := revision(t, s); stats.Revision != at.Revision || stats.Compacted != at.Compacted || stats.Lag != 0 || stats.Space.Database == 0 || batches.Load() == 0 {
 		t.Errorf("in %d batches it came to %+v, and %+v", batches.Load(), stats, at)
 	}
 }

@@ -25,7 +25,7 @@ func testSlowSubscriberOfLargeObjects(t *testing.T, open Opener) {
 func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
-	from := revision(t, s).Current
+	from := revision(t, s).Revision
 	follower, slow := subscribe(t, s, "")
 	_, elsewhere := subscribe(t, s, "elsewhere/")
 	reading := StartFollow(t, s, from)
@@ -45,7 +45,7 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	if len(changes) != groups*size+1 {
 		t.Errorf("the one that reads got %d changes, want %d", len(changes), groups*size+1)
 	}
-	if taken, err := slow.Take(); !errors.Is(err, sqlstore.ErrSlow) {
+	if taken, err := slow.Drain(); !errors.Is(err, sqlstore.ErrSlow) {
 		t.Errorf("the one that does not read got %d changes and %v", len(taken), err)
 	}
 	if err := context.Cause(follower.Context()); !errors.Is(err, sqlstore.ErrSlow) {
@@ -54,7 +54,7 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	if _, current := slow.Progress(); current {
 		t.Error("a subscription that was ended claims to have received all")
 	}
-	if taken, err := elsewhere.Take(); len(taken) != 0 || err != nil {
+	if taken, err := elsewhere.Drain(); len(taken) != 0 || err != nil {
 		t.Errorf("one that nothing concerned got %d changes and %v", len(taken), err)
 	}
 	if at, current := elsewhere.Progress(); !current || at < changes[len(changes)-1].Record.Revision {

@@ -43,7 +43,7 @@ func proveSnapshots(t *testing.T, s *sqlstore.Store) {
 					return
 				}
 				if q.Revision == 0 {
-					q.Revision = at.Current
+					q.Revision = at.Revision
 				}
 				w.state = append(w.state, page...)
 				if len(page) < q.Limit {
@@ -82,9 +82,9 @@ func testOldRevisions(t *testing.T, open Opener) { cachedAndNot(t, open, proveOl
 
 func proveOldRevisions(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
-	first := revision(t, s).Current
+	first := revision(t, s).Revision
 	Load{Writers: 8, Writes: 80, Keys: 30}.Run(t, s, h)
-	last := revision(t, s).Current
+	last := revision(t, s).Revision
 
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 150 {
@@ -133,20 +133,20 @@ func testEmptyLog(t *testing.T, open Opener) { cachedAndNot(t, open, proveEmptyL
 
 func proveEmptyLog(t *testing.T, s *sqlstore.Store) {
 	state, at := mustList(t, s, 0)
-	if len(state) != 0 || at.Current < 1 {
-		t.Errorf("an empty log has %v at %d", state, at.Current)
+	if len(state) != 0 || at.Revision < 1 {
+		t.Errorf("an empty log has %v at %d", state, at.Revision)
 	}
 	if r, got, err := s.Get(t.Context(), things, "nothing"); r != nil || err != nil || got != at {
 		t.Errorf("got %v, %v, %v", r, got, err)
 	}
-	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: at.Current + 1}); !errors.Is(err, sqlstore.ErrFuture) {
+	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: at.Revision + 1}); !errors.Is(err, sqlstore.ErrFuture) {
 		t.Errorf("a list of nothing in the future gave %v", err)
 	}
 	other := sqlstore.Resource{Name: "others"}
 	if _, err := s.Write(t.Context(), &sqlstore.Write{Operation: "create", Resource: other, Key: "a", Labels: "{}", Fields: "{}", Value: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, after := mustList(t, s, 0); after.Current != at.Current+1 {
-		t.Errorf("a list of nothing says revision %d, want %d", after.Current, at.Current+1)
+	if _, after := mustList(t, s, 0); after.Revision != at.Revision+1 {
+		t.Errorf("a list of nothing says revision %d, want %d", after.Revision, at.Revision+1)
 	}
 }

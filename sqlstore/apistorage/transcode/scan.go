@@ -30,8 +30,8 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take goes behind c, or returns false where that is not next.
-func (s *scanner) take(c byte) bool {
+// consume goes behind c, or returns false where that is not next.
+func (s *scanner) consume(c byte) bool {
 	if s.next() != c {
 		return false
 	}
@@ -50,7 +50,7 @@ func (s *scanner) null() bool {
 
 // quoted returns the text of a string as it stands, and whether it has escapes.
 func (s *scanner) quoted() (raw []byte, escaped bool, err error) {
-	if !s.take('"') {
+	if !s.consume('"') {
 		return nil, false, errUnusual
 	}
 	data := s.data
@@ -232,34 +232,34 @@ func (s *scanner) literal() []byte {
 	return s.data[start:]
 }
 
-// each calls take with each element of an array, which has to read it.
-func (s *scanner) each(take func() error) (n int, err error) {
-	if !s.take('[') {
+// each calls visit with each element of an array, which has to read it.
+func (s *scanner) each(visit func() error) (n int, err error) {
+	if !s.consume('[') {
 		return 0, errUnusual
 	}
-	if s.take(']') {
+	if s.consume(']') {
 		return 0, nil
 	}
 	for {
-		if err := take(); err != nil {
+		if err := visit(); err != nil {
 			return n, err
 		}
 		n++
-		if s.take(']') {
+		if s.consume(']') {
 			return n, nil
 		}
-		if !s.take(',') {
+		if !s.consume(',') {
 			return n, errUnusual
 		}
 	}
 }
 
-// names calls take with each name of an object, which has to read the value.
-func (s *scanner) names(take func(name []byte) error) (n int, err error) {
-	if !s.take('{') {
+// names calls visit with each name of an object, which has to read the value.
+func (s *scanner) names(visit func(name []byte) error) (n int, err error) {
+	if !s.consume('{') {
 		return 0, errUnusual
 	}
-	if s.take('}') {
+	if s.consume('}') {
 		return 0, nil
 	}
 	for {
@@ -267,17 +267,17 @@ func (s *scanner) names(take func(name []byte) error) (n int, err error) {
 		if err == nil && escaped {
 			name, err = appendUnescaped(nil, name)
 		}
-		if err != nil || !s.take(':') {
+		if err != nil || !s.consume(':') {
 			return n, errUnusual
 		}
-		if err := take(name); err != nil {
+		if err := visit(name); err != nil {
 			return n, err
 		}
 		n++
-		if s.take('}') {
+		if s.consume('}') {
 			return n, nil
 		}
-		if !s.take(',') {
+		if !s.consume(',') {
 			return n, errUnusual
 		}
 	}

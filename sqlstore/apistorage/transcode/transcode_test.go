@@ -87,7 +87,7 @@ func compare(t *testing.T, obj runtime.Object) {
 	if want, err = decoded.(marshaler).Marshal(); err != nil {
 		t.Fatal(err)
 	}
-	cut, err := typ.Cut(nil)
+	cut, err := typ.Filter(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,8 +91,8 @@ func (d Datastore) String() string {
 type Engine interface {
 	dialect.Engine
 
-	// Mend runs a statement that changes the log by hand.
-	Mend(ctx context.Context, statement string, args ...any) error
+	// Exec runs a statement that changes the log, for repairs.
+	Exec(ctx context.Context, statement string, args ...any) error
 }
 
 // Open opens the database to be served, with its schema brought up to date.
@@ -182,10 +182,10 @@ func (d Datastore) Fill(ctx context.Context, replace bool, fill func(Engine) err
 	return aside, onOneLine(err)
 }
 
-// Undump is Fill for a Postgres database and an archive of pg_dump. It returns the revision of what is in the archive too. The
-// counter goes ahead of that by jump, and by perSecond for each second since the last write.
-func (d Datastore) Undump(ctx context.Context, file string, replace bool, jump, perSecond int64) (revision int64, aside string, err error) {
-	revision, aside, err = postgres.Undump(ctx, d.DSN, file, replace, time.Now(), jump, perSecond)
+// RestoreDump is Fill for a Postgres database and an archive of pg_dump. It also returns the revision of the archive. The
+// counter jumps ahead of that, see dialect.RevisionJump.
+func (d Datastore) RestoreDump(ctx context.Context, file string, replace bool) (revision int64, aside string, err error) {
+	revision, aside, err = postgres.RestoreDump(ctx, d.DSN, file, replace, time.Now())
 	if errors.Is(err, dialect.ErrNotEmpty) {
 		return 0, "", dialect.ErrNotEmpty
 	}

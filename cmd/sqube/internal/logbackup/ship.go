@@ -34,7 +34,7 @@ func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, 
 	known := false
 	err = reader.Query(ctx, statement, []any{f.last.id, f.last.id, f.shipped}, func(row dialect.Row) error {
 		known = true
-		var at dialect.Counter
+		var at dialect.Position
 		var writtenAt, next *int64
 		var uid *string
 		if err := row.Scan(&at.Revision, &at.Compacted, &writtenAt, &uid, &next); err != nil {

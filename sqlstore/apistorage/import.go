@@ -11,12 +11,12 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Adopt returns the object that data holds, in any form that the codec decodes,
+// ImportWrite returns the object that data holds, in any form that the codec decodes,
 // and the write by which Create would have stored it. key is the object's,
 // without the prefix of the resource: "namespace/name", or "name" where there
 // are no namespaces. It fails when the object is another than the key says.
 // Nothing is written.
-func (s *Storage) Adopt(ctx context.Context, key string, data []byte) (*sqlstore.Write, runtime.Object, error) {
+func (s *Storage) ImportWrite(ctx context.Context, key string, data []byte) (*sqlstore.Write, runtime.Object, error) {
 	row, full, err := s.rowKey(s.prefix+key, false)
 	if err != nil {
 		return nil, nil, err

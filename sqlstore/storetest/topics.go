@@ -150,10 +150,10 @@ func testAudience(t *testing.T, open Opener) {
 			watchers = append(watchers[1:], watch(randomChoice(t, random)))
 		}
 	}
-	at := revision(t, s).Current
+	at := revision(t, s).Revision
 	received := 0
 	for _, w := range watchers {
-		changes, err := w.sub.Take()
+		changes, err := w.sub.Drain()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,30 +18,30 @@ func TestForms(t *testing.T) {
 		return &change.Record
 	}
 	first := write(2, 3, dialect.Update)
-	if got := s.Keep(indexed, first, []byte("form")); string(got) != "form" {
+	if got := s.KeepEncoding(indexed, first, []byte("form")); string(got) != "form" {
 		t.Errorf("the form is kept as %q", got)
 	}
-	if got := s.Form(2); string(got) != "form" {
+	if got := s.Encoding(2); string(got) != "form" {
 		t.Errorf("the form is %q", got)
 	}
 	second := write(3, 3, dialect.Update)
-	if got := s.Form(2); got != nil {
+	if got := s.Encoding(2); got != nil {
 		t.Errorf("a row that was replaced has the form %q", got)
 	}
-	if got := s.Keep(indexed, first, []byte("old")); got != nil {
+	if got := s.KeepEncoding(indexed, first, []byte("old")); got != nil {
 		t.Errorf("a row that is not in memory keeps the form %q", got)
 	}
-	if got := s.Form(2); got != nil {
+	if got := s.Encoding(2); got != nil {
 		t.Errorf("a row that is not in memory gets the form %q", got)
 	}
-	s.Keep(Resource{Name: "none"}, first, []byte("none"))
-	s.Keep(indexed, second, make([]byte, budget))
-	if got := s.Form(3); got != nil {
+	s.KeepEncoding(Resource{Name: "none"}, first, []byte("none"))
+	s.KeepEncoding(indexed, second, make([]byte, budget))
+	if got := s.Encoding(3); got != nil {
 		t.Errorf("a form of %d bytes is kept in %d", len(got), budget)
 	}
-	s.Keep(indexed, second, []byte("form"))
+	s.KeepEncoding(indexed, second, []byte("form"))
 	write(4, 3, dialect.Delete)
-	if got := s.Form(3); got != nil {
+	if got := s.Encoding(3); got != nil {
 		t.Errorf("a row that was deleted has the form %q", got)
 	}
 
@@ -49,26 +49,26 @@ func TestForms(t *testing.T) {
 	var rows []*Record
 	for i := range int64(20) {
 		rows = append(rows, write(5+i, 100+int(i), dialect.Create))
-		s.Keep(indexed, rows[i], make([]byte, budget/40))
+		s.KeepEncoding(indexed, rows[i], make([]byte, budget/40))
 	}
-	if kept := len(c.forms.byRevision); kept != 20 {
+	if kept := len(c.encodings.byRevision); kept != 20 {
 		t.Errorf("%d forms of 20 are kept", kept)
 	}
 	large := row(30, 500)
 	large.Value = make([]byte, budget*3/4)
 	c.apply(30, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *large}})
-	if c.collections[indexed].rows == nil || len(c.forms.byRevision) == 0 || len(c.forms.byRevision) == 20 || c.held() > budget {
-		t.Errorf("%d forms are kept, %d bytes in all", len(c.forms.byRevision), c.held())
+	if c.collections[indexed].rows == nil || len(c.encodings.byRevision) == 0 || len(c.encodings.byRevision) == 20 || c.held() > budget {
+		t.Errorf("%d forms are kept, %d bytes in all", len(c.encodings.byRevision), c.held())
 	}
 	huge := row(31, 501)
 	huge.Value = make([]byte, budget/2)
 	c.apply(31, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *huge}})
-	s.Keep(indexed, huge, []byte("form"))
-	if !c.collections[indexed].bare || len(c.forms.byRevision) != 0 {
-		t.Errorf("%d forms of rows without values are kept", len(c.forms.byRevision))
+	s.KeepEncoding(indexed, huge, []byte("form"))
+	if !c.collections[indexed].bare || len(c.encodings.byRevision) != 0 {
+		t.Errorf("%d forms of rows without values are kept", len(c.encodings.byRevision))
 	}
 	c.reset(40)
-	if len(c.forms.byRevision) != 0 || c.forms.bytes.Load() != 0 {
-		t.Errorf("%d forms are left, of %d bytes", len(c.forms.byRevision), c.forms.bytes.Load())
+	if len(c.encodings.byRevision) != 0 || c.encodings.bytes.Load() != 0 {
+		t.Errorf("%d forms are left, of %d bytes", len(c.encodings.byRevision), c.encodings.bytes.Load())
 	}
 }

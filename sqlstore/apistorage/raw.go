@@ -100,11 +100,11 @@ func (l *RawList) GetObjectKind() schema.ObjectKind { return &l.TypeMeta }
 
 // getRaw is Get into a Raw.
 func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, out *Raw) error {
-	data, _, err := s.reveal(ctx, r.Value, key)
+	data, _, err := s.unseal(ctx, r.Value, key)
 	if err != nil {
 		return untransformable(r, key, err)
 	}
-	s.noted(r)
+	s.takeNote(r)
 	out.storage, out.key, out.record, out.revision, out.data = s, key, r, r.Revision, data
 	return nil
 }
@@ -115,7 +115,7 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
 	out.table, _ = ctx.Value(tableKey{}).(*Table)
-	w.take = func(r *sqlstore.Record) (bool, error) {
+	w.accept = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
 		if item != nil {
 			out.items = append(out.items, item)
@@ -137,7 +137,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 	// The metadata come first in a response, so where the list ends at a limit
 	// has to be known before the rest of it is read to be sent.
 	end := *w
-	end.take = func(r *sqlstore.Record) (bool, error) {
+	end.accept = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
 		return item != nil, err
 	}

@@ -9,39 +9,39 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Cut leaves fields out of the messages of one API type, so that less of them
+// Filter leaves fields out of the messages of one API type, so that less of them
 // has to be unmarshaled.
-type Cut struct {
-	fields []*Cut // what becomes of each field, by its number
-	others *Cut   // and of those that have none
+type Filter struct {
+	fields []*Filter // what becomes of each field, by its number
+	others *Filter   // and of those that have none
 }
 
 // What becomes of a field, unless it is a message of which only some fields are
 // kept.
 var (
-	kept = new(Cut)
-	left = new(Cut)
+	keep = new(Filter)
+	drop = new(Filter)
 )
 
-// Cut returns what leaves out managed fields, and of the messages in only, by
+// Filter returns what leaves out managed fields, and of the messages in only, by
 // their path such as "spec.containers", all fields but those named. "" is the
 // path of the object itself.
-func (t *Type) Cut(only map[string][]string) (*Cut, error) {
+func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 	paths := maps.Clone(only)
-	c, err := t.plan.cut("", paths)
+	c, err := t.plan.filter("", paths)
 	if err == nil && len(paths) > 0 {
 		err = fmt.Errorf("there are no messages %q", slices.Sorted(maps.Keys(paths)))
 	}
 	return c, err
 }
 
-// cut returns the Cut of the message at a path, and takes it out of only.
-func (p *plan) cut(path string, only map[string][]string) (*Cut, error) {
+// filter returns the Cut of the message at a path, and takes it out of only.
+func (p *plan) filter(path string, only map[string][]string) (*Filter, error) {
 	names, some := only[path]
 	delete(only, path)
-	c := &Cut{others: kept}
+	c := &Filter{others: keep}
 	if some {
-		c.others = left
+		c.others = drop
 	}
 	missing := slices.Clone(names)
 	for i := range p.nodes {
@@ -50,22 +50,22 @@ func (p *plan) cut(path string, only map[string][]string) (*Cut, error) {
 		if n.nodes == nil {
 			f := &p.fields[n.leaf]
 			if slices.Contains(names, f.name) {
-				becomes = kept
+				becomes = keep
 				missing = slices.DeleteFunc(missing, func(name string) bool { return name == f.name })
 			}
 			if n.leaf == p.managedFields {
-				becomes = left
+				becomes = drop
 			}
 			below := strings.TrimPrefix(path+"."+f.name, ".")
-			if becomes == kept && f.kind == message && !f.mapped && (path == "" && f.objectMeta() || holds(only, below)) {
+			if becomes == keep && f.kind == message && !f.mapped && (path == "" && f.objectMeta() || holds(only, below)) {
 				var err error
-				if becomes, err = f.plan.cut(below, only); err != nil {
+				if becomes, err = f.plan.filter(below, only); err != nil {
 					return nil, err
 				}
 			}
 		}
 		if missing := int(n.number) + 1 - len(c.fields); missing > 0 {
-			c.fields = append(c.fields, slices.Repeat([]*Cut{c.others}, missing)...)
+			c.fields = append(c.fields, slices.Repeat([]*Filter{c.others}, missing)...)
 		}
 		c.fields[n.number] = becomes
 	}
@@ -87,7 +87,7 @@ func holds(only map[string][]string, path string) bool {
 
 // Append appends a message to b but for what is left out. Lengths may be written
 // in more bytes than they need.
-func (c *Cut) Append(b, message []byte) ([]byte, error) {
+func (c *Filter) Append(b, message []byte) ([]byte, error) {
 	from := 0 // what is kept and not appended yet
 	for at := 0; at < len(message); {
 		number, kind, tag := protowire.ConsumeTag(message[at:])
@@ -104,8 +104,8 @@ func (c *Cut) Append(b, message []byte) ([]byte, error) {
 		}
 		end := at + tag + size
 		switch {
-		case field == kept:
-		case field == left:
+		case field == keep:
+		case field == drop:
 			b = append(b, message[from:at]...)
 			from = end
 		case kind == protowire.BytesType:

@@ -13,15 +13,15 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// generated is the storage version of a kind whose Go type is generated for
+// protobuf is the storage version of a kind whose Go type is generated for
 // protobuf. The JSON of its rows becomes protobuf without a decoder, and an
 // object by way of that, which takes a third of the time.
-type generated struct {
+type protobufKind struct {
 	scheme   *runtime.Scheme
 	kind     metav1.TypeMeta
 	head     []byte // how the JSON of its objects begins
 	message  *transcode.Type
-	cells    *transcode.Cut // see Kinds.Cells
+	cells    *transcode.Filter // see Kinds.Cells
 	internal reflect.Type
 	empty    func() unmarshaler
 }
@@ -43,10 +43,10 @@ type Kinds struct {
 	Cells map[metav1.TypeMeta]map[string][]string
 }
 
-// generatedFor returns what is known of the kind of internal, an object as
+// protobufKindOf returns what is known of the kind of internal, an object as
 // storages return it, stored in a version; nil for kinds that are not built in,
 // nor generated.
-func (k *Kinds) generatedFor(internal runtime.Object, version runtime.GroupVersioner) (*generated, error) {
+func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVersioner) (*protobufKind, error) {
 	if k == nil || version == nil {
 		return nil, nil
 	}
@@ -71,34 +71,34 @@ func (k *Kinds) generatedFor(internal runtime.Object, version runtime.GroupVersi
 		return nil, nil
 	}
 	kind := metav1.TypeMeta{Kind: stored.Kind, APIVersion: stored.GroupVersion().String()}
-	cells, err := message.Cut(k.Cells[kind])
+	cells, err := message.Filter(k.Cells[kind])
 	if err != nil {
 		return nil, fmt.Errorf("the fields that make the cells of %s: %w", stored, err)
 	}
 	t := reflect.TypeOf(obj).Elem()
-	return &generated{
+	return &protobufKind{
 		scheme: k.Scheme, kind: kind, head: head(kind), message: message, cells: cells, internal: reflect.TypeOf(internal),
 		empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
 	}, nil
 }
 
 // is says whether data is JSON of an object in the storage version.
-func (g *generated) is(data []byte) bool {
+func (g *protobufKind) is(data []byte) bool {
 	return g != nil && len(data) > len(g.head) && string(data[:len(g.head)]) == string(g.head)
 }
 
-// messages are buffers for what is needed for a moment.
-var messages = sync.Pool{New: func() any { return new([]byte) }}
+// buffers are buffers for what is needed for a moment.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // largeMessage is the size from which on a buffer is not used again.
 const largeMessage = 256 << 10
 
-// giveBack gives a buffer back to messages, as it has grown meanwhile.
-func giveBack(buffer *[]byte, grown []byte) {
+// release gives a buffer back to buffers, as it has grown meanwhile.
+func putBuffer(buffer *[]byte, grown []byte) {
 	if cap(grown) <= largeMessage {
 		*buffer = grown
 	}
-	messages.Put(buffer)
+	buffers.Put(buffer)
 }
 
 // decode decodes data into an internal object as the codec would, or is not
@@ -106,7 +106,7 @@ func giveBack(buffer *[]byte, grown []byte) {
 // there is none. With cells the object has no more than what makes the cells of
 // a Table, which takes less time. asStored says that the conversion made no
 // fields of annotations.
-func (g *generated) decode(data, form []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
+func (g *protobufKind) decode(data, form []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
 	if !g.is(data) || reflect.TypeOf(into) != g.internal {
 		return false, false, nil
 	}
@@ -126,11 +126,11 @@ func (g *generated) decode(data, form []byte, into runtime.Object, revision int6
 // errInexact says that an object can't be decoded by way of protobuf.
 var errInexact = errors.New("protobuf does not tell the object from another")
 
-func (g *generated) unmarshal(data, form []byte, into unmarshaler, revision int64, cells bool) error {
+func (g *protobufKind) unmarshal(data, form []byte, into unmarshaler, revision int64, cells bool) error {
 	if form == nil {
-		buffer := messages.Get().(*[]byte)
+		buffer := buffers.Get().(*[]byte)
 		message, exact, err := g.message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
-		defer giveBack(buffer, message)
+		defer putBuffer(buffer, message)
 		if err != nil {
 			return err
 		}
@@ -142,9 +142,9 @@ func (g *generated) unmarshal(data, form []byte, into unmarshaler, revision int6
 	if !cells {
 		return into.Unmarshal(form)
 	}
-	buffer := messages.Get().(*[]byte)
+	buffer := buffers.Get().(*[]byte)
 	less, err := g.cells.Append((*buffer)[:0], form)
-	defer giveBack(buffer, less)
+	defer putBuffer(buffer, less)
 	if err != nil {
 		return err
 	}

@@ -6,37 +6,37 @@ import (
 	"sync/atomic"
 )
 
-// forms are what the values of rows were turned into for those who read them,
+// encodings are what the values of rows were turned into for those who read them,
 // such as protobuf: at most one of each row in memory, which goes when the row
 // does, or when the cache needs its room.
-type forms struct {
+type encodings struct {
 	mu         sync.RWMutex
 	byRevision map[int64][]byte
 	bytes      atomic.Int64
 }
 
-// formOverhead is roughly what a form takes in memory beside its bytes.
-const formOverhead = 64
+// encodingOverhead is roughly what a form takes in memory beside its bytes.
+const encodingOverhead = 64
 
-// Form returns what Keep was given for the row of that revision, or nil. No one
+// Encoding returns what KeepEncoding was given for the row of that revision, or nil. No one
 // may change it.
-func (s *Store) Form(revision int64) []byte {
+func (s *Store) Encoding(revision int64) []byte {
 	if s == nil {
 		return nil // of objects that are in no store
 	}
-	f := &s.cache.forms
+	f := &s.cache.encodings
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.byRevision[revision]
 }
 
-// Keep keeps a copy of what the value of a row was turned into, as long as the
+// KeepEncoding keeps a copy of what the value of a row was turned into, as long as the
 // row is in memory with its value, and returns it, or nil where there is no room.
-func (s *Store) Keep(resource Resource, r *Record, form []byte) []byte {
+func (s *Store) KeepEncoding(resource Resource, r *Record, form []byte) []byte {
 	c := s.cache
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := int64(len(form)) + formOverhead
+	size := int64(len(form)) + encodingOverhead
 	col := c.collections[resource]
 	if col == nil || col.rows == nil || col.bare || c.size()+size > c.budget {
 		return nil
@@ -45,11 +45,11 @@ func (s *Store) Keep(resource Resource, r *Record, form []byte) []byte {
 		return nil
 	}
 	kept := bytes.Clone(form)
-	c.forms.put(r.Revision, kept)
+	c.encodings.put(r.Revision, kept)
 	return kept
 }
 
-func (f *forms) put(revision int64, form []byte) {
+func (f *encodings) put(revision int64, form []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.remove(revision)
@@ -57,25 +57,25 @@ func (f *forms) put(revision int64, form []byte) {
 		f.byRevision = map[int64][]byte{}
 	}
 	f.byRevision[revision] = form
-	f.bytes.Add(int64(len(form)) + formOverhead)
+	f.bytes.Add(int64(len(form)) + encodingOverhead)
 }
 
-func (f *forms) drop(revision int64) {
+func (f *encodings) drop(revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.remove(revision)
 }
 
 // remove is drop of a caller that holds f.mu.
-func (f *forms) remove(revision int64) {
+func (f *encodings) remove(revision int64) {
 	if form, ok := f.byRevision[revision]; ok {
 		delete(f.byRevision, revision)
-		f.bytes.Add(-int64(len(form)) - formOverhead)
+		f.bytes.Add(-int64(len(form)) - encodingOverhead)
 	}
 }
 
 // shrink drops any forms until they take no more than so many bytes.
-func (f *forms) shrink(to int64) {
+func (f *encodings) shrink(to int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for revision := range f.byRevision {

@@ -7,40 +7,40 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// audience is the subscriptions of one resource, arranged so that a change
+// topic is the subscriptions of one resource, arranged so that a change
 // finds those that can care for it without a look at the others: a thousand
 // kubelets each watch the pods of their node, and a change of a pod concerns
 // one of them.
 //
 // A subscription stands in one place: with the one key that it watches, or with
 // one label or field that it requires, or else with the prefix of its keys.
-type audience struct {
+type topic struct {
 	all        map[*Subscription]struct{}
-	byKey      listeners
-	byPrefix   listeners
-	byRequired map[attr]listeners // by the value, as JSON
+	byKey      subscribers
+	byPrefix   subscribers
+	byRequired map[attr]subscribers // by the value, as JSON
 }
 
-// listeners are subscriptions by what they listen to.
-type listeners map[string]map[*Subscription]struct{}
+// subscribers are subscriptions by what they listen to.
+type subscribers map[string]map[*Subscription]struct{}
 
-func (l listeners) add(key string, sub *Subscription) {
+func (l subscribers) add(key string, sub *Subscription) {
 	if l[key] == nil {
 		l[key] = map[*Subscription]struct{}{}
 	}
 	l[key][sub] = struct{}{}
 }
 
-func (l listeners) remove(key string, sub *Subscription) {
+func (l subscribers) remove(key string, sub *Subscription) {
 	if delete(l[key], sub); len(l[key]) == 0 {
 		delete(l, key)
 	}
 }
 
-func newAudience() *audience {
-	return &audience{
-		all: map[*Subscription]struct{}{}, byKey: listeners{}, byPrefix: listeners{},
-		byRequired: map[attr]listeners{},
+func newTopic() *topic {
+	return &topic{
+		all: map[*Subscription]struct{}{}, byKey: subscribers{}, byPrefix: subscribers{},
+		byRequired: map[attr]subscribers{},
 	}
 }
 
@@ -62,18 +62,18 @@ func (sub *Subscription) requires() (found *Term) {
 	return found
 }
 
-func (a *audience) add(sub *Subscription) {
+func (a *topic) add(sub *Subscription) {
 	a.all[sub] = struct{}{}
-	a.place(sub, listeners.add)
+	a.place(sub, subscribers.add)
 }
 
-func (a *audience) remove(sub *Subscription) {
+func (a *topic) remove(sub *Subscription) {
 	delete(a.all, sub)
-	a.place(sub, listeners.remove)
+	a.place(sub, subscribers.remove)
 }
 
 // place adds a subscription to where it stands, or removes it from there.
-func (a *audience) place(sub *Subscription, do func(listeners, string, *Subscription)) {
+func (a *topic) place(sub *Subscription, do func(subscribers, string, *Subscription)) {
 	if sub.single() {
 		do(a.byKey, sub.prefix, sub)
 		return
@@ -84,7 +84,7 @@ func (a *audience) place(sub *Subscription, do func(listeners, string, *Subscrip
 		return
 	}
 	if a.byRequired[term.attr] == nil {
-		a.byRequired[term.attr] = listeners{}
+		a.byRequired[term.attr] = subscribers{}
 	}
 	for _, value := range term.values {
 		do(a.byRequired[term.attr], value, sub)
@@ -95,8 +95,8 @@ func (a *audience) place(sub *Subscription, do func(listeners, string, *Subscrip
 }
 
 // of appends the subscriptions that c may concern to found, each once.
-func (a *audience) of(c *Change, found []*Subscription) []*Subscription {
-	take := func(subs map[*Subscription]struct{}) {
+func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
+	collect := func(subs map[*Subscription]struct{}) {
 		for sub := range subs {
 			if sub.offered < c.Record.Revision && sub.concerns(c) {
 				sub.offered = c.Record.Revision
@@ -105,21 +105,21 @@ func (a *audience) of(c *Change, found []*Subscription) []*Subscription {
 		}
 	}
 	key := c.Record.Key
-	take(a.byKey[key])
-	take(a.byPrefix[""])
+	collect(a.byKey[key])
+	collect(a.byPrefix[""])
 	for i := range len(key) {
 		if key[i] == '/' {
-			take(a.byPrefix[key[:i+1]])
+			collect(a.byPrefix[key[:i+1]])
 		}
 	}
 	for attr, subs := range a.byRequired {
 		for _, value := range c.values(attr) {
-			if value != untold {
-				take(subs[value])
+			if value != unknownValue {
+				collect(subs[value])
 				continue
 			}
 			for _, subs := range subs {
-				take(subs)
+				collect(subs)
 			}
 		}
 	}

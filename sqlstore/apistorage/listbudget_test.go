@@ -1,0 +1,51 @@
+package apistorage
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// TestListBudget lets lists that together need more than the budget reserve it step by step: all of them finish.
+func TestListBudget(t *testing.T) {
+	const size = 100
+	r := newListBudget(size)
+	var lists sync.WaitGroup
+	for range 20 {
+		lists.Go(func() {
+			share := &budgetShare{budget: r}
+			defer share.release()
+			for range 30 {
+				if err := share.reserve(t.Context(), 10); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	lists.Wait()
+
+	first, beyond, third := &budgetShare{budget: r}, &budgetShare{budget: r}, &budgetShare{budget: r}
+	if !first.tryReserve(size) || first.tryReserve(1) {
+		t.Fatal("the budget is not as large as it should be")
+	}
+	if err := beyond.reserve(t.Context(), 1); err != nil || !beyond.overdrawn {
+		t.Fatalf("the overdraft of an empty budget is not granted: %v", err)
+	}
+	// A client that has gone, or whose time is over, waits no longer.
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := third.reserve(ended, 1); !apierrors.IsTimeout(err) {
+		t.Errorf("a list that waited in vain ends with %v", err)
+	}
+	beyond.release()
+	if err := third.reserve(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	third.release()
+	first.release()
+	if r.free != size || len(r.overdraft) != 1 {
+		t.Errorf("%d of %d are free in the end", r.free, size)
+	}
+}
