@@ -18,7 +18,7 @@ var certificateExpiration = metrics.NewDesc("sqube_certificate_expiration_timest
 // certificateCollector reads the files when it is asked, since they change while a server runs.
 type certificateCollector struct {
 	metrics.BaseStableCollector
-	shown[*Server]
+	instances[*Server]
 }
 
 // DescribeWithStability implements metrics.StableCollector.
@@ -36,7 +36,7 @@ func (c *certificateCollector) CollectWithStability(found chan<- metrics.Metric)
 			}
 			seen[file] = true
 			end := 0.0
-			if at, err := firstEnd(file); err == nil {
+			if at, err := earliestExpiry(file); err == nil {
 				end = float64(at.Unix())
 			}
 			found <- metrics.NewLazyConstMetric(certificateExpiration, metrics.GaugeValue, end, file)
@@ -57,8 +57,8 @@ func (s *Server) certificateFiles() []string {
 	return files
 }
 
-// firstEnd returns when the first of the certificates in a file ends.
-func firstEnd(file string) (time.Time, error) {
+// earliestExpiry returns when the first of the certificates in a file ends.
+func earliestExpiry(file string) (time.Time, error) {
 	certs, err := certutil.CertsFromFile(file)
 	if err != nil {
 		return time.Time{}, err

@@ -51,8 +51,8 @@ type chain struct {
 	// serves says whether a resource is a built-in one.
 	serves func(version schema.GroupVersion, resource string) bool
 	// serving ends when long-running requests shall.
-	serving context.Context
-	outward outward
+	serving  context.Context
+	outbound outbound
 }
 
 // wrap puts the filters around the handlers. A request goes through them in
@@ -78,7 +78,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return serverfilters.WithProbabilisticGoaway(h, o.GoawayChance)
 		},
 		func(h http.Handler) http.Handler { return whileServing(h, c.serving) },
-		withClient,
+		withSlowClientDetection,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)
 		},
@@ -94,10 +94,10 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 		},
 		c.connections.Authenticated,
 		func(h http.Handler) http.Handler {
-			if !c.outward.traced {
+			if !c.outbound.traced {
 				return h
 			}
-			return apifilters.WithTracing(h, c.outward.tracing)
+			return apifilters.WithTracing(h, c.outbound.tracing)
 		},
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAudit(h, c.audit.Backend, c.audit.Policy, longRunning)
@@ -113,7 +113,7 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, c.authorizer, c.serializer)
 		},
 		withAuthor,
-		withRoom,
+		withMemoryAccount,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {
 		handler = filters[i](handler)
@@ -172,9 +172,9 @@ func whileServing(next http.Handler, serving context.Context) http.Handler {
 	})
 }
 
-// withRoom has the lists of a read account for their memory until they are
+// withMemoryAccount has the lists of a read account for their memory until they are
 // answered.
-func withRoom(next http.Handler) http.Handler {
+func withMemoryAccount(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Verb != "list" {
 			next.ServeHTTP(w, r)

@@ -36,7 +36,7 @@ func (s *Server) health(paths *paths) {
 	// To start the server again mends no database, so this asks for nothing. kube-apiserver has a check of the name.
 	alive := []healthz.HealthChecker{healthz.NamedCheck("etcd", func(*http.Request) error { return nil })}
 
-	mux := askingOnce{paths}
+	mux := oncePerRequest{paths}
 	healthz.InstallHandler(mux, slices.Concat(answers, outside, started)...)
 	healthz.InstallLivezHandler(mux, slices.Concat(answers, alive, from(time.Now().Add(s.options.LivezGracePeriod), started))...)
 	healthz.InstallReadyzHandler(mux, slices.Concat(answers, outside, started, ready)...)
@@ -51,17 +51,17 @@ type databaseAnswer struct {
 	err   error
 }
 
-// askingOnce adds handlers that ask the database once at the most.
-type askingOnce struct{ *paths }
+// oncePerRequest adds handlers that ask the database once at the most.
+type oncePerRequest struct{ *paths }
 
 // Handle implements the mux of package healthz.
-func (a askingOnce) Handle(path string, handler http.Handler) {
+func (a oncePerRequest) Handle(path string, handler http.Handler) {
 	a.paths.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, new(databaseAnswer))))
 	}))
 }
 
-// answers returns an error unless the database answers. The request is one of askingOnce.
+// answers returns an error unless the database answers. The request is one of oncePerRequest.
 func (s *Server) answers(r *http.Request) error {
 	answer := r.Context().Value(answerKey{}).(*databaseAnswer)
 	answer.asked.Do(func() {

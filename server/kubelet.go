@@ -78,8 +78,8 @@ func (b *builder) kubelet() kubeletclient.KubeletClientConfig {
 	if c.TLSClientConfig.CertFile == "" {
 		c.TLSClientConfig.CertFile, c.TLSClientConfig.KeyFile = b.pki.KubeletClient.CertFile, b.pki.KubeletClient.KeyFile
 	}
-	if b.outward.egress != nil {
-		c.Lookup = b.outward.egress.Lookup
+	if b.outbound.egress != nil {
+		c.Lookup = b.outbound.egress.Lookup
 	}
 	return c
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
-	"github.com/sqube/sqube/server/vault"
+	"github.com/sqube/sqube/server/sharedkeys"
 )
 
 // Options are the settings of a Server. Those that kube-apiserver has too bear
@@ -70,14 +70,14 @@ type Options struct {
 	MaxRequestBodyBytes  int64
 	SharedDatastore      bool // other servers use the same database
 	Encryption           encryption.Options
-	Vault                vault.Options
+	SharedKeys           sharedkeys.Options
 	Access               *access.Options
 	Aggregation          *aggregation.Options
 	Admission            *admission.Options
 	Audit                *audit.Options
 	Metrics              *metrics.Options
 	serviceRange, second net.IPNet
-	sharedKeys           *vault.Keys
+	sealer               *sharedkeys.Sealer
 
 	KubernetesServiceNodePort int // 0 for none
 	Features                  *genericoptions.FeatureOptions
@@ -166,7 +166,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet(StateFlags)
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder of everything that the server keeps: its keys under pki, admin.kubeconfig, and the SQLite database if --datastore does not name another.")
 	o.Encryption.AddFlags(fs)
-	o.Vault.AddFlags(fs)
+	o.SharedKeys.AddFlags(fs)
 
 	fs = sections.FlagSet(ServingFlags)
 	addServingFlags(fs, o.Serving)
@@ -188,7 +188,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
 
 	addCoordinationFlags(fs, &o.Coordination)
-	addOutwardFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
+	addOutboundFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
 
 	fs = sections.FlagSet(LimitFlags)
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
@@ -247,7 +247,7 @@ func (v secondsValue) Set(text string) error {
 // Complete checks the options, and fills in what follows from others. An error
 // names the flag and says what it takes.
 func (o *Options) Complete() error {
-	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutward()}
+	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutbound()}
 	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
 		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler))
 	}
@@ -319,7 +319,7 @@ func (o *Options) Complete() error {
 		errs = append(errs, o.checkServiceRange())
 	}
 	var err error
-	o.sharedKeys, err = o.Vault.Load()
+	o.sealer, err = o.SharedKeys.Load()
 	errs = append(errs, err)
 	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Aggregation.Validate(), o.Audit.Validate())...)
 }

@@ -44,7 +44,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 		s.fairness.Install(queues)
 		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
 	}
-	s.installDebug(router)
+	s.installProfiling(router)
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
 	s.installPages(paths)
 	for _, path := range []string{"/", "/index.html"} {

@@ -33,8 +33,8 @@ func newPhase() phase {
 	return p
 }
 
-// dropPatience is how long clients may take to read what is left of their answers where Options.DropConnections is set.
-const dropPatience = time.Second
+// dropTimeout is how long clients may take to read what is left of their answers where Options.DropConnections is set.
+const dropTimeout = time.Second
 
 // Run serves on listener until ctx ends. Then it is no longer ready, and after
 // the shutdown delay it drains: it takes no new requests, ends watches, lets
@@ -45,7 +45,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	// In-process work has to outlive the requests that are being finished.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
-	parts := newParts()
+	tasks := newTasks()
 	failed := make(chan error, 1)
 	fail := func(what string, err error) {
 		if err != nil {
@@ -60,15 +60,15 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	server := s.httpServer()
-	parts.start("serving", func() {
+	tasks.start("serving", func() {
 		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			fail("serving", err)
 		}
 	})
 	if s.debugSocket != nil {
-		parts.start("debug socket", func() { fail("serving --debug-socket-path", s.serveDebug(background)) })
+		tasks.start("debug socket", func() { fail("serving --debug-socket-path", s.serveProfiling(background)) })
 	}
-	s.start(background, parts, fail)
+	s.start(background, tasks, fail)
 
 	var err error
 	select {
@@ -92,9 +92,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	end := server.Shutdown
 	if s.options.DropConnections {
 		end = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, dropPatience)
+			ctx, cancel := context.WithTimeout(ctx, dropTimeout)
 			defer cancel()
-			s.connections.Rest(ctx)
+			s.connections.WaitIdle(ctx)
 			return server.Close()
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, late)
 	}
 	stopBackground()
-	err = errors.Join(err, parts.wait(s.options.ShutdownGracePeriod))
+	err = errors.Join(err, tasks.wait(s.options.ShutdownGracePeriod))
 	close(s.phase.drained) // controllers that are just being built need informers
 	return errors.Join(err, s.close())
 }
@@ -119,11 +119,11 @@ func (s *Server) close() error {
 	}{
 		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // without a limit of its own
 		{"audit log", s.audit.Close},
-		{"tracing", func() { s.outward.close(context.Background()) }}, // within the exporter's own limit
+		{"tracing", func() { s.outbound.close(context.Background()) }}, // within the exporter's own limit
 		{"storage", s.resources.Destroy},
 		{"encryption", s.encryption.Close},
 	} {
-		errs = append(errs, End(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
+		errs = append(errs, StopWithin(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
 	}
 	return errors.Join(append(errs, s.pki.Close())...)
 }
@@ -139,39 +139,39 @@ func (s *Server) httpServer() *http.Server {
 }
 
 // start starts everything that runs beside requests.
-func (s *Server) start(ctx context.Context, parts *parts, fail func(string, error)) {
+func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
 	serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
 	s.informers.Start(s.phase.drained)
-	parts.start("serving certificate", func() { s.serving.Run(ctx) })
-	parts.start("certificates", func() {
+	tasks.start("serving certificate", func() { s.serving.Run(ctx) })
+	tasks.start("certificates", func() {
 		s.pki.KeepValid(ctx, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
 	})
-	parts.start("admission", func() { s.admission.Run(ctx) })
-	parts.start("custom resources", func() { s.crd.Run(ctx) })
+	tasks.start("admission", func() { s.admission.Run(ctx) })
+	tasks.start("custom resources", func() { s.crd.Run(ctx) })
 	if s.fairness != nil {
-		parts.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
+		tasks.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
-	parts.start("aggregation", func() { s.aggregation.Run(ctx) })
-	parts.start("bootstrap", func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
-	parts.start("object counts", func() {
+	tasks.start("aggregation", func() { s.aggregation.Run(ctx) })
+	tasks.start("bootstrap", func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
+	tasks.start("object counts", func() {
 		if s.bootstrap.Wait(ctx) == nil {
-			s.sizes.run(ctx)
+			s.objectCounter.run(ctx)
 		}
 	})
 	if coordinated() {
-		parts.start("coordinated leader election", func() {
+		tasks.start("coordinated leader election", func() {
 			if s.bootstrap.Wait(ctx) == nil {
 				fail("running coordinated leader election", s.coordinate(ctx))
 			}
 		})
 	}
-	parts.start("controllers", func() {
+	tasks.start("controllers", func() {
 		// Controllers read discovery and what bootstrap makes.
 		if s.bootstrap.Wait(ctx) != nil {
 			return
 		}
 		config := s.controllers
-		config.Track = parts.track
+		config.Track = tasks.track
 		run := controllers.Run
 		if s.options.SharedDatastore { // by one server at a time
 			run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }

@@ -60,7 +60,7 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
-	"github.com/sqube/sqube/server/vault"
+	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -76,23 +76,23 @@ type Server struct {
 	// informers are shared by all in-process clients.
 	informers informers.SharedInformerFactory
 
-	encryption  *encryption.Encryption
-	access      *access.Authentication
-	audit       *audit.Log
-	admission   *admission.Chain
-	resources   *resources.Built
-	crd         *crd.Server
-	aggregation *aggregation.Aggregator
-	bootstrap   *bootstrap.Bootstrap
-	fairness    utilflowcontrol.Interface // nil where it is switched off
-	sizes       *sizes
-	controllers controllers.Config
-	connections *connections.Connections
+	encryption    *encryption.Encryption
+	access        *access.Authentication
+	audit         *audit.Log
+	admission     *admission.Chain
+	resources     *resources.Built
+	crd           *crd.Server
+	aggregation   *aggregation.Aggregator
+	bootstrap     *bootstrap.Bootstrap
+	fairness      utilflowcontrol.Interface // nil where it is switched off
+	objectCounter *objectCounter
+	controllers   controllers.Config
+	connections   *connections.Connections
 
 	handler     http.Handler
 	inFlight    *inFlight    // requests to handler
 	debugSocket net.Listener // nil without --debug-socket-path
-	outward     outward
+	outbound    outbound
 	phase       phase
 }
 
@@ -102,29 +102,29 @@ type Server struct {
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	o.Metrics.Apply() // it does not change what is registered
 	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
-	s := &Server{options: o, store: store, sizes: newSizes(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
+	s := &Server{options: o, store: store, objectCounter: newObjectCounter(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
 	}
-	if s.debugSocket, err = listenDebug(o.Features.DebugSocketPath); err != nil {
+	if s.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err
 	}
 	// The address tells servers on one host apart.
 	if s.id, err = bootstrap.ServerID(o.URL()); err != nil {
 		return nil, err
 	}
-	if s.outward, err = newOutward(o, s.id); err != nil {
+	if s.outbound, err = newOutbound(o, s.id); err != nil {
 		return nil, err
 	}
 	if s.encryption, err = encryption.Load(o.Encryption, s.id); err != nil {
 		return nil, err
 	}
-	shared, err := vault.Open(ctx, store, o.sharedKeys)
+	shared, err := sharedkeys.Open(ctx, store, o.sealer)
 	if err != nil {
 		return nil, err
 	}
-	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), InMemory: o.InMemory, ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: extraNames(o), Vault: shared})
+	s.pki, err = pki.Ensure(ctx, o.DataDir, pki.Options{BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), InMemory: o.InMemory, ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: extraNames(o), SharedStore: shared})
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	}
 	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slimmer.transform))
-	b := &builder{Server: s, client: client, storage: s.sizes.of(s.encryption.Storage(apistorage.Decorator(store, resources.Kinds)))}
+	b := &builder{Server: s, client: client, storage: s.objectCounter.decorate(s.encryption.Storage(apistorage.Decorator(store, resources.Kinds)))}
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -180,10 +180,10 @@ func (b *builder) buildAccess(ctx context.Context) (err error) {
 	if err := o.Access.Validate(); err != nil {
 		return err
 	}
-	if b.audit, err = audit.New(o.Audit, b.outward.egress); err != nil {
+	if b.audit, err = audit.New(o.Audit, b.outbound.egress); err != nil {
 		return err
 	}
-	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outward.egress}
+	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outbound.egress}
 	if b.accounts, err = access.NewServiceAccounts(ctx, wait.ContextForChannel(b.phase.drained), o.Access); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	// As upstream: what is behind a pod or service address can't be expected
 	// to have a certificate for it.
 	b.proxy = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
-	if b.proxy.DialContext, err = b.outward.dialer(egressselector.Cluster); err != nil {
+	if b.proxy.DialContext, err = b.outbound.dialer(egressselector.Cluster); err != nil {
 		return err
 	}
 	routing := admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}
@@ -230,7 +230,7 @@ func (b *builder) buildAdmission(context.Context) (err error) {
 	b.admission, err = admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: parameterInformers{b.informers},
 		Authorizer: b.authorization.Authorizer, Resources: b.versions, Services: b.services, ProxyTransport: b.proxy, Self: b.self,
-		ServerID: b.id, Drained: b.phase.drained, Egress: b.outward.egress, Tracing: b.outward.tracing,
+		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.egress, Tracing: b.outbound.tracing,
 	})
 	return err
 }
@@ -264,7 +264,7 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 		Discovery: b.apis,
 		Webhooks: crd.Webhooks{
 			Services:       b.services,
-			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, b.outward.egress, b.self, b.outward.tracing),
+			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, b.outbound.egress, b.self, b.outbound.tracing),
 		},
 		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers},
 		SoleServer: !o.SharedDatastore,
@@ -276,7 +276,7 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 	if err := b.admission.FollowDefinitions(b.crd.Informer().Informer()); err != nil {
 		return err
 	}
-	dial, err := b.outward.toServices()
+	dial, err := b.outbound.toServices()
 	if err != nil {
 		return err
 	}
@@ -285,8 +285,8 @@ func (b *builder) buildCustomResources(context.Context) (err error) {
 		Options: o.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: b.services,
 		Discovery: b.apis, BuiltIn: b.builtIn(), Definitions: b.crd.Informer(), Dial: dial,
 	}
-	if b.outward.traced {
-		config.Tracing = b.outward.tracing
+	if b.outbound.traced {
+		config.Tracing = b.outbound.tracing
 	}
 	b.aggregation, err = aggregation.New(config)
 	return err
@@ -400,7 +400,7 @@ func (b *builder) buildHandler(context.Context) error {
 		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
 		MaxRequestBodyBytes: b.options.MaxRequestBodyBytes, MinRequestTimeout: b.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: b.address()}, APIs: b.apis,
-		Custom: b.crd.Handler(), CustomFaults: b.crd.ConversionFaults,
+		Custom: b.crd.Handler(), CustomConversionFailures: b.crd.ConversionFailures,
 		DatastoreFailures: b.store.Failures,
 	})
 	if err != nil {
@@ -410,7 +410,7 @@ func (b *builder) buildHandler(context.Context) error {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.sizes.counts, connections: b.connections, serves: built.Serves, serving: b.phase.serving, outward: b.outward}
+	c := &chain{options: b.options, serializer: codecs.Serving(), authentication: b.access, authorizer: b.authorization.Authorizer, audit: b.audit, fairness: b.fairness, counts: b.objectCounter.tracker, connections: b.connections, serves: built.Serves, serving: b.phase.serving, outbound: b.outbound}
 	handler := c.wrap(b.aggregation.Handler(checkManager(b.routes(built, documents, openID))))
 	b.inFlight = newInFlight(b.options, b.phase.serving.Done())
 	b.handler = b.inFlight.count(handler)

@@ -134,7 +134,7 @@ func slimContainerStatus(s *corev1.ContainerStatus) {
 // share replaces what pods of one template have in common by that of the first such pod. Of the volume mounts each pod has its
 // own, since one of them is of a volume whose name admission makes up.
 func (s *podSlimmer) share(spec *corev1.PodSpec) {
-	mounts, initMounts := takeMounts(spec.Containers), takeMounts(spec.InitContainers)
+	mounts, initMounts := detachMounts(spec.Containers), detachMounts(spec.InitContainers)
 	template := &corev1.PodSpec{
 		Containers: spec.Containers, InitContainers: spec.InitContainers, ImagePullSecrets: spec.ImagePullSecrets,
 		SecurityContext: spec.SecurityContext, Affinity: spec.Affinity, Overhead: spec.Overhead, Resources: spec.Resources,
@@ -154,8 +154,8 @@ func (s *podSlimmer) share(spec *corev1.PodSpec) {
 	}
 }
 
-// takeMounts takes the volume mounts out of containers and returns those of each, or nil where there are none.
-func takeMounts(containers []corev1.Container) (mounts [][]corev1.VolumeMount) {
+// detachMounts takes the volume mounts out of containers and returns those of each, or nil where there are none.
+func detachMounts(containers []corev1.Container) (mounts [][]corev1.VolumeMount) {
 	for i := range containers {
 		if c := &containers[i]; c.VolumeMounts != nil {
 			if mounts == nil {

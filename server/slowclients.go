@@ -12,9 +12,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// withClient lets the store see how fast the client of a watch takes what it is
+// withSlowClientDetection lets the store see how fast the client of a watch takes what it is
 // sent, and end the response of one that is too slow.
-func withClient(next http.Handler) http.Handler {
+func withSlowClientDetection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || info.Verb != "watch" {
@@ -40,15 +40,15 @@ type watchResponse struct {
 	over chan struct{}
 }
 
-// atOnce is how much is written at once, so that a slow client is seen to take
+// writeChunk is how much is written at once, so that a slow client is seen to take
 // a large event.
-const atOnce = 64 << 10
+const writeChunk = 64 << 10
 
 // Write implements http.ResponseWriter.
 func (w *watchResponse) Write(data []byte) (written int, err error) {
-	for len(data) > atOnce && err == nil {
+	for len(data) > writeChunk && err == nil {
 		var n int
-		n, err = w.ResponseWriter.Write(data[:atOnce])
+		n, err = w.ResponseWriter.Write(data[:writeChunk])
 		written += n
 		data = data[n:]
 		w.client.Advance()
@@ -63,8 +63,8 @@ func (w *watchResponse) Write(data []byte) (written int, err error) {
 // Unwrap lets http.ResponseController find what the writer can do.
 func (w *watchResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// cutTime is how long it may take to end a stream.
-const cutTime = time.Second
+// cutTimeout is how long it may take to end a stream.
+const cutTimeout = time.Second
 
 // cut ends the response: a deadline in the past fails a write that is under
 // way, and those that follow. Over HTTP/2 that takes a frame, so a client that does
@@ -80,7 +80,7 @@ func (w *watchResponse) cut() {
 	w.mu.Unlock()
 	select {
 	case <-w.over:
-	case <-time.After(cutTime):
+	case <-time.After(cutTimeout):
 		connections.Close(w.request, connections.Slow)
 	}
 }

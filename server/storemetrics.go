@@ -41,7 +41,7 @@ var stores = &storeCollector{}
 // registerMetrics publishes the metrics of this package, once in a process.
 var registerMetrics = sync.OnceValue(func() error {
 	var errs []error
-	for _, metric := range []metrics.Registerable{objectCounts, connections.Closed, batches, writes, groups} {
+	for _, metric := range []metrics.Registerable{objectCountMetric, connections.Closed, batches, writes, groups} {
 		errs = append(errs, legacyregistry.Register(metric))
 	}
 	for _, reason := range connections.Reasons {
@@ -101,7 +101,7 @@ func storeDesc(name, help string) *metrics.Desc {
 // storeCollector reads all figures at one moment. Those of several stores are added up.
 type storeCollector struct {
 	metrics.BaseStableCollector
-	shown[*sqlstore.Store]
+	instances[*sqlstore.Store]
 }
 
 // DescribeWithStability implements metrics.StableCollector.

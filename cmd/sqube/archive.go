@@ -1,55 +1,129 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
 )
 
-// unarchive restores what pg_dump wrote.
-func (r *restoration) unarchive(cmd *cobra.Command, file string) (err error) {
-	ctx := cmd.Context()
-	switch {
-	case !r.target.Shared():
-		return errors.New("what Postgres' pg_dump wrote goes to Postgres only: give --datastore postgres://…")
-	case r.revision != 0 || r.moment != "":
-		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
-	}
-	revision, aside, err := r.target.RestoreDump(ctx, file, r.force)
-	if errors.Is(err, dialect.ErrNotEmpty) {
-		return r.notEmpty()
-	}
-	if err != nil {
-		return err
-	}
-	r.aside = aside
-	if _, err := r.target.Migrate(ctx); err != nil { // an archive may have an older schema
-		return err
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, revision)
-	return nil
+// How often what is new goes to the archive at least, and how often a snapshot of everything does: each day has a folder.
+const (
+	archiveInterval  = 10 * time.Second
+	archiveSnapshots = 24 * time.Hour
+)
+
+// archiver writes an archive of the log while it is served, and says how far that is.
+type archiver struct {
+	place   logbackup.Place
+	open    func(context.Context) (dialect.Reader, error)
+	shared  bool // other servers on the database may write the archive
+	options logbackup.Options
+
+	mu       sync.Mutex
+	revision int64 // all up to it is in the archive
+	err      error // what fails
 }
 
-// isArchive says whether the source is a file that pg_dump wrote.
-func isArchive(source string) (bool, error) {
-	if datastore.Named(source) {
-		return false, nil
-	}
-	f, err := os.Open(source)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	magic := make([]byte, 5)
-	if _, err := io.ReadFull(f, magic); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return bytes.Equal(magic, []byte("PGDMP")), nil
+// archived is sqlstore.Options.Archived.
+func (a *archiver) archived() (revision int64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.revision, a.err
 }
+
+func (a *archiver) note(revision int64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.revision, a.err = revision, err
+}
+
+// run writes the archive until ctx ends. What fails is logged and tried again.
+func (a *archiver) run(ctx context.Context) {
+	told := ""
+	for {
+		err := a.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		elsewhere := a.shared && errors.Is(err, logbackup.ErrHeld)
+		if elsewhere {
+			err = sqlstore.ErrArchivedElsewhere
+		}
+		a.note(0, err)
+		switch {
+		case err.Error() == told:
+		case elsewhere:
+			a.options.Log.Info("another server writes the archive")
+		default:
+			a.options.Log.Error("the archive can't be written; trying again", "error", err)
+		}
+		told = err.Error()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(a.options.Interval):
+		}
+	}
+}
+
+// follow writes the archive, unless another process does, until ctx ends or another process has taken it over.
+func (a *archiver) follow(ctx context.Context) (err error) {
+	lost, release, err := a.place.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStep)
+		defer cancel()
+		err = errors.Join(err, release(bounded))
+	}()
+	follower, err := logbackup.Follow(ctx, a.place, a.open, a.options)
+	if err != nil {
+		return err
+	}
+	return follower.Run(ctx, lost)
+}
+
+// archive has what the engine holds archived until it is closed, and the store wait for that.
+func (o *serveOptions) archive(ctx context.Context, engine dialect.Engine, options *sqlstore.Options) dialect.Engine {
+	kept := &readers{datastore: o.datastore}
+	a := &archiver{place: o.archivePlace, shared: o.datastore.Shared(), open: kept.open}
+	if !a.shared {
+		a.open = func(context.Context) (dialect.Reader, error) { return borrowed{engine}, nil }
+	}
+	a.options = logbackup.Options{
+		Interval: max(min(archiveInterval, options.Retention/10), time.Millisecond), SnapshotInterval: archiveSnapshots, Keep: math.MaxInt64,
+		Past: true, Log: slog.With("archive", a.place.String()), OnStep: a.note,
+	}
+	if options.CompactInterval > 0 {
+		a.options.Interval = min(a.options.Interval, options.CompactInterval)
+	}
+	options.Archived = a.archived
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.run(ctx)
+	}()
+	return archived{engine, func() error {
+		stop()
+		<-ended
+		return kept.close()
+	}}
+}
+
+// archived is an engine of which an archive is written.
+type archived struct {
+	dialect.Engine
+	end func() error
+}
+
+// Close implements dialect.Reader.
+func (e archived) Close() error { return errors.Join(e.end(), e.Engine.Close()) }

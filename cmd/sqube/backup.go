@@ -14,7 +14,7 @@ import (
 
 func backupCommand() *cobra.Command {
 	var d datastore.Datastore
-	var f following
+	var f followOptions
 	cmd := &cobra.Command{
 		Use:   "backup FILE | --follow PLACE",
 		Short: "Write the database, as of one moment, to a file, also while it is served",
@@ -43,7 +43,7 @@ another store than AWS' add ?endpoint=https://HOST:PORT.`,
 				return f.run(cmd, d)
 			}
 			file := args[0]
-			state, err := backedUp(cmd.Context(), d)
+			state, err := backupState(cmd.Context(), d)
 			if err != nil {
 				return err
 			}
@@ -67,9 +67,9 @@ another store than AWS' add ?endpoint=https://HOST:PORT.`,
 	return cmd
 }
 
-// backedUp tells which state of the database a backup will have. One of an older schema is told by that: it may be to
+// backupState tells which state of the database a backup will have. One of an older schema is told by that: it may be to
 // have a backup before that changes.
-func backedUp(ctx context.Context, d datastore.Datastore) (state string, err error) {
+func backupState(ctx context.Context, d datastore.Datastore) (state string, err error) {
 	if status, err := d.Status(ctx); err == nil && status.Older() {
 		return fmt.Sprintf("schema %d", status.Current), nil
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
-	"github.com/sqube/sqube/server/vault"
+	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func checkCommand() *cobra.Command {
 	var c check
-	var key vault.Options
+	var key sharedkeys.Options
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look whether a database is whole and holds what it should, also while it is served",
@@ -50,7 +50,7 @@ type check struct {
 	datastore  datastore.Datastore
 	encryption encryption.Options
 	keys       *encryption.Encryption
-	shared     *vault.Keys // nil where they are not to be opened
+	shared     *sharedkeys.Sealer // nil where they are not to be opened
 	repair     bool
 }
 
@@ -69,7 +69,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	defer closing(&err, reader.Close)
 	out := newTable(cmd.OutOrStdout(), "REVISION", "OBJECT", "FINDING")
 	var findings []inspect.Finding
-	checked, err := inspect.Check(ctx, reader, c.reveal(ctx), func(f inspect.Finding) { findings = append(findings, f) })
+	checked, err := inspect.Check(ctx, reader, c.decode(ctx), func(f inspect.Finding) { findings = append(findings, f) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
@@ -125,9 +125,9 @@ func (c *check) open(ctx context.Context) (dialect.Reader, mender, error) {
 // mender runs a statement that changes the log by hand.
 type mender func(ctx context.Context, statement string, args ...any) error
 
-func (c *check) reveal(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
+func (c *check) decode(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
 	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
-		if r == vault.Resource && c.shared != nil {
+		if r == sharedkeys.Resource && c.shared != nil {
 			_, err := c.shared.Decode(stored)
 			return stored, err
 		}

@@ -9,20 +9,20 @@ import (
 
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/resources"
-	"github.com/sqube/sqube/server/vault"
+	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // decrypt returns what a stored value is of.
 func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
-	if r == vault.Resource { // which has a key of its own, and is an object without it
+	if r == sharedkeys.Resource { // which has a key of its own, and is an object without it
 		return stored, nil
 	}
 	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
 	data, _, err := apistorage.Decrypt(ctx, keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
 	if err != nil {
-		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config does not open it: %w", err)
+		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config can't decrypt it: %w", err)
 	}
 	return data, nil
 }

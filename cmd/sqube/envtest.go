@@ -103,13 +103,13 @@ func (o *serveOptions) standIn(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("controllers") {
 		o.server.Controllers = []string{"-" + controllers.All}
 	}
-	o.idle.harmless, o.server.DropConnections = true, true
-	endpoint, _, _ := strings.Cut(o.idle.value("etcd-servers"), ",")
+	o.ignored.silent, o.server.DropConnections = true, true
+	endpoint, _, _ := strings.Cut(o.ignored.value("etcd-servers"), ",")
 	if endpoint == "" {
 		return errors.New("--etcd-servers must be specified")
 	}
 	trust, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
-		CAFile: o.idle.value("etcd-cafile"), CertFile: o.idle.value("etcd-certfile"), KeyFile: o.idle.value("etcd-keyfile"),
+		CAFile: o.ignored.value("etcd-cafile"), CertFile: o.ignored.value("etcd-certfile"), KeyFile: o.ignored.value("etcd-keyfile"),
 	}})
 	if err != nil {
 		return fmt.Errorf("--etcd-cafile, --etcd-certfile, --etcd-keyfile: %w", err)

@@ -12,7 +12,7 @@ import (
 )
 
 func historyCommand() *cobra.Command {
-	var i inspection
+	var i inspector
 	cmd := &cobra.Command{
 		Use:   "history RESOURCE NAME",
 		Short: "List what happened to an object: when, by whom, and which fields changed",
@@ -48,7 +48,7 @@ as the versions go back that are kept (serve --retention), or that an archive ho
 }
 
 // changed tells the paths of what an update changed.
-func (i *inspection) changed(cmd *cobra.Command, v *inspect.Version) (string, error) {
+func (i *inspector) changed(cmd *cobra.Command, v *inspect.Version) (string, error) {
 	if v.Operation != dialect.Update {
 		return "", nil
 	}

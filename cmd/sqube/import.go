@@ -17,27 +17,27 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/keyvalue"
+	"github.com/sqube/sqube/cmd/sqube/internal/etcdsource"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/server/adopt"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/etcdimport"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-type importation struct {
+type importer struct {
 	target     datastore.Datastore
 	from       string
 	prefix     string
-	tls        keyvalue.TLS
+	tls        etcdsource.TLS
 	unverified bool
 	dryRun     bool
 	encryption encryption.Options
 }
 
 func importCommand() *cobra.Command {
-	var i importation
+	var i importer
 	cmd := &cobra.Command{
 		Use:   "import --from kine-sqlite|kine-postgres|etcd SOURCE",
 		Short: "Make a database out of the state of k3s or of kube-apiserver",
@@ -85,7 +85,7 @@ the first start:
 	return cmd
 }
 
-func (i *importation) run(cmd *cobra.Command, source string) (err error) {
+func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	ctx := cmd.Context()
 	klog.SetLogger(logr.Discard()) // what the libraries say is about a server
 	keys, err := encryption.Load(i.encryption, "")
@@ -94,7 +94,7 @@ func (i *importation) run(cmd *cobra.Command, source string) (err error) {
 	}
 	defer keys.Close()
 	prefix := strings.TrimSuffix(i.prefix, "/") + "/"
-	adopter, err := adopt.New(prefix, keys)
+	converter, err := etcdimport.New(prefix, keys)
 	if err != nil {
 		return err
 	}
@@ -108,22 +108,22 @@ func (i *importation) run(cmd *cobra.Command, source string) (err error) {
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
 	report := importReport{taken: map[string]int{}, left: map[leftKey]*leftObjects{}}
 	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
-	err = i.load(ctx, beyond(from.Revision(), time.Time{}, time.Now()), func(add func(*dialect.LogRow) error) error {
-		err := from.Walk(ctx, prefix+adopt.Definitions, func(e *keyvalue.Entry) error { return adopter.Define(ctx, e.Key, e.Value) })
+	err = i.load(ctx, jumpedCounter(from.Revision(), time.Time{}, time.Now()), func(add func(*dialect.LogRow) error) error {
+		err := from.Walk(ctx, prefix+etcdimport.Definitions, func(e *etcdsource.Entry) error { return converter.Define(ctx, e.Key, e.Value) })
 		if err != nil {
 			return err
 		}
-		err = from.Walk(ctx, prefix, func(e *keyvalue.Entry) error {
+		err = from.Walk(ctx, prefix, func(e *etcdsource.Entry) error {
 			read.Add(1)
-			outcome := adopter.Adopt(ctx, e.Key, e.Value)
-			report.add(&outcome)
-			if outcome.Write == nil {
+			result := converter.Import(ctx, e.Key, e.Value)
+			report.add(&result)
+			if result.Write == nil {
 				return nil
 			}
 			if e.TTL != 0 {
-				outcome.Write.ExpiresAt = time.Now().Add(e.TTL).UnixMilli()
+				result.Write.ExpiresAt = time.Now().Add(e.TTL).UnixMilli()
 			}
-			return add(outcome.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: importUser}, time.Now()))
+			return add(result.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: importUser}, time.Now()))
 		})
 		if err == nil && read.Load() == 0 {
 			err = fmt.Errorf("no key of the source begins with %s: give the --etcd-prefix of its kube-apiserver", prefix)
@@ -148,29 +148,29 @@ func (i *importation) run(cmd *cobra.Command, source string) (err error) {
 const importUser = "system:sqube:import"
 
 // open opens the source.
-func (i *importation) open(ctx context.Context, source string) (keyvalue.Source, error) {
+func (i *importer) open(ctx context.Context, source string) (etcdsource.Source, error) {
 	switch i.from {
 	case "kine-sqlite":
 		if datastore.Named(source) {
 			return nil, errors.New("--from kine-sqlite takes a file")
 		}
-		return keyvalue.OpenKineSQLite(ctx, source)
+		return etcdsource.OpenKineSQLite(ctx, source)
 	case "kine-postgres":
-		return keyvalue.OpenKinePostgres(ctx, source)
+		return etcdsource.OpenKinePostgres(ctx, source)
 	case "etcd":
 		if address, err := url.Parse(source); err == nil && address.Host != "" && strings.HasPrefix(address.Scheme, "http") {
-			return keyvalue.OpenEndpoint(ctx, address, i.tls)
+			return etcdsource.OpenEndpoint(ctx, address, i.tls)
 		}
 		if datastore.Named(source) {
 			return nil, errors.New("--from etcd takes a file, or a URL such as https://127.0.0.1:2379")
 		}
-		return keyvalue.OpenSnapshot(source, !i.unverified)
+		return etcdsource.OpenSnapshot(source, !i.unverified)
 	}
 	return nil, fmt.Errorf("--from must be kine-sqlite, kine-postgres or etcd, not %q", i.from)
 }
 
 // load fills the database, or on a dry run only looks whether it could be.
-func (i *importation) load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) (err error) {
+func (i *importer) load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) (err error) {
 	if i.dryRun {
 		if err := i.checkEmpty(ctx); err != nil {
 			return err
@@ -182,7 +182,7 @@ func (i *importation) load(ctx context.Context, counter dialect.Position, rows f
 }
 
 // checkEmpty returns dialect.ErrNotEmpty where the database holds something. It makes nothing.
-func (i *importation) checkEmpty(ctx context.Context) (err error) {
+func (i *importer) checkEmpty(ctx context.Context) (err error) {
 	if !i.target.Shared() {
 		if _, err := os.Stat(i.target.Path); errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -205,7 +205,7 @@ func (i *importation) checkEmpty(ctx context.Context) (err error) {
 }
 
 // tell says what was done, and what is left to do.
-func (i *importation) tell(out io.Writer, report *importReport, revision int64) {
+func (i *importer) tell(out io.Writer, report *importReport, revision int64) {
 	taken, _ := report.total()
 	if i.dryRun {
 		fmt.Fprintf(out, "\n%s would hold %d objects, as of revision %d\n", i.target, taken, revision)

@@ -11,7 +11,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/sqube/sqube/server/adopt"
+	"github.com/sqube/sqube/server/etcdimport"
 )
 
 // importReport counts what an import took, and keeps why it did not take the rest.
@@ -45,7 +45,7 @@ func (l *leftObjects) String() string {
 	return names
 }
 
-func (r *importReport) add(o *adopt.Outcome) {
+func (r *importReport) add(o *etcdimport.Result) {
 	if o.Write == nil {
 		key := leftKey{o.Resource, o.Reason}
 		objects := r.left[key]

@@ -29,8 +29,8 @@ func (o *serveOptions) completeInMemory() error {
 	return nil
 }
 
-// leaveMemory removes what a server in memory has on disk.
-func (o *serveOptions) leaveMemory() error {
+// removeInMemoryFiles removes what a server in memory has on disk.
+func (o *serveOptions) removeInMemoryFiles() error {
 	if !o.server.InMemory {
 		return nil
 	}

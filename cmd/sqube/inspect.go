@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// inspection is what the commands share that look at one object in the database, without a server.
-type inspection struct {
+// inspector is what the commands share that look at one object in the database, without a server.
+type inspector struct {
 	datastore  datastore.Datastore
 	namespace  string
 	encryption encryption.Options
@@ -37,7 +37,7 @@ dot where there is one, and its name: "pods web", "deployments.apps web" or
 no namespace is given and its resource has none. The server need not run, and
 may.`
 
-func (i *inspection) addFlags(cmd *cobra.Command) {
+func (i *inspector) addFlags(cmd *cobra.Command) {
 	addDatastoreFlags(cmd, &i.datastore)
 	cmd.Flags().StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
 	addEncryptionFlag(cmd, &i.encryption)
@@ -46,7 +46,7 @@ func (i *inspection) addFlags(cmd *cobra.Command) {
 }
 
 // open takes the arguments apart and opens what they are about.
-func (i *inspection) open(ctx context.Context, args []string) (err error) {
+func (i *inspector) open(ctx context.Context, args []string) (err error) {
 	if len(args) == 1 {
 		args = strings.SplitN(args[0], "/", 2)
 	}
@@ -72,13 +72,13 @@ func (i *inspection) open(ctx context.Context, args []string) (err error) {
 	return err
 }
 
-func (i *inspection) close() error {
+func (i *inspector) close() error {
 	i.keys.Close()
 	return i.reader.Close()
 }
 
 // history calls yield with every version of the object in the archive, then with those that only the database holds.
-func (i *inspection) history(ctx context.Context, yield func(*inspect.Version) error) error {
+func (i *inspector) history(ctx context.Context, yield func(*inspect.Version) error) error {
 	last := &inspect.Version{}
 	if i.archive != nil {
 		err := logbackup.History(ctx, i.archive, i.object, func(v *inspect.Version) error {
@@ -105,7 +105,7 @@ func (i *inspection) history(ctx context.Context, yield func(*inspect.Version) e
 }
 
 // at returns the object as it was at a revision, 0 for now, from the archive if the database does not hold it.
-func (i *inspection) at(ctx context.Context, revision int64) (*inspect.Version, error) {
+func (i *inspector) at(ctx context.Context, revision int64) (*inspect.Version, error) {
 	version, err := inspect.At(ctx, i.reader, i.object, revision)
 	if i.archive != nil && errors.Is(err, inspect.ErrForgotten) {
 		return logbackup.At(ctx, i.archive, i.object, revision)
@@ -114,7 +114,7 @@ func (i *inspection) at(ctx context.Context, revision int64) (*inspect.Version, 
 }
 
 // value decrypts a stored form of the object.
-func (i *inspection) value(ctx context.Context, key string, stored []byte) ([]byte, error) {
+func (i *inspector) value(ctx context.Context, key string, stored []byte) ([]byte, error) {
 	if stored == nil {
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func (i *inspection) value(ctx context.Context, key string, stored []byte) ([]by
 }
 
 // about puts the object into an error.
-func (i *inspection) about(err error) error {
+func (i *inspector) about(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/server/pki"
-	"github.com/sqube/sqube/server/vault"
+	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func kubeconfigCommand() *cobra.Command {
 	var dataDir, datastoreFlag, address, user string
-	var key vault.Options
+	var key sharedkeys.Options
 	var groups []string
 	var lifetime time.Duration
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ a short life.`,
 }
 
 // openAuthority opens the cluster's authority, where it is.
-func openAuthority(ctx context.Context, flag, dataDir string, key vault.Options) (_ *pki.PKI, err error) {
+func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Options) (_ *pki.PKI, err error) {
 	keys, err := key.Load()
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func openAuthority(ctx context.Context, flag, dataDir string, key vault.Options)
 		return nil, err
 	}
 	defer closing(&err, reader.Close)
-	row, err := inspect.At(ctx, reader, inspect.Object{Resource: vault.Resource, Namespaces: []string{""}, Name: vault.Name}, 0)
+	row, err := inspect.At(ctx, reader, inspect.Object{Resource: sharedkeys.Resource, Namespaces: []string{""}, Name: sharedkeys.Name}, 0)
 	if errors.Is(err, inspect.ErrUnknown) {
 		return nil, fmt.Errorf("%s holds no keys: start a server with the same --pki-encryption-key-file first", d)
 	}

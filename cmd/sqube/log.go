@@ -78,9 +78,9 @@ func (o *logOptions) setVerbosity(text string) (string, error) {
 // errLogged stands for an error that has been told.
 var errLogged = errors.New("see the log")
 
-// inForm returns err, unless the log is one for machines: then it goes there,
+// logged returns err, unless the log is one for machines: then it goes there,
 // so that there is nothing else on standard error.
-func (o *logOptions) inForm(err error) error {
+func (o *logOptions) logged(err error) error {
 	if err == nil || o.format != "json" {
 		return err
 	}

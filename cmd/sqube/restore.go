@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-type restoration struct {
+type restorer struct {
 	target   datastore.Datastore
 	revision int64
 	moment   string
@@ -28,7 +28,7 @@ type restoration struct {
 }
 
 func restoreCommand() *cobra.Command {
-	var r restoration
+	var r restorer
 	cmd := &cobra.Command{
 		Use:   "restore SOURCE",
 		Short: "Make a database out of a backup, or of another database as it was",
@@ -63,7 +63,7 @@ watched the cluster reads it anew.`,
 	return cmd
 }
 
-func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
+func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	ctx := cmd.Context()
 	if r.revision != 0 && r.moment != "" {
 		return errors.New("give one of --to-revision and --to-time")
@@ -71,12 +71,12 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if r.list || isFollowed(source) {
 		return r.fromFollowed(cmd, source)
 	}
-	archive, err := isArchive(source)
+	archive, err := isPgDump(source)
 	if err != nil {
 		return err
 	}
 	if archive {
-		return r.unarchive(cmd, source)
+		return r.restorePgDump(cmd, source)
 	}
 	from := datastore.Datastore{Path: source}
 	if datastore.Named(source) {
@@ -94,7 +94,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	return r.fill(cmd, from.String(), at, beyond(at, newest, time.Now()), func(yield func(*dialect.LogRow) error) (err error) {
+	return r.fill(cmd, from.String(), at, jumpedCounter(at, newest, time.Now()), func(yield func(*dialect.LogRow) error) (err error) {
 		reader, err := current.OpenReader(ctx)
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func (r *restoration) run(cmd *cobra.Command, source string) (err error) {
 }
 
 // fill makes the target of the rows that a source had at a revision.
-func (r *restoration) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
+func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
 	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
@@ -151,7 +151,7 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 }
 
 // find returns the revision to restore, and when the source was written last.
-func (r *restoration) find(ctx context.Context, from datastore.Datastore) (revision int64, newest time.Time, err error) {
+func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision int64, newest time.Time, err error) {
 	reader, err := from.OpenReader(ctx)
 	if err != nil {
 		return 0, newest, err
@@ -181,7 +181,7 @@ func (r *restoration) find(ctx context.Context, from datastore.Datastore) (revis
 }
 
 // time is --to-time, the zero time where it is not given.
-func (r *restoration) time() (moment time.Time, err error) {
+func (r *restorer) time() (moment time.Time, err error) {
 	if r.moment == "" {
 		return moment, nil
 	}
@@ -191,13 +191,13 @@ func (r *restoration) time() (moment time.Time, err error) {
 	return moment, err
 }
 
-func (r *restoration) notEmpty() error {
+func (r *restorer) notEmpty() error {
 	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
 }
 
 // beyond returns the counter of a log that was restored at a revision from what was written last at newest. All before
 // it counts as forgotten, so that clients which know a later state than the restored one get 410 and list anew.
-func beyond(revision int64, newest, now time.Time) dialect.Position {
+func jumpedCounter(revision int64, newest, now time.Time) dialect.Position {
 	ahead := revision + dialect.RevisionJump
 	if age := now.Sub(newest); !newest.IsZero() && age > 0 {
 		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond

@@ -37,7 +37,7 @@ type serveOptions struct {
 	log       logOptions
 	features  featureGates
 	emulation emulation
-	idle      idleOptions
+	ignored   ignoredFlagSet
 
 	archivePlace logbackup.Place // nil without --archive
 	controlPlane controlplane.Options
@@ -82,14 +82,14 @@ ends it at once.`,
 				}
 			}
 			if err := o.complete(); err != nil {
-				return o.log.inForm(flagErrors(cmd, err))
+				return o.log.logged(flagErrors(cmd, err))
 			}
-			return o.log.inForm(o.run(cmd.Context()))
+			return o.log.logged(o.run(cmd.Context()))
 		},
 	}
 	o.server.Flags = o.flags()
 	useSections(cmd, o.server.Flags)
-	o.idle.addFlags(cmd.Flags())
+	o.ignored.addFlags(cmd.Flags())
 	addEnvtestFlag(cmd.Flags(), &o.envtest)
 	verflag.AddFlags(cmd.Flags())
 	cmd.Flags().Lookup("version").Hidden = true // sqube version says more
@@ -124,7 +124,7 @@ func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
 	o.selectControlPlane()
-	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.idle.check(), o.completeInMemory(), o.completeControlPlane())
+	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.ignored.check(), o.completeInMemory(), o.completeControlPlane())
 	if o.store.Timeout < time.Second {
 		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
 	}
@@ -163,13 +163,13 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer listener.Close()
-	defer closing(&err, o.leaveMemory)
+	defer closing(&err, o.removeInMemoryFiles)
 
 	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
 	limitMemory()
 	pace := paceCollector()
-	o.store.FollowerMemory = followerMemory()
+	o.store.FollowerMemory = watchMemory()
 	var store *sqlstore.Store
 	process := server.Process{
 		Options: o.server, Store: o.store,

@@ -9,7 +9,7 @@ import (
 )
 
 func showCommand() *cobra.Command {
-	var i inspection
+	var i inspector
 	var revision int64
 	var whole bool
 	cmd := &cobra.Command{

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// signerPatience is how long the start waits for an external signer, and each later look at its keys, as upstream.
-	signerPatience = time.Minute
-	// metadataPatience is how long the start waits for what the signer says of itself, as upstream.
-	metadataPatience = 10 * time.Second
+	// signerTimeout is how long the start waits for an external signer, and each later look at its keys, as upstream.
+	signerTimeout = time.Minute
+	// metadataTimeout is how long the start waits for what the signer says of itself, as upstream.
+	metadataTimeout = 10 * time.Second
 )
 
 // newExternal lets another process sign tokens: KEP-740, --service-account-signing-endpoint. That process is asked until
@@ -23,12 +23,12 @@ func newExternal(ctx, running context.Context, o *Options) (*ServiceAccounts, er
 	flags := o.Authentication.ServiceAccounts
 	asking, cancel := context.WithCancel(running)
 	starting := context.AfterFunc(ctx, cancel)
-	signer, keys, err := plugin.New(asking, flags.Issuers[0], o.SigningEndpoint, signerPatience, false)
+	signer, keys, err := plugin.New(asking, flags.Issuers[0], o.SigningEndpoint, signerTimeout, false)
 	if err != nil || !starting() {
 		cancel()
 		return nil, fmt.Errorf("--service-account-signing-endpoint %s: %w", o.SigningEndpoint, errors.Join(err, ctx.Err()))
 	}
-	bounded, done := context.WithTimeout(ctx, metadataPatience)
+	bounded, done := context.WithTimeout(ctx, metadataTimeout)
 	defer done()
 	metadata, err := signer.GetServiceMetadata(bounded)
 	if err != nil {

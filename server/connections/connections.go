@@ -40,23 +40,23 @@ const (
 	maxIdle = 4000
 	// maxUnknownRequests is how many requests may run on these connections at once, beyond one on each.
 	maxUnknownRequests = 500
-	// maxLate is how many handlers one connection may have that run on after their request was answered with a timeout.
-	maxLate = 100
+	// maxTimedOut is how many handlers one connection may have that run on after their request was answered with a timeout.
+	maxTimedOut = 100
 )
 
-// allowance is how often a client may cancel requests, or be refused, before its connection is closed.
-type allowance struct {
+// cancelLimit is how often a client may cancel requests, or be refused, before its connection is closed.
+type cancelLimit struct {
 	burst     int
 	perSecond rate.Limit
 }
 
 var (
 	// Controllers cancel all watches at once when they stop, and clients with short timeouts cancel request by request.
-	knownAllowance   = allowance{burst: 5000, perSecond: 200}
-	unknownAllowance = allowance{burst: 100, perSecond: 10}
+	knownCancelLimit   = cancelLimit{burst: 5000, perSecond: 200}
+	unknownCancelLimit = cancelLimit{burst: 100, perSecond: 10}
 )
 
-func (a allowance) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond, a.burst) }
+func (a cancelLimit) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond, a.burst) }
 
 // Closed is a metric of the connections that were closed for what their clients did, by reason; its help lists them.
 var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -86,9 +86,9 @@ type Connections struct {
 	// idle are those of known clients that have no request, in the order in which they came to rest.
 	idle *list.List
 
-	// active is how many have requests, and rested is closed when there are none.
+	// active is how many have requests, and idled is closed when there are none.
 	active int
-	rested chan struct{}
+	idled  chan struct{}
 
 	maxUnknown, maxIdle int
 	unknownRequests     atomic.Int32 // of maxUnknownRequests
@@ -96,14 +96,14 @@ type Connections struct {
 
 // connection is the account of one connection.
 type connection struct {
-	net     net.Conn
-	unknown *list.Element // of Connections.unknown, at first
-	idle    *list.Element // of Connections.idle, or nil
-	active  bool          // it has requests
-	known   atomic.Bool   // a client has authenticated on it
-	running atomic.Int32  // requests that are not authenticated so far
-	late    atomic.Int32  // of maxLate
-	cancels atomic.Pointer[rate.Limiter]
+	net      net.Conn
+	unknown  *list.Element // of Connections.unknown, at first
+	idle     *list.Element // of Connections.idle, or nil
+	active   bool          // it has requests
+	known    atomic.Bool   // a client has authenticated on it
+	running  atomic.Int32  // requests that are not authenticated so far
+	timedOut atomic.Int32  // of maxTimedOut
+	cancels  atomic.Pointer[rate.Limiter]
 }
 
 // New returns the account of a server that has no connections yet.
@@ -142,7 +142,7 @@ func (c *Connections) Configure(server *http.Server, maxStreams int, requestTime
 // opened begins the account of a connection, which is found in the context of its requests.
 func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
 	account := &connection{net: conn}
-	account.cancels.Store(unknownAllowance.limiter())
+	account.cancels.Store(unknownCancelLimit.limiter())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unknown.Len() >= c.maxUnknown {
@@ -152,21 +152,21 @@ func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context
 	return context.WithValue(ctx, connectionKey{}, account)
 }
 
-// Rest waits until no connection has a request, or ctx ends. Of an HTTP/2 connection that is closed while it has one, net/http
+// WaitIdle waits until no connection has a request, or ctx ends. Of an HTTP/2 connection that is closed while it has one, net/http
 // starts the idle timer again, which keeps the whole server in memory for as long as connections may be idle.
-func (c *Connections) Rest(ctx context.Context) {
+func (c *Connections) WaitIdle(ctx context.Context) {
 	c.mu.Lock()
 	if c.active == 0 {
 		c.mu.Unlock()
 		return
 	}
-	if c.rested == nil {
-		c.rested = make(chan struct{})
+	if c.idled == nil {
+		c.idled = make(chan struct{})
 	}
-	rested := c.rested
+	idled := c.idled
 	c.mu.Unlock()
 	select {
-	case <-rested:
+	case <-idled:
 	case <-ctx.Done():
 	}
 }
@@ -188,9 +188,9 @@ func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 		account.active = active
 		if active {
 			c.active++
-		} else if c.active--; c.active == 0 && c.rested != nil {
-			close(c.rested)
-			c.rested = nil
+		} else if c.active--; c.active == 0 && c.idled != nil {
+			close(c.idled)
+			c.idled = nil
 		}
 	}
 	switch state {
@@ -214,7 +214,7 @@ func (c *Connections) authenticated(account *connection) {
 	if account.known.Swap(true) {
 		return
 	}
-	account.cancels.Store(knownAllowance.limiter())
+	account.cancels.Store(knownCancelLimit.limiter())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unknown.Remove(account.unknown)

@@ -15,14 +15,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// patience bounds waits for what does not come about.
-const patience = time.Minute
+// writeTimeout bounds waits for what does not come about.
+const writeTimeout = time.Minute
 
 // serving starts a server whose connections are accounted for.
 func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
-	c.Configure(server.Config, 0, patience)
+	c.Configure(server.Config, 0, writeTimeout)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -35,7 +35,7 @@ func within[T any](t *testing.T, what string, happened <-chan T) T {
 	select {
 	case value := <-happened:
 		return value
-	case <-time.After(patience):
+	case <-time.After(writeTimeout):
 		t.Fatalf("it does not come about that %s", what)
 		panic("unreachable")
 	}
@@ -64,7 +64,7 @@ func TestUntilDone(t *testing.T) {
 	} {
 		t.Run(over.name, func(t *testing.T) {
 			account := &connection{}
-			begun, finish := make(chan struct{}, maxLate+1), make(chan struct{})
+			begun, finish := make(chan struct{}, maxTimedOut+1), make(chan struct{})
 			handler := UntilDone(leaving, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				begun <- struct{}{}
 				<-finish
@@ -81,7 +81,7 @@ func TestUntilDone(t *testing.T) {
 				return returned
 			}
 			if !over.waits {
-				for range maxLate {
+				for range maxTimedOut {
 					within(t, "a request that took too long is answered", serve())
 				}
 			}
@@ -102,7 +102,7 @@ func TestUnknownConnections(t *testing.T) {
 	c := New()
 	handler := c.Admit(asUser(c.Authenticated(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
 	server := httptest.NewUnstartedServer(handler)
-	c.Configure(server.Config, 0, patience)
+	c.Configure(server.Config, 0, writeTimeout)
 	server.Start()
 	t.Cleanup(server.Close)
 
@@ -115,7 +115,7 @@ func TestUnknownConnections(t *testing.T) {
 		return conn
 	}
 	ask := func(conn net.Conn, name string) error {
-		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nUser: "+name+"\r\n\r\n"); err != nil {

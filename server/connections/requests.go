@@ -33,38 +33,38 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		place := c.place(account)
-		if place == nil {
+		slot := c.acquireSlot(account)
+		if slot == nil {
 			account.cancelled()
 			// Without a body, for which an HTTP/2 client may leave no room.
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		defer place.leave()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, place)))
-		// An answer that its client does not take keeps the place. Over HTTP/1.1 no other request comes before it is taken.
+		defer slot.release()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), slotKey{}, slot)))
+		// An answer that its client does not take keeps the slot. Over HTTP/1.1 no other request comes before it is taken.
 		if flusher, ok := w.(http.Flusher); ok && r.ProtoMajor == 2 && !account.known.Load() {
 			flusher.Flush()
 		}
 	})
 }
 
-type placeKey struct{}
+type slotKey struct{}
 
-// place is what a request holds until its client is known.
-type place struct{ leave func() }
+// slot is what a request holds until its client is known.
+type slot struct{ release func() }
 
-// place returns nil if the request may not run now. The first one on a connection always may, so that no client can keep
+// acquireSlot returns nil if the request may not run now. The first one on a connection always may, so that no client can keep
 // another from being known.
-func (c *Connections) place(account *connection) *place {
+func (c *Connections) acquireSlot(account *connection) *slot {
 	first := account.running.Add(1) == 1
 	if !first && c.unknownRequests.Add(1) > maxUnknownRequests {
 		c.unknownRequests.Add(-1)
 		account.running.Add(-1)
 		return nil
 	}
-	return &place{sync.OnceFunc(func() {
+	return &slot{sync.OnceFunc(func() {
 		account.running.Add(-1)
 		if !first {
 			c.unknownRequests.Add(-1)
@@ -77,8 +77,8 @@ func (c *Connections) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if account := of(r); account != nil && !anonymous(r.Context()) {
 			c.authenticated(account)
-			if place, ok := r.Context().Value(placeKey{}).(*place); ok {
-				place.leave()
+			if slot, ok := r.Context().Value(slotKey{}).(*slot); ok {
+				slot.release()
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -116,13 +116,13 @@ func wait(r *http.Request, done <-chan struct{}) {
 		<-done
 		return
 	}
-	if account.late.Add(1) > maxLate {
+	if account.timedOut.Add(1) > maxTimedOut {
 		<-done
-		account.late.Add(-1)
+		account.timedOut.Add(-1)
 		return
 	}
 	go func() {
 		<-done
-		account.late.Add(-1)
+		account.timedOut.Add(-1)
 	}()
 }

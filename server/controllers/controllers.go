@@ -58,7 +58,7 @@ type controller struct {
 	// other says that another package has it, and off that it runs only where it is named.
 	other, off bool
 	// build makes the controller and registers its event handlers. It returns what runs until the context ends.
-	build func(ctx context.Context, e *environment, c clients) (run func(context.Context), err error)
+	build func(ctx context.Context, s *runState, c clients) (run func(context.Context), err error)
 	// aliases are names that it had in kube-controller-manager before 1.28.
 	aliases []string
 	// uses is another controller that has to run, by its name.
@@ -102,7 +102,7 @@ func Run(ctx context.Context, c Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		known := c.known()
-		return runBeside(ctx, c, managerProgram, choose(known, c.Selection, among), choose(known, c.Selection, named))
+		return runBeside(ctx, c, managerProgram, choose(known, c.Selection, byWildcard), choose(known, c.Selection, named))
 	})
 	if c.Scheduler != nil {
 		group.Go(func() error {
@@ -183,15 +183,15 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e, err := newEnvironment(c)
+	s, err := newRunState(c)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, s.close()) }()
 
 	loops := map[string]func(context.Context){}
 	for _, controller := range controllers {
-		loop, err := controller.prepare(ctx, e)
+		loop, err := controller.prepare(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", controller.title(), err)
 		}
@@ -200,11 +200,11 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 		}
 	}
 	if slices.ContainsFunc(controllers, func(c controller) bool { return c.other }) {
-		changed := e.resources.subscribe()
-		loops["discovery of kinds"] = func(ctx context.Context) { e.followKinds(ctx, changed) }
+		changed := s.resources.subscribe()
+		loops["discovery of kinds"] = func(ctx context.Context) { s.followKinds(ctx, changed) }
 	}
-	c.Discovery.AddInvalidationCallback(e.resources.notify)
-	e.start()
+	c.Discovery.AddInvalidationCallback(s.resources.notify)
+	s.start()
 
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -235,12 +235,12 @@ func (c controller) title() string {
 }
 
 // prepare builds the controller. It returns nil when there is nothing for it to do.
-func (c controller) prepare(ctx context.Context, e *environment) (func(context.Context), error) {
-	if c.uses == garbageCollector && e.graph == nil {
+func (c controller) prepare(ctx context.Context, s *runState) (func(context.Context), error) {
+	if c.uses == garbageCollector && s.graph == nil {
 		slog.Info("a controller does not run, since another one that it needs does not", "controller", c.fullName(), "needs", c.uses+"-controller")
 		return nil, nil
 	}
-	clients, err := newClients(e.config.Loopback, c.name)
+	clients, err := newClients(s.config.Loopback, c.name)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func (c controller) prepare(ctx context.Context, e *environment) (func(context.C
 			return nil, nil
 		}
 	}
-	return c.build(ctx, e, clients)
+	return c.build(ctx, s, clients)
 }
 
 // clients is how a controller reaches the server: its user agent tells it apart in the audit log.

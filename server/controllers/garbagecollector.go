@@ -10,13 +10,13 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// garbageCollectorPatience is how long the collector waits for all monitors before it works with those it has.
-const garbageCollectorPatience = 30 * time.Second
+// monitorSyncTimeout is how long the collector waits for all monitors before it works with those it has.
+const monitorSyncTimeout = 30 * time.Second
 
 // buildGarbageCollector builds the controller that deletes what has no owner left, and carries out foreground and orphan
 // deletion.
-func buildGarbageCollector(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
-	settings := e.config.Settings.GarbageCollectorController
+func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
+	settings := s.config.Settings.GarbageCollectorController
 	if !settings.EnableGarbageCollector {
 		return nil, nil
 	}
@@ -24,16 +24,16 @@ func buildGarbageCollector(ctx context.Context, e *environment, c clients) (func
 	if err != nil {
 		return nil, fmt.Errorf("make its client for metadata: %w", err)
 	}
-	collector, err := garbagecollector.NewGarbageCollector(ctx, c, metadataClient, e.mapper,
-		ignoredResources(settings), e.monitors, e.started)
+	collector, err := garbagecollector.NewGarbageCollector(ctx, c, metadataClient, s.mapper,
+		ignoredResources(settings), s.metadata, s.started)
 	if err != nil {
 		return nil, err
 	}
-	e.graph = collector.GetDependencyGraphBuilder()
-	changed := e.resources.subscribe()
+	s.graph = collector.GetDependencyGraphBuilder()
+	changed := s.resources.subscribe()
 	return func(ctx context.Context) {
 		var running sync.WaitGroup
-		running.Go(func() { collector.Run(ctx, int(settings.ConcurrentGCSyncs), garbageCollectorPatience) })
+		running.Go(func() { collector.Run(ctx, int(settings.ConcurrentGCSyncs), monitorSyncTimeout) })
 		running.Go(func() {
 			again(ctx, changed, func(ctx context.Context) { collector.Sync(ctx, c.Discovery(), resourcesPeriod) })
 		})

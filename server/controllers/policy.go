@@ -13,25 +13,25 @@ import (
 const clusterRoleWorkers = 5
 
 // buildClusterRoleAggregation builds the controller that gathers the rules of aggregated ClusterRoles.
-func buildClusterRoleAggregation(_ context.Context, e *environment, c clients) (func(context.Context), error) {
-	controller := clusterroleaggregation.NewClusterRoleAggregation(e.shared.Rbac().V1().ClusterRoles(), c.RbacV1())
+func buildClusterRoleAggregation(_ context.Context, s *runState, c clients) (func(context.Context), error) {
+	controller := clusterroleaggregation.NewClusterRoleAggregation(s.shared.Rbac().V1().ClusterRoles(), c.RbacV1())
 	return func(ctx context.Context) { controller.Run(ctx, clusterRoleWorkers) }, nil
 }
 
 // buildPolicyStatus builds the controller that checks the types in the expressions of ValidatingAdmissionPolicies. It
 // takes schemas from /openapi/v3 when a policy needs them; upstream also builds all of them in memory first.
-func buildPolicyStatus(_ context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildPolicyStatus(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	checker := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: c.Discovery()},
-		RestMapper:     e.mapper,
+		RestMapper:     s.mapper,
 	}
 	controller, err := validatingadmissionpolicystatus.NewController(
-		e.shared.Admissionregistration().V1().ValidatingAdmissionPolicies(),
+		s.shared.Admissionregistration().V1().ValidatingAdmissionPolicies(),
 		c.AdmissionregistrationV1().ValidatingAdmissionPolicies(), checker)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) {
-		controller.Run(ctx, int(e.config.Settings.ValidatingAdmissionPolicyStatusController.ConcurrentPolicySyncs))
+		controller.Run(ctx, int(s.config.Settings.ValidatingAdmissionPolicyStatusController.ConcurrentPolicySyncs))
 	}, nil
 }

@@ -13,16 +13,16 @@ import (
 const serviceCIDRWorkers = 5
 
 // buildServiceCIDR builds the controller that makes ServiceCIDRs ready, and keeps those that hold addresses in use.
-func buildServiceCIDR(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
-	networking := e.shared.Networking().V1()
+func buildServiceCIDR(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
+	networking := s.shared.Networking().V1()
 	controller := servicecidrs.NewController(ctx, networking.ServiceCIDRs(), networking.IPAddresses(), c)
 	return func(ctx context.Context) { controller.Run(ctx, serviceCIDRWorkers) }, nil
 }
 
 // buildClaimProtection builds the controller that lets go of a PersistentVolumeClaim when no Pod uses it.
-func buildClaimProtection(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildClaimProtection(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := pvcprotection.NewPVCProtectionController(klog.FromContext(ctx),
-		e.shared.Core().V1().PersistentVolumeClaims(), e.shared.Core().V1().Pods(), c)
+		s.shared.Core().V1().PersistentVolumeClaims(), s.shared.Core().V1().Pods(), c)
 	if err != nil {
 		return nil, err
 	}
@@ -30,16 +30,16 @@ func buildClaimProtection(ctx context.Context, e *environment, c clients) (func(
 }
 
 // buildVolumeProtection builds the controller that lets go of a PersistentVolume when no claim is bound to it.
-func buildVolumeProtection(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
-	controller := pvprotection.NewPVProtectionController(klog.FromContext(ctx), e.shared.Core().V1().PersistentVolumes(), c)
+func buildVolumeProtection(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
+	controller := pvprotection.NewPVProtectionController(klog.FromContext(ctx), s.shared.Core().V1().PersistentVolumes(), c)
 	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
 }
 
 // buildAttributesClassProtection builds the controller that lets go of a VolumeAttributesClass when no volume uses it.
-func buildAttributesClassProtection(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildAttributesClassProtection(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := vacprotection.NewVACProtectionController(klog.FromContext(ctx), c,
-		e.shared.Core().V1().PersistentVolumeClaims(), e.shared.Core().V1().PersistentVolumes(),
-		e.shared.Storage().V1().VolumeAttributesClasses())
+		s.shared.Core().V1().PersistentVolumeClaims(), s.shared.Core().V1().PersistentVolumes(),
+		s.shared.Storage().V1().VolumeAttributesClasses())
 	if err != nil {
 		return nil, err
 	}

@@ -13,30 +13,30 @@ import (
 )
 
 // buildResourceQuota builds the controller that counts what quotas limit. (Admission refuses what exceeds them.)
-func buildResourceQuota(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
-	settings := e.config.Settings.ResourceQuotaController
-	lister := generic.ListerFuncForResourceFunc(e.monitors.ForResource)
-	configuration, err := quotainstall.NewQuotaConfigurationForControllers(lister, e.shared)
+func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
+	settings := s.config.Settings.ResourceQuotaController
+	lister := generic.ListerFuncForResourceFunc(s.metadata.ForResource)
+	configuration, err := quotainstall.NewQuotaConfigurationForControllers(lister, s.shared)
 	if err != nil {
 		return nil, err
 	}
 	discover := c.Discovery().ServerPreferredNamespacedResources
 	quota, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
 		QuotaClient:               c.CoreV1(),
-		ResourceQuotaInformer:     e.shared.Core().V1().ResourceQuotas(),
+		ResourceQuotaInformer:     s.shared.Core().V1().ResourceQuotas(),
 		ResyncPeriod:              pkgcontroller.StaticResyncPeriodFunc(settings.ResourceQuotaSyncPeriod.Duration),
-		InformerFactory:           e.monitors,
+		InformerFactory:           s.metadata,
 		ReplenishmentResyncPeriod: replenishmentPeriod,
 		DiscoveryFunc:             discover,
 		IgnoredResourcesFunc:      configuration.IgnoredResources,
-		InformersStarted:          e.started,
+		InformersStarted:          s.started,
 		Registry:                  generic.NewRegistry(configuration.Evaluators()),
 		UpdateFilter:              quotainstall.DefaultUpdateFilter(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	changed := e.resources.subscribe()
+	changed := s.resources.subscribe()
 	return func(ctx context.Context) {
 		var running sync.WaitGroup
 		running.Go(func() { quota.Run(ctx, int(settings.ConcurrentResourceQuotaSyncs)) })

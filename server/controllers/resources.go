@@ -9,7 +9,7 @@ import (
 const (
 	// settle is how long discovery must stay as it is before it is read: it changes several times until a
 	// CustomResourceDefinition is established.
-	settle = 500 * time.Millisecond
+	discoveryQuiet = 500 * time.Millisecond
 	// resourcesPeriod is when discovery is read though it has not changed. Upstream, which can't know, does so every 30
 	// seconds.
 	resourcesPeriod = 5 * time.Minute
@@ -57,7 +57,7 @@ func again(ctx context.Context, changed <-chan struct{}, run func(context.Contex
 			case <-ctx.Done():
 				wait = false
 			case <-changed:
-				settled = time.After(settle)
+				settled = time.After(discoveryQuiet)
 			case <-settled:
 				settled = nil
 				wait = false

@@ -38,10 +38,10 @@ func TestAgainRunsOnceThingsHaveSettled(t *testing.T) {
 		expect("at start", 1)
 		for range 5 { // a definition is written several times until it is established
 			changes.notify()
-			time.Sleep(settle / 2) // the bubble's clock
+			time.Sleep(discoveryQuiet / 2) // the bubble's clock
 		}
 		expect("while it changes", 1)
-		time.Sleep(settle)
+		time.Sleep(discoveryQuiet)
 		expect("when it has settled", 2)
 		time.Sleep(time.Hour)
 		expect("without a change", 2)

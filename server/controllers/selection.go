@@ -49,8 +49,8 @@ func Validate(selection []string, others []Controller) error {
 type choice int
 
 const (
-	off   choice = iota
-	among        // one of all
+	off        choice = iota
+	byWildcard        // by "*" or "api"
 	named
 )
 
@@ -65,7 +65,7 @@ func (c controller) selected(selection []string) choice {
 		}
 	}
 	if !c.off && slices.Contains(selection, All) || !c.other && slices.Contains(selection, API) {
-		return among
+		return byWildcard
 	}
 	return off
 }
@@ -94,7 +94,7 @@ func choose(known []controller, selection []string, least choice) []controller {
 
 // Runs says whether a selection has any of the named controllers, of this package or others.
 func Runs(selection []string, others []Controller, names ...string) bool {
-	return slices.ContainsFunc(choose(Config{Others: others}.known(), selection, among), func(c controller) bool {
+	return slices.ContainsFunc(choose(Config{Others: others}.known(), selection, byWildcard), func(c controller) bool {
 		return slices.ContainsFunc(names, c.called)
 	})
 }

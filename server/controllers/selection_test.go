@@ -43,7 +43,7 @@ func TestSelection(t *testing.T) {
 		if err := Validate(selection, others); err != nil {
 			t.Errorf("%q: %v", test.selection, err)
 		}
-		for least, want := range map[choice][]string{among: test.run, named: test.named} {
+		for least, want := range map[choice][]string{byWildcard: test.run, named: test.named} {
 			var got []string
 			for _, c := range choose(Config{Others: others}.known(), selection, least) {
 				got = append(got, c.fullName())

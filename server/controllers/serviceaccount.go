@@ -17,9 +17,9 @@ import (
 var tokenSecrets = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken))
 
 // buildServiceAccount builds the controller that creates ServiceAccount default in every namespace.
-func buildServiceAccount(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildServiceAccount(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx),
-		e.shared.Core().V1().ServiceAccounts(), e.shared.Core().V1().Namespaces(), c,
+		s.shared.Core().V1().ServiceAccounts(), s.shared.Core().V1().Namespaces(), c,
 		serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
 	if err != nil {
 		return nil, err
@@ -28,31 +28,31 @@ func buildServiceAccount(ctx context.Context, e *environment, c clients) (func(c
 }
 
 // buildServiceAccountToken builds the controller that fills in token Secrets, unless there is no key to sign with.
-func buildServiceAccountToken(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
-	if e.config.ServiceAccountKey == nil {
+func buildServiceAccountToken(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
+	if s.config.ServiceAccountKey == nil {
 		return nil, nil
 	}
-	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, e.config.ServiceAccountKey)
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, s.config.ServiceAccountKey)
 	if err != nil {
 		return nil, fmt.Errorf("sign with the service account key: %w", err)
 	}
 	controller, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
-		e.shared.Core().V1().ServiceAccounts(), e.selected(c, tokenSecrets).Core().V1().Secrets(), c,
-		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: e.config.RootCA})
+		s.shared.Core().V1().ServiceAccounts(), s.selected(c, tokenSecrets).Core().V1().Secrets(), c,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: s.config.RootCA})
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) {
-		controller.Run(ctx, int(e.config.Settings.SAController.ConcurrentSATokenSyncs))
+		controller.Run(ctx, int(s.config.Settings.SAController.ConcurrentSATokenSyncs))
 	}, nil
 }
 
 // buildLegacyTokenCleaner builds the controller that removes token Secrets which nobody uses.
-func buildLegacyTokenCleaner(_ context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildLegacyTokenCleaner(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := serviceaccountcontroller.NewLegacySATokenCleaner(
-		e.shared.Core().V1().ServiceAccounts(), e.selected(c, tokenSecrets).Core().V1().Secrets(), e.shared.Core().V1().Pods(),
+		s.shared.Core().V1().ServiceAccounts(), s.selected(c, tokenSecrets).Core().V1().Secrets(), s.shared.Core().V1().Pods(),
 		c, clock.RealClock{}, serviceaccountcontroller.LegacySATokenCleanerOptions{
-			CleanUpPeriod: e.config.Settings.LegacySATokenCleaner.CleanUpPeriod.Duration,
+			CleanUpPeriod: s.config.Settings.LegacySATokenCleaner.CleanUpPeriod.Duration,
 			SyncInterval:  serviceaccountcontroller.DefaultCleanerSyncInterval,
 		})
 	if err != nil {
@@ -62,10 +62,10 @@ func buildLegacyTokenCleaner(_ context.Context, e *environment, c clients) (func
 }
 
 // buildRootCAPublisher builds the controller that puts the server's CA into every namespace, where Pods mount it.
-func buildRootCAPublisher(_ context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildRootCAPublisher(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	published := fields.OneTermEqualSelector(metav1.ObjectNameField, rootcacertpublisher.RootCACertConfigMapName)
 	controller, err := rootcacertpublisher.NewPublisher(
-		e.selected(c, published).Core().V1().ConfigMaps(), e.shared.Core().V1().Namespaces(), c, e.config.RootCA)
+		s.selected(c, published).Core().V1().ConfigMaps(), s.shared.Core().V1().Namespaces(), c, s.config.RootCA)
 	if err != nil {
 		return nil, err
 	}

@@ -114,39 +114,39 @@ func (s *sharedInformers) removeHandlers() error {
 }
 
 // held returns the handler as it is put on an informer.
-func (s *sharedInformers) held(h cache.ResourceEventHandler) cache.ResourceEventHandler {
-	return heldHandler{h, s}
+func (s *sharedInformers) delay(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	return delayedHandler{h, s}
 }
 
-// heldHandler is a handler that waits for its informers' owner to start.
-type heldHandler struct {
+// delayedHandler is a handler that waits for its informers' owner to start.
+type delayedHandler struct {
 	handler cache.ResourceEventHandler
 	owner   *sharedInformers
 }
 
 // OnAdd hands the event on.
-func (h heldHandler) OnAdd(object any, initial bool) {
+func (h delayedHandler) OnAdd(object any, initial bool) {
 	if h.started() {
 		h.handler.OnAdd(object, initial)
 	}
 }
 
 // OnUpdate hands the event on.
-func (h heldHandler) OnUpdate(before, after any) {
+func (h delayedHandler) OnUpdate(before, after any) {
 	if h.started() {
 		h.handler.OnUpdate(before, after)
 	}
 }
 
 // OnDelete hands the event on.
-func (h heldHandler) OnDelete(object any) {
+func (h delayedHandler) OnDelete(object any) {
 	if h.started() {
 		h.handler.OnDelete(object)
 	}
 }
 
 // started waits until handlers may run. It returns false if the controllers ended first.
-func (h heldHandler) started() bool {
+func (h delayedHandler) started() bool {
 	select {
 	case <-h.owner.started:
 		return true
@@ -172,17 +172,17 @@ type recordingInformer struct {
 
 // AddEventHandler adds and records the handler.
 func (r recordingInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandler(r.owner.held(h)))
+	return r.recorded(r.SharedIndexInformer.AddEventHandler(r.owner.delay(h)))
 }
 
 // AddEventHandlerWithResyncPeriod adds and records the handler.
 func (r recordingInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithResyncPeriod(r.owner.held(h), period))
+	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithResyncPeriod(r.owner.delay(h), period))
 }
 
 // AddEventHandlerWithOptions adds and records the handler.
 func (r recordingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithOptions(r.owner.held(h), options))
+	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithOptions(r.owner.delay(h), options))
 }
 
 func (r recordingInformer) recorded(registration cache.ResourceEventHandlerRegistration, err error) (cache.ResourceEventHandlerRegistration, error) {

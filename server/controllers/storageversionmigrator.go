@@ -14,7 +14,7 @@ import (
 // buildStorageVersionMigrator builds the controllers that write objects anew where a StorageVersionMigration asks for it, in
 // the present storage version and under the present encryption key (KEP-4192). They take the objects from the garbage
 // collector's monitors, so that one comes first.
-func buildStorageVersionMigrator(ctx context.Context, e *environment, c clients) (func(context.Context), error) {
+func buildStorageVersionMigrator(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	dynamicClient, err := dynamic.NewForConfig(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("make its dynamic client: %w", err)
@@ -27,10 +27,10 @@ func buildStorageVersionMigrator(ctx context.Context, e *environment, c clients)
 	if err != nil {
 		return nil, fmt.Errorf("make its client for custom resource definitions: %w", err)
 	}
-	migrations := e.shared.Storagemigration().V1beta1().StorageVersionMigrations()
+	migrations := s.shared.Storagemigration().V1beta1().StorageVersionMigrations()
 	const name = "storage-version-migrator-controller" // also the field manager
-	migrator := storageversionmigrator.NewSVMController(ctx, c, dynamicClient, migrations, name, e.mapper, e.graph)
-	versions := storageversionmigrator.NewResourceVersionController(ctx, c, c.Discovery(), metadataClient, migrations, e.mapper)
+	migrator := storageversionmigrator.NewSVMController(ctx, c, dynamicClient, migrations, name, s.mapper, s.graph)
+	versions := storageversionmigrator.NewResourceVersionController(ctx, c, c.Discovery(), metadataClient, migrations, s.mapper)
 	runner := storageversionmigrator.NewCustomResourceController(ctx, c, migrations, definitionClient.ApiextensionsV1().CustomResourceDefinitions())
 	return func(ctx context.Context) {
 		var running sync.WaitGroup

@@ -67,7 +67,7 @@ func (o *Options) controllerContext(shared controllers.Shared) app.ControllerCon
 	return app.ControllerContext{
 		ClientBuilder:                   builder(shared.Loopback, settings.KubeCloudShared.UseServiceAccountCredentials),
 		InformerFactory:                 shared.Informers,
-		ObjectOrMetadataInformerFactory: shared.Monitors,
+		ObjectOrMetadataInformerFactory: shared.Metadata,
 		ComponentConfig:                 settings,
 		RESTMapper:                      shared.Kinds,
 		InformersStarted:                shared.Started,

@@ -42,10 +42,10 @@ type Server struct {
 	}
 	reads        *reads
 	establishing *establish.EstablishingController
-	// conversionFaults are of the webhooks that resources calls.
-	conversionFaults faults
-	notFound         http.Handler
-	started          chan struct{} // closed when informer and controllers run
+	// conversionFailures are of the webhooks that resources calls.
+	conversionFailures conversionFailures
+	notFound           http.Handler
+	started            chan struct{} // closed when informer and controllers run
 }
 
 // New builds everything and starts nothing: requests for custom resources get 503 until Run has read the definitions.
@@ -79,9 +79,9 @@ func New(c Config) (*Server, error) {
 
 	seen := s.informer
 	if c.SoleServer {
-		seen = settled{seen}
+		seen = noEstablishedWait{seen}
 	}
-	options := customResourceOptions(endingWatches(c.Storage))
+	options := customResourceOptions(closeWatchesOnDestroy(c.Storage))
 	options.DeleteCollectionWorkers = c.Limits.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, // discovery is answered before requests get there
@@ -91,7 +91,7 @@ func New(c Config) (*Server, error) {
 		c.Admission,
 		s.establishing,
 		c.Webhooks.Services,
-		s.conversionFaults.wrap(c.Webhooks.Authentication),
+		s.conversionFailures.wrap(c.Webhooks.Authentication),
 		1, // a higher number delays every new definition by 5 s
 		c.Authorizer,
 		c.Limits.RequestTimeout,
@@ -129,8 +129,8 @@ func (s *Server) Definitions() listers.CustomResourceDefinitionLister { return s
 // Informer watches the definitions. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
 
-// ConversionFaults counts the conversions of the group's objects that its webhooks have failed to do.
-func (s *Server) ConversionFaults(group string) uint64 { return s.conversionFaults.of(group) }
+// ConversionFailures counts the conversions of the group's objects that its webhooks have failed to do.
+func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFailures.of(group) }
 
 // HasSynced says whether every definition that existed when the server started is served and published in discovery.
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.

@@ -43,6 +43,6 @@ func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo,
 func customResourceOptions(storage generic.StorageDecorator) resources.CodecRESTOptions {
 	return resources.CodecRESTOptions{
 		Codec:     runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme),
-		Decorator: apart(storage),
+		Decorator: separateFromBuiltIn(storage),
 	}
 }

@@ -20,27 +20,27 @@ import (
 // upstream's answer is a 500. Of all that has part in a patch, only upstream's patchers and field managers return errors
 // without a reason, over what they were given: the store (see package apistorage), admission and the registry give one.
 //
-// Field managers may also have to convert what is stored, by a webhook of a custom resource. faults counts the
+// Field managers may also have to convert what is stored, by a webhook of a custom resource. conversionFailures counts the
 // conversions that failed: where one does meanwhile, the answer stays a 500. Nil where there are none.
-func badPatch(handler http.HandlerFunc, faults func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
+func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil {
 		return nil
 	}
-	if faults == nil {
-		faults = func() uint64 { return 0 }
+	if conversionFailures == nil {
+		conversionFailures = func() uint64 { return 0 }
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		held := &heldResponse{ResponseWriter: w, held: []int{http.StatusInternalServerError}}
-		before := faults()
-		handler(held, r)
-		if held.code == 0 {
+		response := &bufferedResponse{ResponseWriter: w, codes: []int{http.StatusInternalServerError}}
+		before := conversionFailures()
+		handler(response, r)
+		if response.code == 0 {
 			return
 		}
-		if message, ok := withoutReason(held.body.Bytes()); ok && faults() == before {
-			held.replace(apierrors.NewBadRequest(message), serializer, version, r)
+		if message, ok := withoutReason(response.body.Bytes()); ok && conversionFailures() == before {
+			response.replace(apierrors.NewBadRequest(message), serializer, version, r)
 			return
 		}
-		held.release()
+		response.send()
 	}
 }
 

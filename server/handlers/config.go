@@ -36,8 +36,8 @@ type Config struct {
 
 	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil answers 404.
 	Custom http.Handler
-	// CustomFaults counts the conversions of a group's custom resources that have failed. Nil where none are.
-	CustomFaults func(group string) uint64
+	// CustomConversionFailures counts the conversions of a group's custom resources that have failed. Nil where none are.
+	CustomConversionFailures func(group string) uint64
 }
 
 // complete checks what has no default and fills in what has.
@@ -52,8 +52,8 @@ func (c Config) complete() (Config, error) {
 	case c.Discovery == nil || c.APIs == nil:
 		return c, errors.New("handlers.Config: Discovery and APIs are required")
 	}
-	if c.CustomFaults == nil {
-		c.CustomFaults = func(string) uint64 { return 0 }
+	if c.CustomConversionFailures == nil {
+		c.CustomConversionFailures = func(string) uint64 { return 0 }
 	}
 	if c.Custom == nil {
 		c.Custom = http.HandlerFunc(http.NotFound)

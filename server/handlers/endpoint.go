@@ -151,9 +151,9 @@ func (b *routeBuilder) item(c Config) methods {
 	if handler := get(b.storage, b.scope); handler != nil {
 		item[http.MethodGet] = b.route(reported, scopeResource, handler, b.produced(request.MethodGet, b.mediaTypes))
 	}
-	add(http.MethodPut, request.MethodPut, b.decided(c, update(b.storage, b.scope, c.Admission)))
-	add(http.MethodPatch, request.MethodPatch, b.decided(c, badPatch(patch(b.storage, b.scope, c.Admission, patches), nil, b.scope.Serializer, b.scope.Kind.GroupVersion())))
-	add(http.MethodDelete, request.MethodDelete, b.decided(c, remove(b.storage, b.scope, c.Admission)))
+	add(http.MethodPut, request.MethodPut, b.checkedForOutage(c, update(b.storage, b.scope, c.Admission)))
+	add(http.MethodPatch, request.MethodPatch, b.checkedForOutage(c, badPatch(patch(b.storage, b.scope, c.Admission, patches), nil, b.scope.Serializer, b.scope.Kind.GroupVersion())))
+	add(http.MethodDelete, request.MethodDelete, b.checkedForOutage(c, remove(b.storage, b.scope, c.Admission)))
 	if route, ok := item[http.MethodPatch]; ok {
 		route.consumes = patches
 		item[http.MethodPatch] = route
@@ -163,7 +163,7 @@ func (b *routeBuilder) item(c Config) methods {
 
 // create returns the route of a POST, if the storage creates.
 func (b *routeBuilder) create(c Config) (route, bool) {
-	handler := b.decided(c, create(b.storage, b.scope, c.Admission))
+	handler := b.checkedForOutage(c, create(b.storage, b.scope, c.Admission))
 	if handler == nil {
 		return route{}, false
 	}
@@ -175,9 +175,9 @@ func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) 
 	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
 }
 
-// decided returns the handler of a write, which is only refused where that is decided on.
-func (b *routeBuilder) decided(c Config, handler http.HandlerFunc) http.HandlerFunc {
-	return notByOutage(handler, c.DatastoreFailures, b.scope.Serializer, b.scope.Kind.GroupVersion())
+// checkedForOutage returns the handler of a write, which is only refused where that is decided on.
+func (b *routeBuilder) checkedForOutage(c Config, handler http.HandlerFunc) http.HandlerFunc {
+	return unavailableOnOutage(handler, c.DatastoreFailures, b.scope.Serializer, b.scope.Kind.GroupVersion())
 }
 
 // produced returns the media types of a response: the storage's own for the verb, and the given ones.

@@ -12,25 +12,25 @@ import (
 // retryAfterSeconds is what clients are told while the datastore fails.
 const retryAfterSeconds = 1
 
-// notByOutage answers a write with 503 that is refused while the datastore fails: the refusal may come of that. Upstream
+// unavailableOnOutage answers a write with 503 that is refused while the datastore fails: the refusal may come of that. Upstream
 // has allocators of addresses and ports (422) and admission plugins (403) that ask the server itself, and take a failure
 // for a reason to refuse. failures counts those of the datastore; nil where that does not fail.
-func notByOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
+func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil || failures == nil {
 		return handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		before := failures()
-		held := &heldResponse{ResponseWriter: w, held: []int{http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity}}
-		handler(held, r)
+		response := &bufferedResponse{ResponseWriter: w, codes: []int{http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity}}
+		handler(response, r)
 		switch {
-		case held.code == 0:
+		case response.code == 0:
 		case failures() == before:
-			held.release()
+			response.send()
 		default:
 			err := apierrors.NewServiceUnavailable("the datastore failed while the request was decided on, try again")
 			err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-			held.replace(err, serializer, version, r)
+			response.replace(err, serializer, version, r)
 		}
 	}
 }

@@ -56,11 +56,11 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 		if !a.groups[group] {
 			custom := a.config.Custom.ServeHTTP
 			if r.Method == http.MethodPatch {
-				faults := func() uint64 { return a.config.CustomFaults(group) }
-				custom = badPatch(custom, faults, a.config.Serializer, schema.GroupVersion{})
+				conversionFailures := func() uint64 { return a.config.CustomConversionFailures(group) }
+				custom = badPatch(custom, conversionFailures, a.config.Serializer, schema.GroupVersion{})
 			}
 			if r.Method != http.MethodGet {
-				custom = notByOutage(custom, a.config.DatastoreFailures, a.config.Serializer, schema.GroupVersion{})
+				custom = unavailableOnOutage(custom, a.config.DatastoreFailures, a.config.Serializer, schema.GroupVersion{})
 			}
 			custom(w, r)
 			return

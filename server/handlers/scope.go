@@ -59,7 +59,7 @@ func newScope(c Config, t target) (*handlers.RequestScope, error) {
 		},
 		Serializer:                  t.group.NegotiatedSerializer,
 		ParameterCodec:              t.group.ParameterCodec,
-		Creater:                     roomyCreater{scheme},
+		Creater:                     stackCreater{scheme},
 		Convertor:                   scheme,
 		Defaulter:                   scheme,
 		Typer:                       scheme,

@@ -13,26 +13,26 @@ import (
 
 // Upstream's handlers of writes begin a goroutine for each. What is here is the first of sqube that is called in it.
 
-// roomyCreater is asked for an empty object at the begin of each creation.
-type roomyCreater struct{ runtime.ObjectCreater }
+// stackCreater is asked for an empty object at the begin of each creation.
+type stackCreater struct{ runtime.ObjectCreater }
 
 // New implements runtime.ObjectCreater.
-func (c roomyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+func (c stackCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	stack.Write()
 	return c.ObjectCreater.New(kind)
 }
 
-type roomyUpdater struct{ rest.Updater }
+type stackUpdater struct{ rest.Updater }
 
 // Update implements rest.Updater.
-func (u roomyUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+func (u stackUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	stack.Write()
 	return u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
 }
 
-type roomyPatcher struct {
+type stackPatcher struct {
 	rest.Getter
-	roomyUpdater
+	stackUpdater
 }

@@ -23,8 +23,8 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 		return handlers.GetResourceWithOptions(getter, scope, scope.Subresource != "")
 	}
 	if getter, ok := storage.(rest.Getter); ok {
-		return bytesOr(storage, scope, handlers.GetResource(getter, scope), func(raw *registry.Store) http.HandlerFunc {
-			return getBytes(raw, scope)
+		return preferRaw(storage, scope, handlers.GetResource(getter, scope), func(raw *registry.Store) http.HandlerFunc {
+			return getRaw(raw, scope)
 		})
 	}
 	return nil
@@ -36,18 +36,18 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 	watcher, _ := storage.(rest.Watcher)
 	watching := *scope
 	watching.Serializer = unpooled{scope.Serializer}
-	watch := eventsOr(storage, scope, handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout))
+	watch := preferRawEvents(storage, scope, handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout))
 	if watchOnly {
 		return watch
 	}
 	list := handlers.ListResource(lister, watcher, scope, watchOnly, minTimeout)
-	list = convertedOr(storage, scope, list, func(converted *registry.Store) http.HandlerFunc {
+	list = preferRawTables(storage, scope, list, func(converted *registry.Store) http.HandlerFunc {
 		return handlers.ListResource(converted, watcher, scope, watchOnly, minTimeout)
 	})
-	list = bytesOr(storage, scope, list, func(raw *registry.Store) http.HandlerFunc {
+	list = preferRaw(storage, scope, list, func(raw *registry.Store) http.HandlerFunc {
 		return handlers.ListResource(raw, watcher, scope, watchOnly, minTimeout)
 	})
-	list = compressed(list)
+	list = gzipped(list)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
 			watch(w, r)
@@ -92,7 +92,7 @@ func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 	}
 	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.UpdateResource(roomyUpdater{answeredUpdater{updater, answers.to(r)}}, scope, admit)(w, r)
+		handlers.UpdateResource(stackUpdater{answeredUpdater{updater, answers.to(r)}}, scope, admit)(w, r)
 	}
 }
 
@@ -118,7 +118,7 @@ func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.I
 	}
 	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.PatchResource(roomyPatcher{patcher, roomyUpdater{answeredUpdater{patcher, answers.to(r)}}}, scope, admit, patches)(w, r)
+		handlers.PatchResource(stackPatcher{patcher, stackUpdater{answeredUpdater{patcher, answers.to(r)}}}, scope, admit, patches)(w, r)
 	}
 }
 

@@ -9,7 +9,7 @@
 // and the next start goes on from each. A pair that does not match was therefore made by a person, and is reported
 // rather than replaced.
 //
-// The authorities and the service account key are what all servers of a cluster have in common. With a Vault they are
-// there, and their files are copies: they are made in memory, kept in the vault by whoever is first, and only then written,
-// so no file is left of keys that lost. A file of another key than the vault's is reported rather than replaced, too.
+// All servers of a cluster share the authorities and the service account key. With a SharedStore their files are copies:
+// keys are made in memory, written to the store, and written to files only when the store has accepted them, so that no file
+// holds keys that another server's replaced. A file with a key other than the store's is reported, not replaced.
 package pki

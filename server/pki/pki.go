@@ -34,8 +34,8 @@ type Options struct {
 	// then trusts what is in it too. The one in PKI.Serving is kept nevertheless.
 	ServingCertFile string
 
-	// Vault keeps what all servers of the cluster share. Without one that is what is in the files.
-	Vault Vault
+	// SharedStore keeps what all servers of the cluster share. If nil, they share nothing but their files.
+	SharedStore SharedStore
 
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
@@ -124,11 +124,11 @@ func (p *PKI) folder() string { return filepath.Join(p.dataDir, "pki") }
 func CACertFile(dataDir string) string { return layout(dataDir, Options{}).CA.CertFile }
 
 // Ensure makes what is missing under dataDir/pki, renews what ends soon or lacks a name, leaves the rest as it is, and
-// writes the administrator's kubeconfig. What is in the vault comes first: the files of that are copies of it. Ensure may be
+// writes the administrator's kubeconfig. The shared store has precedence: its files are copies. Ensure may be
 // called at any time, by several processes at once, and after a power failure in the middle of an earlier call.
 //
 // A file that cannot be used, or two that do not belong together, give a [*FileError] with the path and what to do.
-// Errors of the vault are returned as they are.
+// Errors of the shared store are returned as they are.
 func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) {
 	if o.InMemory && o.memory == nil {
 		files, failed := newMemoryFiles()
@@ -216,7 +216,7 @@ func Open(dataDir string) (*PKI, error) {
 	return p.opened(files)
 }
 
-// OpenShared is Open for what a vault holds, and a data directory that need not be there.
+// OpenShared is Open for the content of a shared store. The data directory need not exist.
 func OpenShared(files Shared, dataDir string) (*PKI, error) {
 	return layout(dataDir, Options{}).opened(files)
 }

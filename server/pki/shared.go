@@ -15,8 +15,8 @@ import (
 // their files under pki, in PEM.
 type Shared map[string][]byte
 
-// Vault keeps what the servers of a cluster share where all of them reach it; package vault has one.
-type Vault interface {
+// SharedStore keeps what the servers of a cluster share where all of them reach it; see package sharedkeys.
+type SharedStore interface {
 	// Update replaces what is kept, nil at first, by what change makes of it, and returns what is kept then. It calls
 	// change again when another server was faster; its errors are returned as they are. change leaves what it is given
 	// as it is.
@@ -33,7 +33,7 @@ const (
 // sharedFiles lists them in the order of writing: a key is on disk before the certificate for it.
 var sharedFiles = []string{caKey, caCert, frontProxyCAKey, frontProxyCACert, serviceAccountKey}
 
-// ensureShared brings the shared files up to date: by themselves, or by the vault.
+// ensureShared brings the shared files up to date: by themselves, or by the shared store.
 func (p *PKI) ensureShared(ctx context.Context) error {
 	local, err := p.readShared()
 	if err != nil {
@@ -46,9 +46,9 @@ func (p *PKI) ensureShared(ctx context.Context) error {
 		return p.complete(files)
 	}
 	var files Shared
-	if p.opts.Vault == nil {
+	if p.opts.SharedStore == nil {
 		files, err = complete(nil)
-	} else if files, err = p.opts.Vault.Update(ctx, complete); err == nil {
+	} else if files, err = p.opts.SharedStore.Update(ctx, complete); err == nil {
 		err = p.differ(local, files)
 	}
 	if err != nil {
@@ -145,7 +145,7 @@ func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.
 		return err
 	}
 	if a.key == nil {
-		if p.opts.Vault != nil {
+		if p.opts.SharedStore != nil {
 			return &FileError{pair.KeyFile, errors.New("it is missing, and the other servers need it too"), "put it beside its certificate"}
 		}
 		return nil

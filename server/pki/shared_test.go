@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// memory is a Vault in memory.
+// memory is a SharedStore in memory.
 type memory struct {
 	mu   sync.Mutex
 	kept Shared
@@ -26,9 +26,9 @@ func (m *memory) Update(_ context.Context, change func(Shared) (Shared, error)) 
 	return next, err
 }
 
-func withVault(v Vault) Options {
+func withStore(v SharedStore) Options {
 	o := options
-	o.Vault = v
+	o.SharedStore = v
 	return o
 }
 
@@ -44,21 +44,21 @@ func sharedIn(t *testing.T, dir string) map[string]string {
 }
 
 func TestServersShareWhatIsInTheVault(t *testing.T) {
-	vault := &memory{}
+	shared := &memory{}
 	dirs := make([]string, 4)
 	var wg sync.WaitGroup
 	for i := range dirs {
 		dirs[i] = t.TempDir()
 		wg.Go(func() {
-			if _, err := Ensure(t.Context(), dirs[i], withVault(vault)); err != nil {
+			if _, err := Ensure(t.Context(), dirs[i], withStore(shared)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	first := ensure(t, dirs[0], withVault(vault))
+	first := ensure(t, dirs[0], withStore(shared))
 	for _, dir := range dirs[1:] {
-		p := ensure(t, dir, withVault(vault))
+		p := ensure(t, dir, withStore(shared))
 		for name, data := range sharedIn(t, dir) {
 			if data == "" || data != sharedIn(t, dirs[0])[name] {
 				t.Errorf("%s differs, or is not there", name)
@@ -70,7 +70,7 @@ func TestServersShareWhatIsInTheVault(t *testing.T) {
 			t.Error("two servers have the same serving certificate")
 		}
 	}
-	if p, err := OpenShared(vault.kept, t.TempDir()); err != nil {
+	if p, err := OpenShared(shared.kept, t.TempDir()); err != nil {
 		t.Error(err)
 	} else if _, err := p.Kubeconfig("https://api.example.test", "jane", nil, time.Hour); err != nil {
 		t.Error(err)
@@ -78,17 +78,17 @@ func TestServersShareWhatIsInTheVault(t *testing.T) {
 }
 
 func TestVaultTakesTheFilesThatAreThere(t *testing.T) {
-	vault, dir := &memory{}, t.TempDir()
+	shared, dir := &memory{}, t.TempDir()
 	ensure(t, dir, options)
 	before := contents(t, dir)
-	ensure(t, dir, withVault(vault))
+	ensure(t, dir, withStore(shared))
 	for path, data := range contents(t, dir) {
 		if data != before[path] {
 			t.Errorf("%s was replaced", path)
 		}
 	}
 	other := t.TempDir()
-	ensure(t, other, withVault(vault))
+	ensure(t, other, withStore(shared))
 	for name, data := range sharedIn(t, other) {
 		if data != sharedIn(t, dir)[name] {
 			t.Errorf("%s differs", name)
@@ -97,8 +97,8 @@ func TestVaultTakesTheFilesThatAreThere(t *testing.T) {
 }
 
 func TestVaultLeavesOtherKeysAlone(t *testing.T) {
-	vault := &memory{}
-	ensure(t, t.TempDir(), withVault(vault))
+	shared := &memory{}
+	ensure(t, t.TempDir(), withStore(shared))
 	for _, name := range sharedFiles {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -111,7 +111,7 @@ func TestVaultLeavesOtherKeysAlone(t *testing.T) {
 				}
 			}
 			before := contents(t, dir)
-			_, err := Ensure(t.Context(), dir, withVault(vault))
+			_, err := Ensure(t.Context(), dir, withStore(shared))
 			wantFileError(t, err, p.path(name))
 			if contents(t, dir)[p.path(name)] != before[p.path(name)] {
 				t.Error("the file that was reported was changed")
@@ -126,20 +126,20 @@ func TestVaultNeedsTheKeysOfAuthorities(t *testing.T) {
 	if err := os.Remove(p.CA.KeyFile); err != nil {
 		t.Fatal(err)
 	}
-	vault := &memory{}
-	_, err := Ensure(t.Context(), dir, withVault(vault))
+	shared := &memory{}
+	_, err := Ensure(t.Context(), dir, withStore(shared))
 	wantFileError(t, err, p.CA.KeyFile)
-	if vault.kept != nil {
-		t.Error("the vault took what is not whole")
+	if shared.kept != nil {
+		t.Error("the shared store took incomplete keys")
 	}
 }
 
 func TestAuthoritiesAreExtended(t *testing.T) {
-	vault := &memory{}
-	for name, o := range map[string]Options{"in files": options, "in a vault": withVault(vault)} {
+	shared := &memory{}
+	for name, o := range map[string]Options{"in files": options, "in a shared store": withStore(shared)} {
 		t.Run(name, func(t *testing.T) {
 			dirs := []string{t.TempDir(), t.TempDir()}
-			if o.Vault == nil {
+			if o.SharedStore == nil {
 				dirs = dirs[:1]
 			}
 			var old *x509.Certificate

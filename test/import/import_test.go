@@ -15,15 +15,15 @@ var encryption = []string{"--encryption-provider-config", "testdata/encryption.y
 
 // left is what the report has to say of all that is not taken, whatever the source, as regular expressions.
 var left = []string{
-	`configmaps +- +1 +default/broken: its value can't be taken: `,
-	`configmaps +- +1 +default/misplaced: its value can't be taken: the value is that of default/plain`,
-	`secrets +- +1 +default/moved: it is encrypted, and --encryption-provider-config does not open it: `,
+	`configmaps +- +1 +default/broken: its value can't be stored: `,
+	`configmaps +- +1 +default/misplaced: its value can't be stored: the value is that of default/plain`,
+	`secrets +- +1 +default/moved: it is encrypted, and --encryption-provider-config can't decrypt it: `,
 	`podsecuritypolicy +- +1 +restricted: sqube does not serve this resource`,
-	`things.gone.example.com +- +1 +default/a: there is no CustomResourceDefinition of it`,
-	`masterleases +- +1 +10.0.0.1: it says that an API server which is left behind is alive`,
-	`leases.coordination.k8s.io +- +1 +kube-system/apiserver-\w+: it is the identity of an API server which is left behind`,
-	`peerserverleases +- +1 +apiserver-\w+: it says that an API server which is left behind is alive`,
-	`ranges +- +\d+ +\S.*: sqube finds out anew which addresses and ports Services use`,
+	`things.gone.example.com +- +1 +default/a: it has no CustomResourceDefinition`,
+	`masterleases +- +1 +10.0.0.1: it says that one of the old API servers is alive`,
+	`leases.coordination.k8s.io +- +1 +kube-system/apiserver-\w+: it is the identity of one of the old API servers`,
+	`peerserverleases +- +1 +apiserver-\w+: it says that one of the old API servers is alive`,
+	`ranges +- +\d+ +\S.*: sqube works out again which addresses and ports Services use`,
 }
 
 func TestEtcdSnapshot(t *testing.T) {
@@ -93,7 +93,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	report := succeeds(t, "import", "--datastore", "sqlite://"+path, "--from", "kine-sqlite", recording(t, "kine-sqlite"), "--dry-run")
-	form := `secrets +- +3 +\S+/\w+, \S+/\w+, \S+/\w+: it is encrypted, and --encryption-provider-config does not open it: `
+	form := `secrets +- +3 +\S+/\w+, \S+/\w+, \S+/\w+: it is encrypted, and --encryption-provider-config can't decrypt it: `
 	if !regexp.MustCompile(form).MatchString(report) {
 		t.Errorf("no %s in\n%s", form, report)
 	}

@@ -74,7 +74,7 @@ $`
 			t.Errorf("what is in no namespace is shown as\n%s", text)
 		}
 
-		refuses(t, "secrets door: it is encrypted, and --encryption-provider-config does not open it", []string{"show", "secrets", "door", "--datastore", engine.Datastore})
+		refuses(t, "secrets door: it is encrypted, and --encryption-provider-config can't decrypt it", []string{"show", "secrets", "door", "--datastore", engine.Datastore})
 		refuses(t, "secrets none: nothing is kept of it", append([]string{"history", "secrets", "none"}, database...))
 		refuses(t, "secrets door: nothing is kept of it", append([]string{"history", "secrets", "door", "-n", "kube-system"}, database...))
 		refuses(t, "secrets door: it did not exist at that revision", append([]string{"show", "secrets", "door", "--at", "2"}, database...))

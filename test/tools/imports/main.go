@@ -70,7 +70,7 @@ var rules = []rule{
 	},
 	{
 		folder: ".",
-		except: []string{"./cmd/sqube/internal/keyvalue", "./test/import"},
+		except: []string{"./cmd/sqube/internal/etcdsource", "./test/import"},
 		never:  []string{"go.etcd.io", "k8s.io/apiserver/pkg/storage/etcd3"},
 		reason: "the state is rows",
 	},

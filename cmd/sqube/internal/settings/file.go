@@ -111,7 +111,7 @@ func oneLine(err error) error {
 
 // valuesOf returns what the flag is to be given, one after another. Lists and mappings are for flags that take several values.
 func valuesOf(flag *pflag.Flag, node *yaml.Node) ([]string, error) {
-	list, pairs := takes(flag.Value)
+	list, pairs := multiplicity(flag.Value)
 	switch {
 	case node.Kind == yaml.ScalarNode && node.Tag == "!!null":
 		return nil, errors.New(`has no value: give one, or put a # before it`)
@@ -154,8 +154,8 @@ func scalars(nodes []*yaml.Node) ([]string, error) {
 	return values, nil
 }
 
-// takes says whether a flag may be given several times, and whether each time as NAME=VALUE.
-func takes(value pflag.Value) (list, pairs bool) {
+// multiplicity says whether a flag may be given several times, and whether each time as NAME=VALUE.
+func multiplicity(value pflag.Value) (list, pairs bool) {
 	switch kind := value.Type(); kind { // which upstream's wrappers pass on, unlike pflag.SliceValue
 	case "mapStringBool", "mapStringString", "stringToString":
 		return true, true

@@ -58,7 +58,7 @@ func WriteTemplate(w io.Writer, sections []Section, wrap func(string) []string) 
 
 // defaultOf is the flag's default in YAML.
 func defaultOf(flag *pflag.Flag) string {
-	list, pairs := takes(flag.Value)
+	list, pairs := multiplicity(flag.Value)
 	if !isEmpty(flag.DefValue) {
 		return flag.DefValue
 	}

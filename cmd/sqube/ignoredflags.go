@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// ignoredFlags are flags of kube-apiserver that do nothing here. They are taken,
+// so that unit files and manifests written for kube-apiserver start sqube too,
+// with a warning that says what to use instead. A value that asks for what
+// sqube does not do is refused.
+var ignoredFlags = []ignoredFlag{
+	{names: "etcd-servers etcd-servers-overrides etcd-prefix",
+		reason: "the state is in --datastore; sqube import reads that of an etcd"},
+	{names: "etcd-cafile etcd-certfile etcd-keyfile",
+		reason: "--datastore sets TLS to Postgres with sslmode, sslrootcert, sslcert and sslkey"},
+	{names: "etcd-compaction-interval",
+		reason: "--retention and --compact-interval say how long old versions are kept"},
+	{names: "etcd-healthcheck-timeout etcd-readycheck-timeout storage-initialization-timeout",
+		reason: "--datastore-timeout bounds every wait for the database"},
+	{names: "etcd-count-metric-poll-period etcd-db-metric-poll-interval",
+		reason: "the metrics sqube_store_… need no polling"},
+	{names: "lease-reuse-duration-seconds", reason: "there are no etcd leases; --event-ttl says how long Events are kept"},
+	{names: "storage-backend", only: []string{"", "etcd3"}, reason: "--datastore says which database it is"},
+	{names: "storage-media-type", only: []string{"application/vnd.kubernetes.protobuf", "application/json", "application/cbor"},
+		reason: "objects are stored as JSON, and sent in the form that a client asks for"},
+	{names: "watch-cache", boolean: true, reason: "watches and lists need no cache that could be switched off"},
+	{names: "watch-cache-sizes default-watch-cache-size", reason: "watches and lists need no such cache; --retention says how far back a watch may begin"},
+	{names: "enable-garbage-collector", boolean: true, only: []string{"true"}, reason: "the garbage collector runs in this process; --controllers switches it off"},
+	{names: "enable-logs-handler", boolean: true, only: []string{"false"}, reason: "the log goes to standard error, and no path serves it"},
+	{names: "apiserver-count", reason: "servers find each other in the database"},
+	{names: "kubelet-timeout", reason: "--request-timeout bounds requests to kubelets too"},
+	{names: "peer-ca-file peer-advertise-ip peer-advertise-port", only: []string{""},
+		reason: "no server passes requests on to another one of the cluster"},
+	{names: "log-flush-frequency log-text-info-buffer-size log-json-info-buffer-size", reason: "every line of the log is written at once"},
+	{names: "log-text-split-stream log-json-split-stream", boolean: true, only: []string{"false"},
+		reason: "the whole log goes to standard error"},
+}
+
+// ignoredFlag is one or several flags that do nothing for the same reason.
+type ignoredFlag struct {
+	names   string   // with spaces between
+	only    []string // the values that are taken; nil for any
+	reason  string   // why they do nothing, or what to use instead
+	boolean bool
+}
+
+// ignoredFlagSet knows which of the idle flags were given.
+type ignoredFlagSet struct {
+	flags  *pflag.FlagSet
+	silent bool // whatever they say, and no one need be warned
+}
+
+// value returns what an idle flag was given.
+func (c *ignoredFlagSet) value(name string) string { return c.flags.Lookup(name).Value.String() }
+
+// addFlags adds them to fs. No help shows them.
+func (c *ignoredFlagSet) addFlags(fs *pflag.FlagSet) {
+	c.flags = pflag.NewFlagSet("compatibility", pflag.ContinueOnError)
+	for _, idle := range ignoredFlags {
+		for _, name := range strings.Fields(idle.names) {
+			if idle.boolean {
+				c.flags.Bool(name, false, idle.reason)
+			} else {
+				c.flags.String(name, "", idle.reason)
+			}
+			c.flags.Lookup(name).Hidden = true
+		}
+	}
+	fs.AddFlagSet(c.flags)
+}
+
+// check warns of the idle flags that were given, each reason once. An error
+// names those with a value that asks for what there is not.
+func (c *ignoredFlagSet) check() error {
+	if c.silent {
+		return nil
+	}
+	var errs []error
+	for _, idle := range ignoredFlags {
+		var given []string
+		for _, name := range strings.Fields(idle.names) {
+			flag := c.flags.Lookup(name)
+			switch {
+			case !flag.Changed:
+			case !idle.accepts(flag.Value.String()):
+				errs = append(errs, fmt.Errorf("--%s=%s is not supported: %s", name, flag.Value, idle.reason))
+			default:
+				given = append(given, "--"+name)
+			}
+		}
+		if len(given) > 0 {
+			slog.Warn("a flag of kube-apiserver does nothing here", "flag", strings.Join(given, ","), "because", idle.reason)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f ignoredFlag) accepts(value string) bool {
+	return f.only == nil || slices.Contains(f.only, value)
+}

@@ -1,0 +1,109 @@
+package etcdsource
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+)
+
+// kine is a transaction that reads kine's table, which is a log: each row is what became of a key, and its id the revision.
+type kine struct {
+	db       *sql.DB
+	tx       *sql.Tx
+	revision int64
+	// unchanged fails where what was read may be spoiled.
+	unchanged func() error
+}
+
+// OpenKineSQLite opens the SQLite file of kine, such as k3s' state.db, also while it is used.
+func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
+	name, unchanged, err := datastore.ReadOnly(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	k, err := openKine(ctx, "sqlite", name, nil)
+	var failure *sqlite.Error
+	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
+		err = fmt.Errorf("%w: SQLite has to write beside the file: copy it, and its -wal if there is one, to where you may", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	k.unchanged = unchanged
+	return k, nil
+}
+
+// OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.
+func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
+	if _, err := pgx.ParseConfig(dsn); err != nil { // whose text may hold a password
+		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
+	}
+	k, err := openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kine, err error) {
+	k := &kine{unchanged: func() error { return nil }}
+	if k.db, err = sql.Open(driver, dsn); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = k.Close() // the cause of failing to open is what counts
+		}
+	}()
+	if k.tx, err = k.db.BeginTx(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := k.tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM kine").Scan(&k.revision); err != nil {
+		return nil, fmt.Errorf("reading the table kine: %w", err)
+	}
+	return k, nil
+}
+
+// Revision implements Source.
+func (k *kine) Revision() int64 { return k.revision }
+
+// Walk implements Source. What kine calls a lease is a time to live in seconds, which it counts anew when it starts.
+func (k *kine) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
+	rows, err := k.tx.QueryContext(ctx, `SELECT name, value, id, coalesce(lease, 0) FROM kine
+WHERE id IN (SELECT max(id) FROM kine WHERE substr(name, 1, $1) = $2 GROUP BY name) AND deleted = 0`, len([]rune(prefix)), prefix)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e Entry
+		var seconds int64
+		if err := rows.Scan(&e.Key, &e.Value, &e.Revision, &seconds); err != nil {
+			return err
+		}
+		e.TTL = time.Duration(seconds) * time.Second
+		if err := yield(&e); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rows.Err(), k.unchanged())
+}
+
+// Close implements Source.
+func (k *kine) Close() error {
+	var err error
+	if k.tx != nil {
+		err = k.tx.Rollback()
+	}
+	return errors.Join(err, k.db.Close())
+}

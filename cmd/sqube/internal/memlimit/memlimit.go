@@ -1,0 +1,86 @@
+// Package memlimit says how much memory a process may use.
+package memlimit
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Available returns how many bytes of memory this process may use: those of the
+// machine, or the limit of its cgroup (version 1 or 2) or of one around that,
+// whichever is least; 0 where nothing says so. root is "/", but for tests.
+func Available(root string) int64 {
+	least := total(filepath.Join(root, "proc/meminfo"))
+	for _, file := range limits(filepath.Join(root, "proc/self/cgroup")) {
+		if n := number(filepath.Join(root, "sys/fs/cgroup", file)); n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+// total reads the line "MemTotal: 1024 kB".
+func total(file string) int64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0 // not Linux
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[0] == "MemTotal:" {
+			kb, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// limits returns the files that hold the limits of the cgroups in a file whose
+// lines are "number:controllers:path" (cgroups(7)).
+func limits(file string) (files []string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		dir, name := "", "memory.max"
+		switch {
+		case parts[1] == "":
+		case parts[1] == "memory":
+			dir, name = "memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for group := path.Clean("/" + parts[2]); ; group = path.Dir(group) {
+			files = append(files, path.Join(dir, group, name))
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return files
+}
+
+// number reads a file that holds a number, 0 for anything else, such as "max".
+func number(file string) int64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0 // containers see no groups around their own
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

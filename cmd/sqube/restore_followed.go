@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
+	"github.com/sqube/sqube/dialect"
+)
+
+// isFollowed says whether the source is a place that sqube backup --follow writes.
+func isFollowed(source string) bool {
+	if strings.HasPrefix(source, "s3://") {
+		return true
+	}
+	info, err := os.Stat(source)
+	return err == nil && info.IsDir()
+}
+
+// fromFollowed restores what sqube backup --follow wrote.
+func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
+	place, err := logbackup.ParsePlace(source)
+	if err != nil {
+		return err
+	}
+	moment, err := r.time()
+	if err != nil {
+		return err
+	}
+	if r.list {
+		return printSpans(cmd, place)
+	}
+	dir, err := os.MkdirTemp("", "sqube-restore-")
+	if err != nil {
+		return err
+	}
+	defer closing(&err, func() error { return os.RemoveAll(dir) })
+	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, dir)
+	if err != nil {
+		return err
+	}
+	newest, ended := backup.Newest()
+	return r.fill(cmd, place.String(), state.Revision, jumpedCounter(newest, ended, time.Now()), func(yield func(*dialect.LogRow) error) error {
+		return state.Rows(cmd.Context(), yield)
+	})
+}
+
+// fetch copies what is needed of a backup to an empty folder.
+func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
+	for try := range logbackup.Tries {
+		if backup, err = logbackup.Open(ctx, place); err == nil {
+			state, err = backup.Fetch(ctx, revision, moment, fmt.Sprintf("%s/%d", dir, try))
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return backup, state, err
+}
+
+// printSpans prints which moments a backup holds.
+func printSpans(cmd *cobra.Command, place logbackup.Place) error {
+	backup, err := logbackup.Open(cmd.Context(), place)
+	if err != nil {
+		return err
+	}
+	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION", "SIZE")
+	for _, s := range backup.Spans {
+		table.row(s.Began.UTC().Format(time.RFC3339), s.Ended.UTC().Format(time.RFC3339), fmt.Sprint(s.From), fmt.Sprint(s.To), size(s.Size))
+	}
+	return table.end()
+}

@@ -1,0 +1,46 @@
+package crd
+
+import (
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// establishedWait is how long upstream's handler holds back the first objects of a new definition, so that no server takes an
+// object that another would not yet find.
+const establishedWait = 2 * time.Second
+
+// noEstablishedWait makes definitions look as if that time had passed. With one server there is no other to wait for, and applying
+// a definition together with its objects is two seconds faster.
+type noEstablishedWait struct {
+	informers.CustomResourceDefinitionInformer
+}
+
+func (s noEstablishedWait) Lister() listers.CustomResourceDefinitionLister {
+	return noWaitLister{s.CustomResourceDefinitionInformer.Lister()}
+}
+
+type noWaitLister struct {
+	listers.CustomResourceDefinitionLister
+}
+
+func (l noWaitLister) Get(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definition, err := l.CustomResourceDefinitionLister.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	established := apihelpers.FindCRDCondition(definition, apiextensionsv1.Established)
+	if established == nil || time.Since(established.LastTransitionTime.Time) >= establishedWait {
+		return definition, nil
+	}
+	// The informer's object is shared, so the condition is changed in a copy that shares everything else.
+	older := *definition
+	older.Status.Conditions = make([]apiextensionsv1.CustomResourceDefinitionCondition, len(definition.Status.Conditions))
+	copy(older.Status.Conditions, definition.Status.Conditions)
+	apihelpers.FindCRDCondition(&older, apiextensionsv1.Established).LastTransitionTime = metav1.NewTime(time.Now().Add(-establishedWait))
+	return &older, nil
+}

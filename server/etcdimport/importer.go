@@ -1,0 +1,171 @@
+package etcdimport
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apiserver/pkg/storage/value"
+	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
+
+	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// Importer converts keys and values. Its methods must not be called concurrently.
+type Importer struct {
+	prefix    string
+	keys      *encryption.Encryption
+	resources map[string]*resource // by path: what stands between the prefix and the namespace or name
+}
+
+// resource is one resource and how sqube stores it.
+type resource struct {
+	name    schema.GroupResource
+	storage *apistorage.Storage
+}
+
+// New returns an importer for all built-in resources. All keys begin with prefix, which is kube-apiserver's --etcd-prefix and
+// ends with a slash. keys decrypts values, and encrypts what is written.
+func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
+	builtIn, err := builtIn(keys)
+	if err != nil {
+		return nil, err
+	}
+	return &Importer{prefix, keys, builtIn}, nil
+}
+
+// Result is what was made of a key.
+type Result struct {
+	Resource string // such as deployments.apps, or the part of the key in its place if there is no such resource
+	Object   string // "namespace/name", or "name"
+	// Write is the write that would have stored the object. If nil, Reason says why.
+	Write  *sqlstore.Write
+	Reason string
+}
+
+// Definitions is the path below the prefix where CustomResourceDefinitions are.
+const Definitions = apiextensions.GroupName + "/customresourcedefinitions/"
+
+// Define adds the custom resources of a stored CustomResourceDefinition. A definition that can't be read is skipped: Import
+// reports it.
+func (i *Importer) Define(ctx context.Context, key string, stored []byte) error {
+	_, name, definitions := i.find(strings.TrimPrefix(key, i.prefix))
+	_, obj, err := i.convert(ctx, definitions, key, name, stored)
+	if err != nil {
+		return nil
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := apiextensionsscheme.Scheme.Convert(obj, definition, nil); err != nil {
+		return err
+	}
+	made, err := crd.NewStorage(definition, i.keys.Storage(apistorage.Decorator(nil, nil)))
+	if err != nil {
+		return err
+	}
+	custom := schema.GroupResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural}
+	i.resources[custom.Group+"/"+custom.Resource] = &resource{custom, made.(*apistorage.Storage)}
+	return nil
+}
+
+// skipped has the paths of keys that belong to servers, and why they are not imported.
+var skipped = map[string]string{
+	"masterleases":     "it says that one of the old API servers is alive",
+	"peerserverleases": "it says that one of the old API servers is alive",
+	"ranges":           "sqube works out again which addresses and ports Services use",
+	"health":           "it is not an object: kine uses it for health checks",
+}
+
+// Import converts a key and its value. Custom resources need Define first.
+func (i *Importer) Import(ctx context.Context, key string, stored []byte) Result {
+	path, object, r := i.find(strings.TrimPrefix(key, i.prefix))
+	o := Result{Resource: path, Object: object}
+	if r == nil {
+		o.Reason = skipped[path]
+		switch {
+		case o.Reason != "":
+		case strings.Contains(path, "/"):
+			group, resource, _ := strings.Cut(path, "/")
+			o.Resource, o.Reason = resource+"."+group, "it has no CustomResourceDefinition"
+		default:
+			o.Reason = "sqube does not serve this resource"
+		}
+		return o
+	}
+	o.Resource = r.name.String()
+	w, obj, err := i.convert(ctx, r, key, object, stored)
+	switch {
+	case err != nil:
+		o.Reason = err.Error()
+	case isIdentity(r, obj):
+		o.Reason = "it is the identity of one of the old API servers"
+	default:
+		o.Write = w
+	}
+	return o
+}
+
+// find splits a key, given without its prefix. r is nil if the key belongs to no resource.
+func (i *Importer) find(key string) (path, object string, r *resource) {
+	first, object, _ := strings.Cut(key, "/")
+	if second, rest, ok := strings.Cut(object, "/"); ok {
+		path := first + "/" + second
+		// Only the group of a custom or aggregated resource has a dot.
+		if r := i.resources[path]; r != nil || strings.Contains(first, ".") {
+			return path, rest, r
+		}
+	}
+	return first, object, i.resources[first]
+}
+
+func (i *Importer) convert(ctx context.Context, r *resource, key, object string, stored []byte) (*sqlstore.Write, runtime.Object, error) {
+	// The whole key is authenticated with the value.
+	data, _, err := i.keys.Transformer(r.name).TransformFromStorage(ctx, stored, value.DefaultContext(key))
+	if err != nil {
+		return nil, nil, fmt.Errorf("it is encrypted, and --encryption-provider-config can't decrypt it: %w", err)
+	}
+	if data, err = cborToJSON(data); err != nil {
+		return nil, nil, fmt.Errorf("its value can't be decoded: %w", err)
+	}
+	w, obj, err := r.storage.ImportWrite(ctx, object, data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its value can't be stored: %w", err)
+	}
+	return w, obj, nil
+}
+
+// selfDescribed is the prefix of CBOR in storage (KEP-4222): the tag of RFC 8949, section 3.4.6.
+var selfDescribed = []byte{0xd9, 0xd9, 0xf7}
+
+// cborToJSON converts CBOR, which the storage codecs don't know, to JSON. Other data is returned unchanged.
+func cborToJSON(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, selfDescribed) {
+		return data, nil
+	}
+	var object map[string]any
+	if err := direct.Unmarshal(data, &object); err != nil {
+		return nil, err
+	}
+	return json.Marshal(object)
+}
+
+// isIdentity reports whether an object is the Lease by which a kube-apiserver, or sqube, announces itself.
+func isIdentity(r *resource, obj runtime.Object) bool {
+	if r.name != coordinationv1.Resource("leases") {
+		return false
+	}
+	accessor, err := meta.Accessor(obj)
+	return err == nil && accessor.GetLabels()[controlplane.IdentityLeaseComponentLabelKey] == controlplane.KubeAPIServer
+}

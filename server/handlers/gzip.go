@@ -1,0 +1,99 @@
+package handlers
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// gzipFrom is how long an answer is, in bytes, that is compressed for clients that ask for it, as upstream's are.
+const gzipFrom = 128 << 10
+
+// gzipped returns a handler that sends long answers of another one in gzip to clients that take it. It does in the place
+// of upstream's writer of responses what that does, with an encoder that is faster than Go's.
+func gzipped(handler http.HandlerFunc) http.HandlerFunc {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.APIResponseCompression) {
+		return handler
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !takesGzip(r.Header.Get("Accept-Encoding")) {
+			handler(w, r)
+			return
+		}
+		plain := *r
+		plain.Header = r.Header.Clone()
+		plain.Header.Del("Accept-Encoding")
+		response := &gzipResponse{ResponseWriter: w, code: http.StatusOK}
+		// Not after a panic: an answer that broke off must not look whole.
+		handler(response, &plain)
+		response.end()
+	}
+}
+
+// takesGzip says whether an Accept-Encoding header has gzip, as upstream reads it.
+func takesGzip(header string) bool {
+	for token := range strings.SplitSeq(header, ",") {
+		if strings.TrimSpace(token) == "gzip" {
+			return true
+		}
+	}
+	return false
+}
+
+var gzipWriters = sync.Pool{New: func() any {
+	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed) // upstream's level
+	if err != nil {
+		panic(err) // of an unknown level
+	}
+	return w
+}}
+
+// gzipResponse holds the begin of an answer back until it is known whether it is long.
+type gzipResponse struct {
+	http.ResponseWriter
+	code  int
+	begin []byte
+	gzip  *gzip.Writer // nil as long as the answer is not long
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (g *gzipResponse) WriteHeader(code int) { g.code = code }
+
+// Write implements http.ResponseWriter.
+func (g *gzipResponse) Write(p []byte) (int, error) {
+	if g.gzip == nil {
+		if len(g.begin)+len(p) <= gzipFrom {
+			g.begin = append(g.begin, p...)
+			return len(p), nil
+		}
+		g.Header().Set("Content-Encoding", "gzip")
+		g.Header().Add("Vary", "Accept-Encoding")
+		g.ResponseWriter.WriteHeader(g.code)
+		g.gzip = gzipWriters.Get().(*gzip.Writer)
+		g.gzip.Reset(g.ResponseWriter)
+		if _, err := g.gzip.Write(g.begin); err != nil {
+			return 0, err
+		}
+		g.begin = nil
+	}
+	return g.gzip.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (g *gzipResponse) Unwrap() http.ResponseWriter { return g.ResponseWriter }
+
+// end sends what is left. What can't be sent is noticed by the server of the connection.
+func (g *gzipResponse) end() {
+	if g.gzip == nil {
+		g.ResponseWriter.WriteHeader(g.code)
+		_, _ = g.ResponseWriter.Write(g.begin)
+		return
+	}
+	_ = g.gzip.Close()
+	g.gzip.Reset(nil)
+	gzipWriters.Put(g.gzip)
+}

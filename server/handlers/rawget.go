@@ -1,0 +1,83 @@
+package handlers
+
+import (
+	"net/http"
+
+	"go.opentelemetry.io/otel/trace"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// getRaw serves gets by a store of apistorage.Raw.
+//
+// Most gets have no options, and their object is written as it is. To negotiate, transform, trace and encode what is
+// bytes already, as upstream's handler does, takes longer than all the rest of such a request, so that handler serves
+// only those that have options, are traced, or may be compressed.
+func getRaw(store *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
+	others := handlers.GetResource(store, scope)
+	mediaType := runtime.ContentTypeJSON
+	if store.NewFunc().(*apistorage.Raw).Format == apistorage.Protobuf {
+		mediaType = runtime.ContentTypeProtobuf
+	}
+	form, ok := runtime.SerializerInfoForMediaType(scope.Serializer.SupportedMediaTypes(), mediaType)
+	if !ok {
+		return others
+	}
+	version := scope.Kind.GroupVersion()
+	encoder := scope.Serializer.EncoderForVersion(form.Serializer, version)
+	contentType := []string{mediaType}
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if r.URL.RawQuery != "" || trace.SpanFromContext(ctx).IsRecording() {
+			others(w, r)
+			return
+		}
+		fail := func(err error) { responsewriters.ErrorNegotiated(err, scope.Serializer, version, w, r) }
+		namespace, name, err := scope.Namer.Name(r)
+		if err != nil {
+			fail(err)
+			return
+		}
+		object, err := store.Get(request.WithNamespace(ctx, namespace), name, &metav1.GetOptions{})
+		if err != nil {
+			fail(err)
+			return
+		}
+		if object.(*apistorage.Raw).Len() >= gzipFrom {
+			responsewriters.WriteObjectNegotiated(scope.Serializer, scope, version, w, r, http.StatusOK, object, false)
+			return
+		}
+		request.TrackSerializeResponseObjectLatency(ctx, func() {
+			answer := &answer{w: w, contentType: contentType}
+			if err := encoder.Encode(object, answer); err != nil {
+				utilruntime.HandleErrorWithContext(ctx, err, "An object could not be sent", "resource", scope.Resource, "namespace", namespace, "name", name)
+				if !answer.begun {
+					fail(err)
+				}
+			}
+		})
+	}
+}
+
+// answer is a response whose header is written when its body begins: before that, it may still become an error.
+type answer struct {
+	w           http.ResponseWriter
+	contentType []string
+	begun       bool
+}
+
+// Write implements io.Writer.
+func (a *answer) Write(p []byte) (int, error) {
+	if !a.begun {
+		a.begun = true
+		a.w.Header()["Content-Type"] = a.contentType
+	}
+	return a.w.Write(p)
+}

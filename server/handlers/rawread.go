@@ -1,0 +1,156 @@
+package handlers
+
+import (
+	"net/http"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// The byte read path: a get or list whose response is JSON or protobuf is
+// served by a copy of the resource's store whose objects are apistorage.Raw,
+// bytes from the database to the client. All else of the request, options, errors,
+// compression and metrics, goes through the same handlers.
+
+// preferRaw returns a handler that serves what it can by what bytes makes of such
+// a store, and other requests by objects. It returns objects alone where
+// the storage does more than to hand out what is stored.
+func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
+	store := plainStore(from, scope)
+	if store == nil {
+		return objects
+	}
+	kinds, _, err := scope.Typer.ObjectKinds(store.NewListFunc())
+	if err != nil {
+		return objects
+	}
+	json := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.JSON))
+	protobuf := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.Protobuf))
+	return func(w http.ResponseWriter, r *http.Request) {
+		if responseAudited(r) {
+			objects(w, r)
+			return
+		}
+		switch mediaType(r, scope) {
+		case runtime.ContentTypeJSON:
+			json(w, r)
+		case runtime.ContentTypeProtobuf:
+			protobuf(w, r)
+		default:
+			objects(w, r)
+		}
+	}
+}
+
+// responseAudited says whether the audit log gets the response. It takes objects, because its policy may leave parts out.
+func responseAudited(r *http.Request) bool {
+	event := audit.AuditContextFrom(r.Context())
+	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
+}
+
+// mediaType returns what a response that holds the objects as they are is
+// encoded to, or "" where it is to be something else: indented, a Table, a
+// watch, an error.
+func mediaType(r *http.Request, scope *handlers.RequestScope) string {
+	if r.URL.RawQuery != "" && r.URL.Query().Has("watch") {
+		return ""
+	}
+	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
+	if err != nil || options.Convert != nil {
+		return ""
+	}
+	if indented(form) {
+		return ""
+	}
+	return options.Accepted.MediaType
+}
+
+// indented says whether a form is indented. Not only Accept asks for that: a
+// parameter and some user agents do.
+func indented(form runtime.SerializerInfo) bool {
+	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
+}
+
+// plainStore returns the store that a REST storage is, or embeds, if what it reads
+// is what it returns in the scope; nil otherwise.
+func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store {
+	if scope.Subresource != "" {
+		return nil
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		return nil // all are decoded then, so that every one that can't be is told
+	}
+	store, ok := from.(*registry.Store)
+	if !ok {
+		v := reflect.Indirect(reflect.ValueOf(from))
+		if v.Kind() != reflect.Struct {
+			return nil
+		}
+		field, found := v.Type().FieldByName("Store")
+		if !found || !field.Anonymous || len(field.Index) != 1 {
+			return nil
+		}
+		store, ok = v.FieldByIndex(field.Index).Interface().(*registry.Store)
+	}
+	if !ok || store == nil || store.Decorator != nil {
+		return nil
+	}
+	if !stored(store.Storage.Storage) {
+		return nil
+	}
+	return store
+}
+
+// stored says whether what a storage reads is from the log as it is.
+func stored(s storage.Interface) bool {
+	for {
+		switch this := s.(type) {
+		case *apistorage.Storage:
+			return true
+		case interface{ Unwrap() storage.Interface }:
+			s = this.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// CustomReads are the handlers that get, list and watch custom resources, in the version in which they are stored.
+type CustomReads struct{ Get, List, Watch http.HandlerFunc }
+
+// NewCustomReads returns the handlers of a storage. They leave to others what can't be answered from bytes, and the writing
+// of events. What they answer passes measured.
+func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
+	list := func(store *registry.Store) http.HandlerFunc {
+		return measured(gzipped(handlers.ListResource(store, nil, scope, false, 0)))
+	}
+	return CustomReads{
+		Get: preferRaw(custom, scope, others, func(raw *registry.Store) http.HandlerFunc {
+			return measured(getRaw(raw, scope))
+		}),
+		List:  preferRaw(custom, scope, preferRawTables(custom, scope, others, list), list),
+		Watch: preferRawEvents(custom, scope, others),
+	}
+}
+
+// rawStore copies store, with objects and lists that take bytes.
+func rawStore(store *registry.Store, scope *handlers.RequestScope, listKind string, format apistorage.Format) *registry.Store {
+	item := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
+	list := metav1.TypeMeta{Kind: listKind, APIVersion: item.APIVersion}
+	raw := *store
+	raw.NewFunc = func() runtime.Object { return &apistorage.Raw{TypeMeta: item, Format: format} }
+	raw.NewListFunc = func() runtime.Object { return &apistorage.RawList{TypeMeta: list, Item: item, Format: format} }
+	return &raw
+}

@@ -1,0 +1,84 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// Lists as Tables and as metadata have a part of each object. They are made page by page, so that the objects are never all
+// in memory.
+
+// preferRawTables returns a handler that serves lists as metadata, and as Tables in JSON, by what list makes of a store for
+// them, and other requests by objects.
+func preferRawTables(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, list func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
+	store := plainStore(storage, scope)
+	if store == nil {
+		return objects
+	}
+	tables := list(rawStore(store, scope, "", apistorage.JSON))
+	partial := *store
+	partial.NewFunc = func() runtime.Object { return &metav1.PartialObjectMetadata{} }
+	partial.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
+	metadata := list(&partial)
+	return func(w http.ResponseWriter, r *http.Request) {
+		target, plainJSON := conversion(r, scope)
+		switch target.Kind {
+		case "Table":
+			table, ok := tableOf(r, scope, target.GroupVersion())
+			if !ok || !plainJSON || responseAudited(r) {
+				objects(w, r)
+				return
+			}
+			r = r.WithContext(apistorage.WithTable(r.Context(), table))
+			r.Header = r.Header.Clone()
+			r.Header.Set("Accept", runtime.ContentTypeJSON)
+			tables(w, r)
+		case "PartialObjectMetadataList":
+			metadata(w, r)
+		default:
+			objects(w, r)
+		}
+	}
+}
+
+// conversion returns the kind that a list is to be converted to, an empty one for none and for what is no list, and
+// whether it is sent as JSON without indentation.
+func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupVersionKind, plainJSON bool) {
+	if r.URL.Query().Has("watch") {
+		return to, false
+	}
+	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
+	if err != nil || options.Convert == nil {
+		return to, false
+	}
+	return *options.Convert, options.Accepted.MediaType == runtime.ContentTypeJSON && !indented(form)
+}
+
+// tableOf returns the Table that a request asks for, or false where its options are wrong, or its rows are to have whole
+// objects.
+func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.GroupVersion) (apistorage.Table, bool) {
+	options := &metav1.TableOptions{}
+	err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options)
+	if err != nil || len(metavalidation.ValidateTableOptions(options)) > 0 || options.IncludeObject == metav1.IncludeObject {
+		return apistorage.Table{}, false
+	}
+	return apistorage.Table{
+		Version:      version,
+		WithMetadata: options.IncludeObject != metav1.IncludeNone,
+		Rows: func(ctx context.Context, part runtime.Object) (*metav1.Table, error) {
+			return scope.TableConvertor.ConvertToTable(ctx, part, options)
+		},
+	}, true
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/egressselector"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/transport"
+	"k8s.io/component-base/tracing"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
+)
+
+// outbound is how the server connects to others, and whom it reports spans to.
+type outbound struct {
+	egress  *egressselector.EgressSelector // nil to connect directly
+	tracing tracing.TracerProvider         // never nil
+	traced  bool                           // --tracing-config-file is given
+}
+
+// addOutboundFlags adds kube-apiserver's flags on connections to others.
+func addOutboundFlags(cluster, debug *pflag.FlagSet, egress *genericoptions.EgressSelectorOptions, tracing *genericoptions.TracingOptions) {
+	egress.AddFlags(cluster)
+	cluster.Lookup("egress-selector-config-file").Usage = "File with an EgressSelectorConfiguration (apiserver.k8s.io/v1beta1): through which proxies to reach kubelets, pods and Services (cluster), and webhooks, OpenID and tracing by address (controlplane)."
+	tracing.AddFlags(debug)
+	debug.Lookup("tracing-config-file").Usage = "File with a TracingConfiguration (apiserver.config.k8s.io/v1): where to send OpenTelemetry spans of requests, down to the SQL statement, and of how many. If unset, there are none."
+}
+
+// checkOutbound reads the files that the flags name.
+func (o *Options) checkOutbound() error {
+	var errs []error
+	if path := o.Egress.ConfigFile; path != "" {
+		config, err := egressselector.ReadEgressSelectorConfiguration(path)
+		if err == nil {
+			err = egressselector.ValidateEgressSelectorConfiguration(config).ToAggregate()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--egress-selector-config-file: %w", err))
+		}
+	}
+	if path := o.Tracing.ConfigFile; path != "" {
+		config, err := genericoptions.ReadTracingConfiguration(path)
+		if err == nil {
+			err = tracingapi.ValidateTracingConfiguration(config, utilfeature.DefaultFeatureGate, nil).ToAggregate()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--tracing-config-file: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// newOutbound sets it up. The server's id is in every span.
+func newOutbound(o *Options, id string) (outbound, error) {
+	config := genericapiserver.Config{APIServerID: id, TracerProvider: tracing.NewNoopTracerProvider()}
+	if o.Egress.ConfigFile != "" {
+		if err := o.Egress.ApplyTo(&config); err != nil {
+			return outbound{}, fmt.Errorf("--egress-selector-config-file: %w", err)
+		}
+	}
+	if err := o.Tracing.ApplyTo(config.EgressSelector, &config); err != nil {
+		return outbound{}, fmt.Errorf("--tracing-config-file: %w", err)
+	}
+	return outbound{config.EgressSelector, config.TracerProvider, o.Tracing.ConfigFile != ""}, nil
+}
+
+// dialer returns what connects to a part of the network, nil to connect directly.
+func (o outbound) dialer(part egressselector.EgressType) (utilnet.DialFunc, error) {
+	if o.egress == nil {
+		return nil, nil
+	}
+	return o.egress.Lookup(part.AsNetworkContext())
+}
+
+// toServices connects to aggregated servers; nil to do so directly.
+func (o outbound) toServices() (*transport.DialHolder, error) {
+	dial, err := o.dialer(egressselector.Cluster)
+	if err != nil || dial == nil {
+		return nil, err
+	}
+	return &transport.DialHolder{Dial: dial}, nil
+}
+
+// close sends the spans that are left.
+func (o outbound) close(ctx context.Context) {
+	if err := o.tracing.Shutdown(ctx); err != nil {
+		slog.Warn("the last spans were not sent", "error", err)
+	}
+}

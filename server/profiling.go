@@ -1,0 +1,104 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/gorilla/mux"
+	"github.com/spf13/pflag"
+	servermux "k8s.io/apiserver/pkg/server/mux"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/server/routes"
+
+	"github.com/sqube/sqube/server/connections"
+)
+
+// newFeatures returns kube-apiserver's defaults.
+func newFeatures() *genericoptions.FeatureOptions {
+	return &genericoptions.FeatureOptions{EnableProfiling: true, EnablePriorityAndFairness: true}
+}
+
+// addFeatureFlags adds kube-apiserver's flags on priority and fairness, and on
+// debugging, each to its section.
+func addFeatureFlags(limits, debug *pflag.FlagSet, o *genericoptions.FeatureOptions) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(all)
+	for _, flag := range []struct {
+		section     *pflag.FlagSet
+		name, usage string
+	}{
+		{limits, "enable-priority-and-fairness", "Share what the server can do at once, which is the sum of both limits, among users and kinds of requests as FlowSchemas say. If false, both limits hold by themselves."},
+		{debug, "profiling", "Serve Go's profiles at /debug/pprof/, and the log level at /debug/flags/v (PUT). RBAC grants neither to anyone but administrators."},
+		{debug, "contention-profiling", "Record for the profile named block where goroutines wait. This slows the server down."},
+		{debug, "debug-socket-path", "Unix socket on which to serve both without authentication, to the user that runs the server."},
+	} {
+		found := all.Lookup(flag.name)
+		found.Usage = flag.usage
+		flag.section.AddFlag(found)
+	}
+}
+
+// debug returns what serves profiles and the log level.
+func (s *Server) debug() http.Handler {
+	paths := servermux.NewPathRecorderMux("debug")
+	routes.Profiling{}.Install(paths)
+	if set := s.options.SetLogLevel; set != nil {
+		routes.DebugFlags{}.Install(paths, "v", routes.StringFlagPutHandler(set))
+	}
+	return paths
+}
+
+// installProfiling serves them to those whom RBAC allows it.
+func (s *Server) installProfiling(router *mux.Router) {
+	o := s.options.Features
+	if o.EnableContentionProfiling && (o.EnableProfiling || o.DebugSocketPath != "") {
+		runtime.SetBlockProfileRate(1)
+	}
+	if !o.EnableProfiling {
+		return
+	}
+	handler := s.debug()
+	router.PathPrefix("/debug/pprof").Handler(handler)
+	router.PathPrefix("/debug/flags").Handler(handler)
+}
+
+// listenProfiling takes the socket at path, which only this user may open. It
+// returns nil for no path.
+func listenProfiling(path string) (net.Listener, error) {
+	if path == "" {
+		return nil, nil
+	}
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("--debug-socket-path %s is a file and no socket: choose another path", path)
+	}
+	if err == nil {
+		err = os.Remove(path) // of a process that has ended
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--debug-socket-path: %w", err)
+	}
+	former := syscall.Umask(0o177)
+	defer syscall.Umask(former)
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("--debug-socket-path: %w", err)
+	}
+	return listener, nil
+}
+
+// serveProfiling serves on the socket until ctx ends.
+func (s *Server) serveProfiling(ctx context.Context) error {
+	server := &http.Server{Handler: s.debug(), ReadHeaderTimeout: connections.ReadHeaderTimeout}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // a profile that is being taken is of no use then
+	if err := server.Serve(s.debugSocket); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package sharedkeys
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// Resource and Name name the row. No API resource has an underscore in its name.
+var Resource = sqlstore.Resource{Group: "sqube.io", Name: "shared_keys"}
+
+// Name is that of the one object.
+const Name = "cluster"
+
+// object is the value of the row.
+type object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	// Sealed is a pki.Shared in JSON, encrypted.
+	Sealed []byte `json:"sealed"`
+}
+
+// author is recorded in the log as the writer of the row.
+var author = sqlstore.Author{User: "system:apiserver", FieldManager: "sqube"}
+
+// Store keeps shared keys in the cluster's database.
+type Store struct {
+	store  *sqlstore.Store
+	sealer *Sealer
+}
+
+var _ pki.SharedStore = (*Store)(nil)
+
+// Open returns the shared keys in store. Without a sealer it returns nil, or an error if the store holds shared keys.
+func Open(ctx context.Context, store *sqlstore.Store, sealer *Sealer) (pki.SharedStore, error) {
+	if sealer != nil {
+		return &Store{store, sealer}, nil
+	}
+	record, _, err := store.Get(ctx, Resource, Name)
+	if err == nil && record != nil {
+		err = errors.New("the database holds the cluster's keys, encrypted: give the file that the other servers have with " + flag)
+	}
+	return nil, err
+}
+
+// Update implements pki.SharedStore. If the keys can't be decrypted, the error names the flag.
+func (s *Store) Update(ctx context.Context, change func(pki.Shared) (pki.Shared, error)) (pki.Shared, error) {
+	for {
+		record, _, err := s.store.Get(ctx, Resource, Name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the cluster's keys: %w", err)
+		}
+		w := &sqlstore.Write{
+			Operation: "create", Resource: Resource, Key: Name, Name: Name, Previous: record,
+			Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil),
+		}
+		o := &object{TypeMeta: metav1.TypeMeta{APIVersion: "sqube.io/v1", Kind: "SharedKeys"}, ObjectMeta: metav1.ObjectMeta{Name: Name, UID: uuid.NewUUID()}}
+		var kept pki.Shared
+		var stale bool
+		if record != nil {
+			w.Operation = "update"
+			if kept, stale, err = s.sealer.decode(ctx, record.Value, o); err != nil {
+				return nil, err
+			}
+		}
+		next, err := change(kept)
+		if err != nil || !stale && kept != nil && maps.EqualFunc(next, kept, bytes.Equal) {
+			return next, err
+		}
+		if w.Value, err = s.sealer.encode(ctx, next, o); err != nil {
+			return nil, err
+		}
+		w.UID = string(o.UID)
+		_, err = s.store.Write(sqlstore.WithAuthor(ctx, author), w)
+		if err == nil {
+			return next, nil
+		}
+		if !errors.Is(err, sqlstore.ErrConflict) {
+			return nil, fmt.Errorf("writing the cluster's keys to the database: %w", err)
+		}
+	}
+}
+
+// Decode decrypts a value of the row.
+func (s *Sealer) Decode(stored []byte) (pki.Shared, error) {
+	files, _, err := s.decode(context.Background(), stored, &object{})
+	return files, err
+}
+
+func (s *Sealer) decode(ctx context.Context, stored []byte, o *object) (files pki.Shared, stale bool, err error) {
+	if err := json.Unmarshal(stored, o); err != nil {
+		return nil, false, fmt.Errorf("the row with the cluster's keys is damaged; restore a backup: %w", err)
+	}
+	text, stale, err := s.aes.TransformFromStorage(ctx, o.Sealed, purpose)
+	if err != nil {
+		return nil, false, err
+	}
+	return files, stale, json.Unmarshal(text, &files)
+}
+
+func (s *Sealer) encode(ctx context.Context, files pki.Shared, o *object) ([]byte, error) {
+	text, err := json.Marshal(files)
+	if err != nil {
+		return nil, err
+	}
+	if o.Sealed, err = s.aes.TransformToStorage(ctx, text, purpose); err != nil {
+		return nil, fmt.Errorf("encrypting the cluster's keys: %w", err)
+	}
+	return json.Marshal(o)
+}
