@@ -1,5 +1,5 @@
 #!/bin/sh
-# dpkg says configure, rpm 1 for an installation and 2 for an upgrade.
+# dpkg passes configure, rpm 1 for an installation and 2 for an upgrade.
 set -e
 case "$1" in
 configure | [0-9]*) ;;
@@ -9,7 +9,7 @@ esac
 systemd-sysusers sqube.conf
 config=/etc/sqube/config.yaml
 if [ -e $config ] && [ "$(stat -c %G $config)" = root ]; then
-	chgrp sqube $config # it may hold a password
+	chgrp sqube $config # it may contain a password
 fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

@@ -1,5 +1,5 @@
 #!/bin/sh
-# dpkg says purge when nothing is to be left. The user stays, as files elsewhere may be its own; rpm leaves the state too.
+# dpkg passes purge when nothing should remain. The user stays, since it may own files elsewhere; rpm leaves the state too.
 set -e
 if [ "$1" = purge ]; then
 	rm -rf /var/lib/sqube /etc/sqube

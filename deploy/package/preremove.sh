@@ -1,5 +1,5 @@
 #!/bin/sh
-# dpkg says remove or upgrade, rpm 0 for a removal and 1 for an upgrade.
+# dpkg passes remove or upgrade, rpm 0 for a removal and 1 for an upgrade.
 set -e
 case "$1" in
 remove | 0)
