@@ -1,16 +1,16 @@
-# sqube's tasks, one target per habit. `make` prints them.
+# sqube's tasks. `make` lists them.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS   += --no-print-directory
 
-# Every go command gets the same flags, so that the packages of Kubernetes are compiled once for the binary, the tests and
-# the linter. grpcnotrace leaves out golang.org/x/net/trace, whose templates would keep the linker from dropping methods.
+# All go commands use the same flags, so that Kubernetes' packages are compiled once for the binary, the tests and the linter.
+# grpcnotrace leaves out golang.org/x/net/trace, whose templates keep the linker from dropping methods.
 export CGO_ENABLED := 0
 export GOFLAGS     += -trimpath -tags=grpcnotrace
 
-# What /version answers: the version of Kubernetes that the API is, and the commit of sqube that serves it.
+# What /version reports: the Kubernetes version of the API, and sqube's commit.
 K8S      = $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
 COMMIT   = $(shell git rev-parse HEAD)
 TREE     = $(if $(shell git status --porcelain),dirty,clean)
@@ -19,7 +19,7 @@ V       := k8s.io/component-base/version
 VERSION  = -X $V.gitVersion=$(K8S) \
            -X $V.gitMajor=$(word 1,$(subst ., ,$(K8S:v%=%))) -X $V.gitMinor=$(word 2,$(subst ., ,$(K8S:v%=%))) \
            -X $V.gitCommit=$(COMMIT) -X $V.gitTreeState=$(TREE) -X $V.buildDate=$(DATE)
-# Functions aligned to 16 bytes instead of 32 make the binary 1 MB smaller.
+# Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 
 # The packages whose tests run under the race detector: the store, its engines and the server.
@@ -34,7 +34,7 @@ help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: build ## serve https://127.0.0.1:6443 from ./data and leave ./data/admin.kubeconfig
+run: build ## serve https://127.0.0.1:6443 from ./data and write ./data/admin.kubeconfig
 	exec bin/sqube serve --data-dir data --bind-address 127.0.0.1 --secure-port 6443 $(ARGS)
 
 build: ## build bin/sqube
@@ -42,11 +42,11 @@ build: ## build bin/sqube
 	@$(GOBUILD) -o bin/sqube ./cmd/sqube
 	@printf 'bin/sqube: %d MB\n' $$(( $$(wc -c <bin/sqube) / 1000000 ))
 
-kubectl: ## build bin/kubectl, the real one, as the tests use it
+kubectl: ## build bin/kubectl, the real one, for the tests
 	@mkdir -p bin
 	@cd test/tools && $(GOBUILD) -o ../../bin/kubectl ./kubectl
 
-helm: ## build bin/helm, the real one, as the tests of deploy use it
+helm: ## build bin/helm, the real one, for the tests of deploy
 	@mkdir -p bin
 	@cd test/tools/helm && go build -ldflags "-s -w" -o ../../../bin/helm helm.sh/helm/v4/cmd/helm
 
@@ -59,26 +59,26 @@ nfpm: ## build bin/nfpm, which writes the packages
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
 # One package at a time, since upstream's suite gives the store a few seconds for a hundred writes.
-race: gcc bin/withpostgres ## the part of the tests that runs under the race detector: the store and the server
+race: gcc bin/withpostgres ## run the tests of the store and the server, under the race detector
 	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m -p 1 $(RACE)
 
-unit: bin/withpostgres ## the part of the tests that is neither race nor e2e
+unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
-# These link no server: they run bin/sqube. One package at a time, since they load the machine and measure waits.
-e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## the part of the tests that looks at sqube from outside
+# These tests run bin/sqube. One package at a time, since they load the machine and measure waits.
+e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm \
 		bin/withpostgres go test -timeout 30m -p 1 ./test/...
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl go test -C test/tools -timeout 10m ./envtest ./s3
 
-postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the tests that are about Postgres on each version from 14 to 18
+postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
 	for version in 14 15 16 17 18; do \
 		echo "Postgres $$version"; \
 		PG_VERSION=$$version SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
 			go test -timeout 30m -count 1 -p 1 ./dialect/postgres ./migrations ./sqlstore ./test/outage ./test/replicas ./test/robustness; \
 	done
 
-# For how long `make fuzz` runs each target.
+# How long `make fuzz` runs each target.
 FUZZTIME ?= 1m
 
 fuzz: ## run every fuzz target, each for FUZZTIME (1m); their seeds run in the tests
@@ -88,27 +88,27 @@ fuzz: ## run every fuzz target, each for FUZZTIME (1m); their seeds run in the t
 			go test "$$(dirname "$$file")" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) </dev/null; \
 		done; done
 
-# For how long `make robustness` plays rounds, each with a seed of its own; with SEED=n it plays that one once. A round has
-# ROUND of faults in each configuration.
+# `make robustness` runs rounds for DURATION, each with its own seed, or one round with SEED=n. In each round, every configuration
+# has faults for ROUND.
 DURATION ?= 10m
 ROUND    ?= 20s
 SEED     ?=
 
-robustness: build patroni ## let servers and databases fail at random for DURATION (10m), or once with SEED=n: see test/robustness
+robustness: build patroni ## make servers and databases fail at random for DURATION (10m), or once with SEED=n: see test/robustness
 	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/robustness -run TestRobustness -count 1 -v -timeout 0 -patroni \
 		-duration $(ROUND) $(if $(SEED),-seed $(SEED),-seed 0 -for $(DURATION))
 
-scenarios: build kubectl upstream bin/withpostgres ## play what people do with a cluster and print a table of it: see test/scenarios
+scenarios: build kubectl upstream bin/withpostgres ## play what people do with a cluster and print a table: see test/scenarios
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
 		go test ./test/scenarios -run TestScenarios -count 1 -v -timeout 20m -upstream $(CURDIR)/bin/upstream
 
-# The copies of go.mod and go.sum take what these need and sqube does not.
-upstream: ## build kube-controller-manager and kube-scheduler into bin/upstream, as the scenarios use them
+# The copies of go.mod and go.sum add what these programs need and sqube does not.
+upstream: ## build kube-controller-manager and kube-scheduler into bin/upstream, for the scenarios
 	@mkdir -p bin/upstream && cp go.mod bin/upstream.mod && cp go.sum bin/upstream.sum
 	@$(GOBUILD) -mod=mod -modfile bin/upstream.mod -o bin/upstream/ \
 		k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
 
-# The folder of programs on which `make controller-runtime` runs, those of sqube envtest if unset.
+# The folder of programs that `make controller-runtime` uses; if unset, those of sqube envtest.
 ASSETS ?=
 
 controller-runtime: build kubectl ## run controller-runtime's own tests on sqube envtest, or on the programs in ASSETS
@@ -127,21 +127,21 @@ lint: ## check formatting, go vet, staticcheck and the import rules
 bench: ## measure sqube, and other servers beside it: see test/bench
 	go run ./test/bench $(ARGS)
 
-record: ## write the recordings that the tests of sqube import use anew, from kube-apiserver on etcd and on kine
+record: ## record kube-apiserver's state on etcd and on kine for the tests of sqube import
 	go run ./test/import/record
 
-compare: ## play requests to sqube and to kube-apiserver and print every difference: see test/compare
+compare: ## send requests to sqube and to kube-apiserver and print every difference: see test/compare
 	go run ./test/compare $(ARGS)
 
 ##@ Release
 
-# For what `make dist` builds. arm is ARMv7.
+# The platforms of `make dist`. arm is ARMv7.
 PLATFORMS ?= linux-amd64 linux-arm64 linux-arm darwin-arm64
 
-# A CPU profile by which `make dist` has the compiler optimize, or off.
+# A CPU profile for the compiler in `make dist`, or off.
 PGO ?= off
 
-# What the files of a release are named after: the tag, or what sorts before every tag and after older commits.
+# The version in a release's file names: the tag, or a string that sorts before every tag and after older commits.
 RELEASE ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)),$\
 	0~git$(shell TZ=UTC0 git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h))
 
@@ -166,45 +166,45 @@ dist-test: kubectl ## run the quick start with the binaries for arm64 and arm in
 
 ##@ Change
 
-generate: ## write the generated files anew
+generate: ## update the generated files
 	go generate ./...
 
-verify: generate ## fail when the generated files are not what `make generate` writes
+verify: generate ## fail if `make generate` changes a file
 	git diff --exit-code -- $$(git grep -l '^//go:generate' -- '*.go' | xargs -n1 dirname)
 
-clean: ## remove bin; ./data stays
+clean: ## remove bin, but not ./data
 	rm -rf bin
 
-# The race detector links with the C compiler.
+# The race detector needs a C compiler.
 gcc:
 	@test/tools/need gcc gcc libc6-dev
 
-# One of the tests runs the README's requests as they stand.
+# A test runs the README's curl commands.
 curl:
 	@test/tools/need curl curl ca-certificates
 
-# What two configurations of `make robustness` run Postgres with.
+# Two configurations of `make robustness` run Postgres under these.
 patroni:
 	@test/tools/need patroni patroni python3-etcd
 	@test/tools/need etcd etcd-server
 	@PATH=$$PATH:/usr/sbin test/tools/need haproxy haproxy
 
-# One of the tests has servers reach Postgres through it.
+# A test puts it between servers and Postgres.
 pgbouncer:
 	@PATH=$$PATH:/usr/sbin test/tools/need pgbouncer pgbouncer
 
-# One of the tests checks the alerts and the queries of the dashboard with it.
+# A test checks the alerts and the dashboard's queries with it.
 promtool:
 	@test/tools/unpack promtool prometheus
 
-# One of the tests builds the image with it, another has systemd read the units.
+# One test builds the image with buildah; another checks the units with systemd.
 buildah:
 	@test/tools/need buildah buildah
 
 systemd:
 	@test/tools/need systemd-analyze systemd
 
-# One of the tests installs a package with it.
+# A test installs a package with it.
 rpm:
 	@test/tools/need rpm rpm
 
