@@ -27,9 +27,9 @@ func newCoordination() leaderelection.LeaderElectionTimers {
 
 // addCoordinationFlags adds kube-apiserver's flags on coordinated leader election (KEP-4355).
 func addCoordinationFlags(fs *pflag.FlagSet, t *leaderelection.LeaderElectionTimers) {
-	fs.DurationVar(&t.LeaseDuration, "coordinated-leadership-lease-duration", t.LeaseDuration, "For how long a server that dies keeps others from choosing the leaders among LeaseCandidates, with the feature gate CoordinatedLeaderElection.")
-	fs.DurationVar(&t.RenewDeadline, "coordinated-leadership-renew-deadline", t.RenewDeadline, "How long the server that chooses them goes on if it can't renew its Lease.")
-	fs.DurationVar(&t.RetryPeriod, "coordinated-leadership-retry-period", t.RetryPeriod, "How often it renews that, and others try to take it.")
+	fs.DurationVar(&t.LeaseDuration, "coordinated-leadership-lease-duration", t.LeaseDuration, "How long after a server's death the others wait before they choose the leaders among LeaseCandidates, with the feature gate CoordinatedLeaderElection.")
+	fs.DurationVar(&t.RenewDeadline, "coordinated-leadership-renew-deadline", t.RenewDeadline, "How long the server that chooses leaders continues if it can't renew its Lease.")
+	fs.DurationVar(&t.RetryPeriod, "coordinated-leadership-retry-period", t.RetryPeriod, "How often that server renews its Lease, and others try to take it over.")
 }
 
 // checkCoordination checks these flags, and that what the gate needs is served.

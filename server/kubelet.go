@@ -34,11 +34,11 @@ func newKubelet() kubeletclient.KubeletClientConfig {
 
 // addKubeletFlags adds kube-apiserver's flags on how kubelets are reached.
 func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
-	fs.StringVar(&c.TLSClientConfig.CertFile, "kubelet-client-certificate", "", "File with the client certificate to show to kubelets, in PEM. If unset, the one under --data-dir.")
+	fs.StringVar(&c.TLSClientConfig.CertFile, "kubelet-client-certificate", "", "File with the client certificate for kubelets, in PEM. If unset, the one under --data-dir.")
 	fs.StringVar(&c.TLSClientConfig.KeyFile, "kubelet-client-key", "", "File with the key of --kubelet-client-certificate in PEM.")
-	fs.StringVar(&c.TLSClientConfig.CAFile, "kubelet-certificate-authority", "", "File with the authorities that kubelets' serving certificates must be of, in PEM: pki/ca.crt under --data-dir where this cluster signs them. If unset, they are not verified: whoever gets between the server and a node can read logs and use exec.")
-	fs.StringSliceVar(&c.PreferredAddressTypes, "kubelet-preferred-address-types", c.PreferredAddressTypes, "Which of a node's addresses to reach its kubelet at: the first kind that the node has.")
-	fs.UintVar(&c.Port, "kubelet-port", c.Port, "Port of kubelets whose nodes do not say theirs.")
+	fs.StringVar(&c.TLSClientConfig.CAFile, "kubelet-certificate-authority", "", "File with the CAs of kubelets' serving certificates, in PEM. If this cluster signs them, use pki/ca.crt under --data-dir. If unset, the certificates are not verified, and anyone between the server and a node can read logs and use exec.")
+	fs.StringSliceVar(&c.PreferredAddressTypes, "kubelet-preferred-address-types", c.PreferredAddressTypes, "Kinds of node addresses at which to reach a kubelet. The server uses the first one that the node has.")
+	fs.UintVar(&c.Port, "kubelet-port", c.Port, "Port of a kubelet if its Node does not have one.")
 	fs.UintVar(&c.ReadOnlyPort, "kubelet-read-only-port", c.ReadOnlyPort, "Port of kubelets without TLS.")
 	for _, name := range []string{"kubelet-port", "kubelet-read-only-port"} {
 		fs.Lookup(name).Deprecated = "nodes say the port of their kubelet"

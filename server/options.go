@@ -164,49 +164,49 @@ const (
 // sections.
 func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet(StateFlags)
-	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder of everything that the server keeps: its keys under pki, admin.kubeconfig, and the SQLite database if --datastore does not name another.")
+	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder for the server's files: keys in pki, admin.kubeconfig, and, unless --datastore is set, the SQLite database.")
 	o.Encryption.AddFlags(fs)
 	o.SharedKeys.AddFlags(fs)
 
 	fs = sections.FlagSet(ServingFlags)
 	addServingFlags(fs, o.Serving)
-	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address or an address of this machine.")
-	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "Whether the endpoints of the Service kubernetes are the addresses of the servers that are alive (lease), or whatever somebody else puts there (none).")
-	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses under which clients reach this server, such as those of a load balancer; they are put into the certificate that is made without --tls-cert-file.")
-	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may send requests from. They should begin with ^ or // and end with $ or :.")
-	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, there is no such header.")
-	fs.StringVar(&o.ExternalHost, "external-hostname", "", "Host under which clients elsewhere know this server, for the URLs in discovery; with a port if that is not --secure-port. If unset, --advertise-address.")
-	fs.Float64Var(&o.GoawayChance, "goaway-chance", 0, "Which part of the requests ends its HTTP/2 connection (GOAWAY), so that clients behind a load balancer spread over all servers; 0.02 at most, 0.001 is a good start. Leave it at 0 without a load balancer.")
+	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address, or an address of this machine.")
+	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "Who maintains the endpoints of the Service kubernetes: lease for the servers, which list those that are alive; none for something else.")
+	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses of this server, such as a load balancer's. They are added to the certificate that the server issues if --tls-cert-file is unset.")
+	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions for the origins from which browsers may send requests. They should begin with ^ or // and end with $ or :.")
+	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, the header is not sent.")
+	fs.StringVar(&o.ExternalHost, "external-hostname", "", "Host name for the URLs in discovery, with a port if it is not --secure-port. If unset, --advertise-address.")
+	fs.Float64Var(&o.GoawayChance, "goaway-chance", 0, "Probability that a request ends its HTTP/2 connection (GOAWAY), so that clients behind a load balancer spread over all servers. The maximum is 0.02; start with 0.001. Leave it at 0 without a load balancer.")
 
 	fs = sections.FlagSet(ClusterFlags)
-	fs.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR of the cluster IPs of Services; for dual-stack two, one of each family, with a comma between.")
-	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort. Both ends belong to the range.")
-	fs.IntVar(&o.KubernetesServiceNodePort, "kubernetes-service-node-port", 0, "Port of all nodes on which the Service kubernetes is reached, from --service-node-port-range. If 0, it has none.")
-	fs.Var(&o.RuntimeConfig, "runtime-config", "Which API versions are served, as key=true or key=false: group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta, api/alpha.")
-	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "For how long Events are kept.")
+	fs.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR for the cluster IPs of Services. For dual-stack, two CIDRs, one of each family, separated by a comma.")
+	fs.Var(&o.ServiceNodePortRange, "service-node-port-range", "Ports for Services of type NodePort, including both ends of the range.")
+	fs.IntVar(&o.KubernetesServiceNodePort, "kubernetes-service-node-port", 0, "Node port of the Service kubernetes, from --service-node-port-range. If 0, it has none.")
+	fs.Var(&o.RuntimeConfig, "runtime-config", "API versions to turn on or off, as key=true or key=false. The key is group/version (v1 for the core group), group/version/resource, api/all, api/ga, api/beta or api/alpha.")
+	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long Events are kept.")
 	addControllersFlag(fs, o)
-	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission restricts them by namespace.")
+	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "Allow privileged containers, which CNI plugins, kube-proxy and CSI drivers need. Pod Security admission can restrict them by namespace.")
 
 	addCoordinationFlags(fs, &o.Coordination)
 	addOutboundFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
 
 	fs = sections.FlagSet(LimitFlags)
-	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many reading requests may run at once; further ones are told to come again. 0 for no limit.")
-	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many writing requests may run at once; further ones are told to come again. 0 for no limit.")
+	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many read requests may run at once. Further ones are told to retry later. 0 for no limit.")
+	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many write requests may run at once. Further ones are told to retry later. 0 for no limit.")
 	addFeatureFlags(fs, sections.FlagSet(DebugFlags), o.Features)
-	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is.")
+	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is deleted.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
-	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Seconds that a watch runs at least before the server ends it, unless the client asks for less. Each runs up to twice as long.")
+	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Minimum seconds before the server ends a watch, unless the client asks for less. A watch runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
-	fs.DurationVar(&o.LivezGracePeriod, "livez-grace-period", 0, "How long /livez takes for granted that what a start does will succeed.")
-	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server goes on serving, with /readyz failing, once it was told to stop. Load balancers see in that time that it will be gone.")
-	fs.BoolVar(&o.ShutdownSendRetryAfter, "shutdown-send-retry-after", false, "Answer new requests with 429 and Retry-After, once the server takes none, until running ones have finished. If false, the port is closed at once.")
-	fs.DurationVar(&o.ShutdownWatchTermination, "shutdown-watch-termination-grace-period", 0, "Over what time watches are ended at the most, at least 200 a second, so that their clients do not all come to other servers at once. If 0, all are ended at once.")
-	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests have to finish once the server takes no new ones, and then each part of the server. The process ends with an error that names a part that takes longer.")
+	fs.DurationVar(&o.LivezGracePeriod, "livez-grace-period", 0, "How long /livez assumes that the start will succeed.")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server keeps serving after SIGTERM while /readyz fails, so that load balancers stop using it.")
+	fs.BoolVar(&o.ShutdownSendRetryAfter, "shutdown-send-retry-after", false, "While the server stops, answer new requests with 429 and Retry-After until the running ones have finished. If false, the port is closed at once.")
+	fs.DurationVar(&o.ShutdownWatchTermination, "shutdown-watch-termination-grace-period", 0, "Maximum time over which watches are ended, at least 200 a second, so that clients do not all reconnect to other servers at once. If 0, all watches end at once.")
+	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod, "How long running requests may take to finish when the server stops, and then each part of the server. If a part takes longer, the process ends with an error that names it.")
 
 	fs = sections.FlagSet(KubeletFlags)
 	addKubeletFlags(fs, &o.Kubelet)
-	fs.Int64Var(&o.MaxConnectionBytesPerSec, "max-connection-bytes-per-sec", 0, "How many bytes a second may go through a connection into a pod or a node, such as exec or port-forward. 0 for no limit.")
+	fs.Int64Var(&o.MaxConnectionBytesPerSec, "max-connection-bytes-per-sec", 0, "How many bytes per second a connection to a pod or a node, such as exec or port-forward, may transfer. 0 for no limit.")
 	o.Access.AddFlags(sections.FlagSet(AccessFlags))
 	o.Admission.AddFlags(sections.FlagSet(AdmissionFlags))
 	o.Aggregation.AddFlags(sections.FlagSet(AggregationFlags))
@@ -215,7 +215,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 }
 
 func addControllersFlag(fs *pflag.FlagSet, o *Options) {
-	usage := "A list of controllers to run in this process. 'api' enables those without which the API does not do what it promises, and '*' all that are on by default, while no kube-controller-manager holds its Lease, since that runs them too; 'foo' enables the controller named 'foo' at all times, '-foo' disables it, and '-*' disables all.\nControllers of the API: " + strings.Join(controllers.Names(), ", ")
+	usage := "Controllers to run in this process. 'api' enables those that the API itself needs, '*' all that are on by default; both step aside while a kube-controller-manager, which runs them too, holds its Lease. 'foo' always enables the controller named 'foo', '-foo' disables it, and '-*' disables all.\nControllers of the API: " + strings.Join(controllers.Names(), ", ")
 	var on, off []string
 	for _, other := range o.OtherControllers {
 		if other.Off {

@@ -27,9 +27,9 @@ type outbound struct {
 // addOutboundFlags adds kube-apiserver's flags on connections to others.
 func addOutboundFlags(cluster, debug *pflag.FlagSet, egress *genericoptions.EgressSelectorOptions, tracing *genericoptions.TracingOptions) {
 	egress.AddFlags(cluster)
-	cluster.Lookup("egress-selector-config-file").Usage = "File with an EgressSelectorConfiguration (apiserver.k8s.io/v1beta1): through which proxies to reach kubelets, pods and Services (cluster), and webhooks, OpenID and tracing by address (controlplane)."
+	cluster.Lookup("egress-selector-config-file").Usage = "File with an EgressSelectorConfiguration (apiserver.k8s.io/v1beta1): the proxies to kubelets, pods and Services (cluster), and to webhooks, OpenID and tracing by address (controlplane)."
 	tracing.AddFlags(debug)
-	debug.Lookup("tracing-config-file").Usage = "File with a TracingConfiguration (apiserver.config.k8s.io/v1): where to send OpenTelemetry spans of requests, down to the SQL statement, and of how many. If unset, there are none."
+	debug.Lookup("tracing-config-file").Usage = "File with a TracingConfiguration (apiserver.config.k8s.io/v1): where to send OpenTelemetry spans of requests, down to the SQL statement, and for how many requests. If unset, no spans are sent."
 }
 
 // checkOutbound reads the files that the flags name.

@@ -33,10 +33,10 @@ func addFeatureFlags(limits, debug *pflag.FlagSet, o *genericoptions.FeatureOpti
 		section     *pflag.FlagSet
 		name, usage string
 	}{
-		{limits, "enable-priority-and-fairness", "Share what the server can do at once, which is the sum of both limits, among users and kinds of requests as FlowSchemas say. If false, both limits hold by themselves."},
-		{debug, "profiling", "Serve Go's profiles at /debug/pprof/, and the log level at /debug/flags/v (PUT). RBAC grants neither to anyone but administrators."},
-		{debug, "contention-profiling", "Record for the profile named block where goroutines wait. This slows the server down."},
-		{debug, "debug-socket-path", "Unix socket on which to serve both without authentication, to the user that runs the server."},
+		{limits, "enable-priority-and-fairness", "Share the sum of both limits among users and kinds of requests, as FlowSchemas say. If false, each limit applies by itself."},
+		{debug, "profiling", "Serve Go's profiles at /debug/pprof/, and the log level at /debug/flags/v (PUT). RBAC allows both to administrators only."},
+		{debug, "contention-profiling", "Record where goroutines wait, for the profile named block. This slows the server down."},
+		{debug, "debug-socket-path", "Unix socket that serves profiles and the log level without authentication. Only the server's user can open it."},
 	} {
 		found := all.Lookup(flag.name)
 		found.Usage = flag.usage

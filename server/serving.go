@@ -38,14 +38,14 @@ func addServingFlags(fs *pflag.FlagSet, o *genericoptions.SecureServingOptions) 
 	for name, usage := range map[string]string{
 		"bind-address":                     "Address to listen on. 0.0.0.0 and :: mean all addresses of this machine.",
 		"secure-port":                      "Port to serve HTTPS on.",
-		"cert-dir":                         "Folder with a serving certificate, apiserver.crt and apiserver.key, for when --tls-cert-file is not given.",
-		"tls-cert-file":                    "File with the serving certificate, and its chain, in PEM. If unset, one is made under --data-dir.",
+		"cert-dir":                         "Folder with a serving certificate, apiserver.crt and apiserver.key, used if --tls-cert-file is unset.",
+		"tls-cert-file":                    "File with the serving certificate and its chain, in PEM. If unset, the server issues one under --data-dir.",
 		"tls-private-key-file":             "File with the key of --tls-cert-file in PEM.",
 		"disable-http2-serving":            "Serve HTTP/1.1 only.",
 		"http2-max-streams-per-connection": "How many requests one HTTP/2 connection may carry at once.",
-		"tls-curve-preferences":            "Key exchanges that are allowed, as numbers of Go's crypto/tls.CurveID. If unset, Go's defaults.",
-		"tls-sni-cert-key": "A certificate and its key, FILE,FILE, to show to clients that ask for one of its names, or of the names " +
-			"that follow a colon: FILE,FILE:*.example.com,example.com. Files are read again when they change. May be given more than once.",
+		"tls-curve-preferences":            "Allowed key exchanges, as numbers of Go's crypto/tls.CurveID. If unset, Go's defaults.",
+		"tls-sni-cert-key": "A certificate and its key, as FILE,FILE, for clients that ask for one of the certificate's names, or for one of " +
+			"the names after a colon: FILE,FILE:*.example.com,example.com. Files are reloaded when they change. May be repeated.",
 		"permit-port-sharing": "Let other processes listen on the same address and port (SO_REUSEPORT).",
 	} {
 		fs.Lookup(name).Usage = usage

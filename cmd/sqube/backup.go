@@ -17,20 +17,20 @@ func backupCommand() *cobra.Command {
 	var f followOptions
 	cmd := &cobra.Command{
 		Use:   "backup FILE | --follow PLACE",
-		Short: "Write the database, as of one moment, to a file, also while it is served",
-		Long: `Write the database, as of one moment, to a file, also while it is served.
+		Short: "Back up the database, as of one moment, to a file, even while it is served",
+		Long: `Back up the database, as of one moment, to a file, even while it is served.
 
 An SQLite database becomes an SQLite file, which is checked; a Postgres database
-becomes an archive of pg_dump, which has to be installed. The keys of the cluster,
-under --data-dir, are not in it: keep pki with it. With --pki-encryption-key-file
-they are, encrypted: keep that file. sqube restore takes the backup back.
+becomes an archive of pg_dump, which must be installed. The backup does not contain
+the cluster's keys: keep pki under --data-dir with it. With --pki-encryption-key-file,
+it contains them, encrypted: keep that file. sqube restore restores the backup.
 
-With --follow the command goes on until it is ended, and writes what is new to a
-folder or an S3 bucket every second: a snapshot first, then every version of every
-object. Each moment of the last --keep can be restored, on either engine. Run it
-beside the server, and again whenever it ended: it goes on where it was. Credentials
-and the region of S3 are those of AWS' own tools (AWS_ACCESS_KEY_ID, ~/.aws, …); for
-another store than AWS' add ?endpoint=https://HOST:PORT.`,
+With --follow, the command runs until you stop it. It writes a snapshot and then,
+every second, the new versions of objects to a folder or an S3 bucket. You can restore
+any moment within --keep, on either engine. Run it beside the server, and restart it
+whenever it ends; it continues where it stopped. S3 credentials and region come from
+the usual AWS sources (AWS_ACCESS_KEY_ID, ~/.aws, …). For a store other than AWS, add
+?endpoint=https://HOST:PORT.`,
 		Example: `  sqube backup /backups/sqube-$(date +%F).db
   sqube backup --follow /mnt/backups/sqube
   sqube backup --follow 's3://backups/sqube?endpoint=https://minio.example.com:9000'`,

@@ -23,10 +23,10 @@ type followOptions struct {
 }
 
 func (f *followOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.place, "follow", "", "Folder, or s3://BUCKET/PREFIX, to which the database is backed up all the time until the command is ended.")
-	fs.DurationVar(&f.options.Interval, "sync-interval", time.Second, "With --follow, how often what is new is written.")
-	fs.DurationVar(&f.options.SnapshotInterval, "snapshot-interval", 24*time.Hour, "With --follow, how often a snapshot of everything is written, from which a restore begins.")
-	fs.DurationVar(&f.options.Keep, "keep", 7*24*time.Hour, "With --follow, how long each moment can be restored.")
+	fs.StringVar(&f.place, "follow", "", "Folder, or s3://BUCKET/PREFIX, for a continuous backup until the command is stopped.")
+	fs.DurationVar(&f.options.Interval, "sync-interval", time.Second, "With --follow, how often new versions are written.")
+	fs.DurationVar(&f.options.SnapshotInterval, "snapshot-interval", 24*time.Hour, "With --follow, how often a full snapshot is written. A restore starts from a snapshot.")
+	fs.DurationVar(&f.options.Keep, "keep", 7*24*time.Hour, "With --follow, how far back you can restore.")
 }
 
 func (f *followOptions) check(args []string) error {

@@ -20,13 +20,13 @@ func checkCommand() *cobra.Command {
 	var key sharedkeys.Options
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Look whether a database is whole and holds what it should, also while it is served",
-		Long: `Look whether a database is whole and holds what it should, also while it is served:
-the counter is ahead of all rows, the versions of each object follow each other, one
-of them at the most is live, every value can be read and is the object that its row
-says, and what is in a namespace has one. What is wrong is told a line each.
+		Short: "Check whether a database is complete and consistent, even while it is served",
+		Long: `Check whether a database is complete and consistent, even while it is served: the
+counter is not behind any row, each object's versions follow each other and at most
+one is live, every value is readable and is the object that its row names, and the
+namespaces of all objects exist. Each problem is printed on one line.
 
-With --repair, while no server runs, what can be put right without losing anything is.`,
+With --repair, while no server runs, fix what can be fixed without losing anything.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.keys, err = encryption.Load(c.encryption, ""); err != nil {
@@ -40,7 +40,7 @@ With --repair, while no server runs, what can be put right without losing anythi
 		},
 	}
 	addDatastoreFlags(cmd, &c.datastore)
-	cmd.Flags().BoolVar(&c.repair, "repair", false, "Put right what can be without losing anything.")
+	cmd.Flags().BoolVar(&c.repair, "repair", false, "Fix what can be fixed without losing anything.")
 	addEncryptionFlag(cmd, &c.encryption)
 	key.AddFlags(cmd.Flags())
 	return cmd

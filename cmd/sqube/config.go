@@ -17,7 +17,7 @@ var sharedSettings = []string{"data-dir", "datastore", "encryption-provider-conf
 
 // addConfigFlag adds --config, for which the command calls applySettings.
 func addConfigFlag(fs *pflag.FlagSet) {
-	fs.String("config", "", "File with settings in YAML: flag names as keys, without the dashes. Flags on the command line win over environment variables (SQUBE_DATA_DIR for --data-dir), and these over the file. sqube config prints one. The variable SQUBE_CONFIG names the file too.")
+	fs.String("config", "", "YAML file with settings, whose keys are flag names without dashes. Flags on the command line override environment variables (SQUBE_DATA_DIR for --data-dir), which override the file. sqube config prints a template. SQUBE_CONFIG can name the file too.")
 }
 
 // applySettings sets the flags that the command line has not set: those of serve, or of another command the shared ones.
@@ -43,10 +43,10 @@ func configCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "config",
 		Short: "Print a configuration file for serve, with every setting and its default",
-		Long: `Print a configuration file for serve, with every setting and its default. All are
-comments: remove the # before those that you change.
+		Long: `Print a configuration file for serve, with every setting and its default, commented
+out. Remove the # from those that you change.
 
-Other commands take from such a file what they have flags for: --data-dir, --datastore,
+Other commands read the settings that they have flags for: --data-dir, --datastore,
 --encryption-provider-config and --pki-encryption-key-file.`,
 		Example: "  sqube config > /etc/sqube/config.yaml\n  sqube serve --config /etc/sqube/config.yaml",
 		Args:    cobra.NoArgs,
@@ -56,10 +56,10 @@ Other commands take from such a file what they have flags for: --data-dir, --dat
 			out := cmd.OutOrStdout()
 			_, err := fmt.Fprint(out, `# Configuration of sqube: sqube serve --config FILE.
 #
-# Each setting is a flag of sqube serve, and is shown as a comment with its default. A flag
-# on the command line wins over an environment variable (SQUBE_DATA_DIR for data-dir), and
-# that over this file. Lists are [a, b] or one "- a" a line; settings that take NAME=VALUE
-# may be mappings. sqube reads this file when it starts.
+# Each setting is a flag of sqube serve, shown as a comment with its default. A flag on the
+# command line overrides an environment variable (SQUBE_DATA_DIR for data-dir), which
+# overrides this file. Lists are [a, b] or one "- a" per line; settings that take NAME=VALUE
+# can be mappings. sqube reads this file when it starts.
 `)
 			if err != nil {
 				return err

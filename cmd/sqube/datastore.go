@@ -15,7 +15,7 @@ import (
 
 // addDatastoreFlag adds --datastore, for which the caller knows the folder.
 func addDatastoreFlag(fs *pflag.FlagSet, flag *string) {
-	fs.StringVar(flag, "datastore", "", "Database that holds the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it. If unset, sqube.db under --data-dir.")
+	fs.StringVar(flag, "datastore", "", "Database with the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE in libpq's syntax. If unset, sqube.db under --data-dir.")
 	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // it may hold a password: /flagz hides it
 }
 
@@ -25,7 +25,7 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	var flag, dataDir string
 	fs := cmd.PersistentFlags()
 	addDatastoreFlag(fs, &flag)
-	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database if --datastore does not name another.")
+	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database, used if --datastore is unset.")
 	addConfigFlag(fs)
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {

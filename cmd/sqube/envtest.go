@@ -20,13 +20,12 @@ func envtestCommand() *cobra.Command {
 	var kubectl string
 	cmd := &cobra.Command{
 		Use:   "envtest DIR",
-		Short: "Let controller-runtime's envtest run on this binary",
-		Long: `Let controller-runtime's envtest run on this binary.
+		Short: "Run controller-runtime's envtest on this binary",
+		Long: `Run controller-runtime's envtest on this binary.
 
-Writes programs named kube-apiserver, etcd and kubectl to DIR, for tests that are
-run with KUBEBUILDER_ASSETS=DIR. The first two run this binary, the third one runs
-kubectl. Each test has a cluster of its own, without controllers, which is gone
-when the test is.`,
+This writes programs named kube-apiserver, etcd and kubectl to DIR, for tests that
+run with KUBEBUILDER_ASSETS=DIR. kube-apiserver and etcd run this binary. Each test
+has its own cluster, without controllers, which ends with the test.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
@@ -50,7 +49,7 @@ when the test is.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&kubectl, "kubectl", "", "The kubectl that tests run. If unset, the one on PATH.")
+	cmd.Flags().StringVar(&kubectl, "kubectl", "", "The kubectl for the tests. If unset, the one on PATH.")
 	return cmd
 }
 

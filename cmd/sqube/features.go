@@ -43,10 +43,10 @@ type emulation struct {
 func (e *emulation) addFlags(fs *pflag.FlagSet, o *server.Options) {
 	e.server, e.flags = o, pflag.NewFlagSet("", pflag.ContinueOnError)
 	compatibility.DefaultComponentGlobalsRegistry.AddFlags(e.flags)
-	e.flags.BoolVar(&o.EmulationForwardCompatible, "emulation-forward-compatible", false, "Serve newer versions of APIs that --emulated-version has, too.")
-	e.flags.BoolVar(&o.RuntimeConfigForwardCompatible, "runtime-config-emulation-forward-compatible", false, "Serve APIs that --runtime-config names, too, though they are newer than --emulated-version.")
-	e.flags.Lookup("emulated-version").Usage = "Behave as this version of Kubernetes does, such as 1.35, in APIs and features; at most three before this one."
-	e.flags.Lookup("min-compatibility-version").Usage = "The oldest version of Kubernetes among the servers of the cluster, such as 1.35: objects are stored in versions that it knows. At most --emulated-version."
+	e.flags.BoolVar(&o.EmulationForwardCompatible, "emulation-forward-compatible", false, "Also serve newer versions of the APIs that --emulated-version has.")
+	e.flags.BoolVar(&o.RuntimeConfigForwardCompatible, "runtime-config-emulation-forward-compatible", false, "Also serve APIs that --runtime-config names even if they are newer than --emulated-version.")
+	e.flags.Lookup("emulated-version").Usage = "Kubernetes version whose APIs and features to emulate, such as 1.35. It can be at most three minor versions older than this one."
+	e.flags.Lookup("min-compatibility-version").Usage = "Oldest Kubernetes version among the cluster's servers, such as 1.35. Objects are stored in versions that it knows. At most --emulated-version."
 	for _, name := range []string{"emulated-version", "min-compatibility-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible"} {
 		fs.AddFlag(e.flags.Lookup(name))
 	}

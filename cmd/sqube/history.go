@@ -15,10 +15,9 @@ func historyCommand() *cobra.Command {
 	var i inspector
 	cmd := &cobra.Command{
 		Use:   "history RESOURCE NAME",
-		Short: "List what happened to an object: when, by whom, and which fields changed",
-		Long: `List what happened to an object: when, by whom, and which fields changed, as far
-as the versions go back that are kept (serve --retention), or that an archive holds
-(--archive).
+		Short: "List an object's changes: when, by whom, and which fields",
+		Long: `List an object's changes: when, by whom, and which fields. The list reaches back as
+far as versions are kept (serve --retention), or as far as an archive (--archive).
 
 ` + objectArguments,
 		Example: `  sqube history deployments.apps -n prod web

@@ -40,28 +40,28 @@ func importCommand() *cobra.Command {
 	var i importer
 	cmd := &cobra.Command{
 		Use:   "import --from kine-sqlite|kine-postgres|etcd SOURCE",
-		Short: "Make a database out of the state of k3s or of kube-apiserver",
-		Long: `Make a database out of the state of k3s or of kube-apiserver, and tell what of it was
-taken and what was not. SOURCE is
+		Short: "Create a database from the state of k3s or kube-apiserver",
+		Long: `Create a database from the state of k3s or kube-apiserver, and report what was
+imported and what was not. SOURCE is
 
   for kine-sqlite    the file of k3s, /var/lib/rancher/k3s/server/db/state.db
   for kine-postgres  the DSN, postgres://USER:PASSWORD@HOST:PORT/DATABASE
   for etcd           a snapshot that etcdctl snapshot save or k3s etcd-snapshot save
                      wrote, or the URL of an etcd, such as https://127.0.0.1:2379
 
-It is only read. Stop its kube-apiserver first: what is written later is not taken. The
-database that --datastore names must be empty and not served. Objects keep their uids
-and resourceVersions; new versions are far beyond all that the source may have used,
-and whatever watched the cluster reads it anew.
+SOURCE is only read. Stop its kube-apiserver first: later writes are not imported. The
+database in --datastore must be empty and not served. Objects keep their uids and
+resourceVersions; new versions start far above any that the source can have used, so
+clients that watch the cluster list it again.
 
-Keys are not in the state. For kubeconfigs and tokens to stay valid, copy them before
-the first start:
+The state does not contain the keys. To keep kubeconfigs and tokens valid, copy them
+before the first start:
 
-  of kubeadm, in /etc/kubernetes/pki      to DATA-DIR/pki
+  from kubeadm, in /etc/kubernetes/pki    to DATA-DIR/pki
     ca.crt, ca.key                          ca.crt, ca.key
     front-proxy-ca.crt, front-proxy-ca.key  front-proxy-ca.crt, front-proxy-ca.key
     sa.key                                  sa.key
-  of k3s, in server/tls                   to DATA-DIR/pki
+  from k3s, in server/tls                 to DATA-DIR/pki
     server-ca.crt, server-ca.key            ca.crt, ca.key
     request-header-ca.crt, .key             front-proxy-ca.crt, front-proxy-ca.key
     service.key                             sa.key
@@ -75,12 +75,12 @@ the first start:
 	addDatastoreFlags(cmd, &i.target)
 	fs := cmd.Flags()
 	fs.StringVar(&i.from, "from", "", "What SOURCE is: kine-sqlite, kine-postgres or etcd.")
-	fs.StringVar(&i.prefix, "etcd-prefix", "/registry", "What all keys begin with: kube-apiserver's flag of this name.")
-	fs.StringVar(&i.tls.CAFile, "cacert", "", "File with the authority of etcd's certificate.")
+	fs.StringVar(&i.prefix, "etcd-prefix", "/registry", "Prefix of all keys, as in kube-apiserver's flag of this name.")
+	fs.StringVar(&i.tls.CAFile, "cacert", "", "File with the CA of etcd's certificate.")
 	fs.StringVar(&i.tls.CertFile, "cert", "", "File with a client certificate for etcd.")
 	fs.StringVar(&i.tls.KeyFile, "key", "", "File with the key of --cert.")
-	fs.BoolVar(&i.unverified, "skip-hash-check", false, "Take a snapshot without a checksum: member/snap/db of an etcd that does not run.")
-	fs.BoolVar(&i.dryRun, "dry-run", false, "Read everything and tell what would be taken, but write nothing.")
+	fs.BoolVar(&i.unverified, "skip-hash-check", false, "Accept a snapshot without a checksum, such as member/snap/db of a stopped etcd.")
+	fs.BoolVar(&i.dryRun, "dry-run", false, "Read everything and report what would be imported, but write nothing.")
 	addEncryptionFlag(cmd, &i.encryption)
 	return cmd
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func (o *serveOptions) addInMemoryFlag(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.server.InMemory, "in-memory", false, "Keep database and keys in memory, where they end with the process: for tests. Nothing is on disk but admin.kubeconfig under --data-dir, which is removed when the server stops.")
+	fs.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
 }
 
 // completeInMemory checks that nothing would be shadowed by a server in memory.

@@ -31,17 +31,16 @@ type inspector struct {
 }
 
 // objectArguments is how the commands name an object.
-const objectArguments = `The object is named by the plural of its resource, with the API group behind a
-dot where there is one, and its name: "pods web", "deployments.apps web" or
-"deployments.apps/web". It is looked for in the namespace, or without one where
-no namespace is given and its resource has none. The server need not run, and
-may.`
+const objectArguments = `Name the object by its plural resource, with a dot and the API group if it has one,
+and its name: "pods web", "deployments.apps web" or "deployments.apps/web". Without
+--namespace, the object can be in the namespace default or in none. This works
+whether the server runs or not.`
 
 func (i *inspector) addFlags(cmd *cobra.Command) {
 	addDatastoreFlags(cmd, &i.datastore)
 	cmd.Flags().StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
 	addEncryptionFlag(cmd, &i.encryption)
-	cmd.Flags().StringVar(&i.archiveIn, "archive", "", "Folder, or s3://BUCKET/PREFIX, that serve --archive or backup --follow writes, for what the database no longer holds.")
+	cmd.Flags().StringVar(&i.archiveIn, "archive", "", "Folder, or s3://BUCKET/PREFIX, that serve --archive or backup --follow writes, for versions that are no longer in the database.")
 	cmd.Args = cobra.RangeArgs(1, 2)
 }
 

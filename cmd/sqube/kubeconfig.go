@@ -23,11 +23,11 @@ func kubeconfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig with a new client certificate for a user",
-		Long: `Print a kubeconfig with a new client certificate for a user, signed by the
-authority under --data-dir, or by that in the database if --pki-encryption-key-file
-is given; no server need be on this machine then. What the user may do is decided
-by RBAC; the group system:masters may do everything. A certificate can't be taken back, so give it
-a short life.`,
+		Long: `Print a kubeconfig with a new client certificate for a user. The CA under --data-dir
+signs it or, with --pki-encryption-key-file, the one in the database; the server can
+then be on another machine. RBAC decides what the user may do; the group
+system:masters may do everything. A certificate can't be revoked, so give it a short
+lifetime.`,
 		Example: "  sqube kubeconfig --user jane --group developers --lifetime 8h > jane.kubeconfig",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,13 +53,13 @@ a short life.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the server that the kubeconfig is for.")
+	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the server.")
 	addDatastoreFlag(fs, &datastoreFlag)
 	key.AddFlags(fs)
 	addConfigFlag(fs)
-	fs.StringVar(&address, "server", "", "URL of the server. If unset, the one at which the server that was last started with --data-dir is reached on its machine.")
+	fs.StringVar(&address, "server", "", "URL of the server. If unset, the local URL of the server last started with --data-dir.")
 	fs.StringVar(&user, "user", "", "User name.")
-	fs.StringArrayVar(&groups, "group", nil, "Group that the user is in. May be given more than once.")
+	fs.StringArrayVar(&groups, "group", nil, "Group of the user. May be repeated.")
 	fs.DurationVar(&lifetime, "lifetime", 24*time.Hour, "How long the certificate is valid.")
 	return cmd
 }

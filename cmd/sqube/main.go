@@ -37,7 +37,7 @@ func lines(err error) []string {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                "sqube",
-		Short:              "A Kubernetes API server whose state is rows in a SQL database",
+		Short:              "A Kubernetes API server that keeps its state in a SQL database",
 		SilenceUsage:       true,
 		SilenceErrors:      true,
 		DisableSuggestions: true, // they take several lines

@@ -12,15 +12,15 @@ func migrateCommand() *cobra.Command {
 	var d datastore.Datastore
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring a database's schema up to date, or show where it stands",
-		Long:  "Bring a database's schema up to date, or show where it stands. serve does the former at each start.",
+		Short: "Upgrade a database's schema, or show its state",
+		Long:  "Upgrade a database's schema, or show its state. serve upgrades the schema whenever it starts.",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	addDatastoreFlags(cmd, &d)
 	cmd.AddCommand(&cobra.Command{
 		Use:   "up",
-		Short: "Take every schema step that is missing",
+		Short: "Apply all missing schema steps",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			done := progress(cmd, func() string { return "taking the steps that are missing" })
@@ -41,7 +41,7 @@ func migrateCommand() *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use:   "status",
-		Short: "Show which schema the database has, and which this binary wants",
+		Short: "Show the schema versions of the database and of this binary",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := d.Status(cmd.Context())

@@ -31,16 +31,16 @@ func restoreCommand() *cobra.Command {
 	var r restorer
 	cmd := &cobra.Command{
 		Use:   "restore SOURCE",
-		Short: "Make a database out of a backup, or of another database as it was",
-		Long: `Make a database out of a backup, or of another database, as it is or as it was at a
-revision or a time within --retention. SOURCE is a file that sqube backup wrote, a
-folder or s3://BUCKET/PREFIX that sqube backup --follow writes, or a database as
---datastore takes it; it may be of the other engine, unless it is an archive of
-pg_dump. The database that --datastore names must be empty and not
-served, or, with --force, what is in it is put aside; it may then be SOURCE itself.
+		Short: "Restore a database from a backup, or from another database as it was",
+		Long: `Restore a database from a backup, or from another database, in its current state or
+as it was at a revision or a time within --retention. SOURCE is a file that sqube
+backup wrote, a folder or s3://BUCKET/PREFIX that sqube backup --follow writes, or a
+database in the syntax of --datastore. It can be from the other engine, unless it is
+an archive of pg_dump. The database in --datastore must be empty and not served. With
+--force, its contents are moved aside; it can then be SOURCE itself.
 
-No resourceVersion is ever used twice: the counter jumps far ahead, and whatever
-watched the cluster reads it anew.`,
+No resourceVersion is used twice: the counter jumps far ahead, and clients that watch
+the cluster list it again.`,
 		Example: `  sqube restore /backups/sqube-2026-11-21.db
   sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db
   sqube restore s3://backups/sqube --list
@@ -58,8 +58,8 @@ watched the cluster reads it anew.`,
 	fs := cmd.Flags()
 	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
 	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z.")
-	fs.BoolVar(&r.list, "list", false, "Print what moments SOURCE holds, which sqube backup --follow wrote, and restore nothing.")
-	fs.BoolVar(&r.force, "force", false, "Put aside what the database holds: a file gets another name, tables another schema.")
+	fs.BoolVar(&r.list, "list", false, "Print the times that SOURCE, written by sqube backup --follow, covers, and restore nothing.")
+	fs.BoolVar(&r.force, "force", false, "Move the database's contents aside: a file gets another name, tables another schema.")
 	return cmd
 }
 

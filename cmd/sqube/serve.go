@@ -50,14 +50,14 @@ func serveCommand() *cobra.Command {
 		Short: "Serve the Kubernetes API",
 		Long: `Serve the Kubernetes API over HTTPS.
 
-The first start makes what is missing under --data-dir: certificates, keys, a
-kubeconfig for the administrator (admin.kubeconfig) and, unless --datastore names
-another, the database. Later starts use them again.
+The first start creates what is missing under --data-dir: certificates, keys, an
+administrator's kubeconfig (admin.kubeconfig) and, unless --datastore names another,
+the database. Later starts use the same files.
 
 Every flag can also be an environment variable, such as SQUBE_DATA_DIR for
---data-dir, or a line of the file that --config names. The command line wins over
-the environment, and that over the file. A name that is no flag's is an error in the
-file, and in the environment if it looks like a mistyped one.
+--data-dir, or a line of the file that --config names. The command line overrides
+the environment, which overrides the file. An unknown name is an error in the file,
+and in the environment if it looks like a misspelled flag.
 
 SIGTERM or SIGINT ends the server when running requests are done; a second one
 ends it at once.`,
@@ -106,13 +106,13 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
 	o.addInMemoryFlag(state)
-	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database; at least 1s. Then it is answered with 503 or 504 and Retry-After. The server goes on by itself when the database is back.")
+	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database, at least 1s. Then it gets 503 or 504 and Retry-After. The server recovers by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
-	state.Var(&o.cacheSize, "cache-size", "How much memory objects may take that are kept to be read without the database, such as 128Mi; 0 for none. Collections that were read last come first; of one that does not fit, all but the objects' values is kept, and these compressed, as far as there is room.")
-	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "For how long versions of objects that were replaced or deleted are kept, for watches and lists that begin there; at least 1s. Older ones are answered with 410.")
-	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, ten times in that time, but at least every 30s.")
-	state.StringVar(&o.archiveTo, "archive", "", "Folder, or s3://BUCKET/PREFIX, to which every version is written before it is removed, for sqube history, show and restore. While that fails versions stay in the database; only --retention-rows bounds that. Servers on one database get the same.")
-	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many of those versions are kept at the most, even if that is for less than --retention; 0 for no limit, or at least 100. Looked at every --compact-interval.")
+	state.Var(&o.cacheSize, "cache-size", "Memory for objects that are read without the database, such as 128Mi; 0 for none. The most recently read collections are kept. If one does not fit, everything but its objects' values is kept, and as many compressed values as fit.")
+	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "How long replaced and deleted versions of objects are kept for watches and lists that start there, at least 1s. Older ones get 410.")
+	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, a tenth of --retention, but at least every 30s.")
+	state.StringVar(&o.archiveTo, "archive", "", "Folder, or s3://BUCKET/PREFIX, to which every version is written before it is removed, for sqube history, show and restore. While writing fails, versions stay in the database, limited only by --retention-rows. Set the same on all servers of a database.")
+	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many replaced and deleted versions are kept at most, even if they are younger than --retention. 0 for no limit, or at least 100. Checked every --compact-interval.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	o.features.addFlag(sections.FlagSet("Features"))
 	o.emulation.addFlags(sections.FlagSet("Features"), o.server)

@@ -16,7 +16,7 @@ func showCommand() *cobra.Command {
 		Use:   "show RESOURCE NAME",
 		Short: "Print an object as it is, or as it was at a revision, ready for kubectl apply",
 		Long: `Print an object as it is, or as it was at a revision (see sqube history), ready for
-kubectl apply: without what the server sets itself, and without status.
+kubectl apply: without its status and the fields that the server sets.
 
 ` + objectArguments,
 		Example: "  sqube show deployments.apps -n prod web --at 4711 | kubectl apply -f -",
@@ -49,8 +49,8 @@ kubectl apply: without what the server sets itself, and without status.
 		},
 	}
 	i.addFlags(cmd)
-	cmd.Flags().Int64Var(&revision, "at", 0, "Revision (resourceVersion) to show it at. If unset, now.")
-	cmd.Flags().BoolVar(&whole, "whole", false, "Print all that is stored.")
+	cmd.Flags().Int64Var(&revision, "at", 0, "Revision (resourceVersion) at which to show the object. If unset, the newest.")
+	cmd.Flags().BoolVar(&whole, "whole", false, "Print the whole stored object.")
 	return cmd
 }
 

@@ -21,7 +21,7 @@ import (
 func tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make bootstrap tokens, with which nodes join",
+		Short: "Create bootstrap tokens, which let nodes join",
 		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(tokenCreateCommand())
@@ -42,10 +42,10 @@ func tokenCreateCommand() *cobra.Command {
 		Short: "Create a bootstrap token and print it",
 		Long: `Create a bootstrap token and print it.
 
-The server has to run, with --control-plane or beside a kube-controller-manager.
-The first token also makes what nodes need in order to join, as kubeadm init does:
-the ConfigMap kube-public/cluster-info, which every token signs, and the rights to
-ask for a node's certificate, which is approved and signed at once.`,
+The server must run, with --control-plane or beside a kube-controller-manager. The
+first token also creates what nodes need to join, as kubeadm init does: the ConfigMap
+kube-public/cluster-info, which every token signs, and the right to request a node's
+certificate, which is approved and signed at once.`,
 		Example: "  sqube token create --print-join",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,10 +65,10 @@ ask for a node's certificate, which is approved and signed at once.`,
 	fs.StringVar(&o.dataDir, "data-dir", "./data", "Folder of the server, with admin.kubeconfig.")
 	addConfigFlag(fs)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
-	fs.StringVar(&o.server, "server", "", "URL at which nodes reach the server. If unset, --advertise-address of a server.")
+	fs.StringVar(&o.server, "server", "", "URL at which nodes reach the server. If unset, a server's --advertise-address.")
 	fs.StringVar(&o.description, "description", "", "What the token is for.")
-	fs.DurationVar(&o.lifetime, "ttl", 24*time.Hour, "How long the token is good. 0 for always.")
-	fs.BoolVar(&o.printJoin, "print-join", false, "Print the kubeadm command with which a machine joins as a node.")
+	fs.DurationVar(&o.lifetime, "ttl", 24*time.Hour, "How long the token is valid. 0 for no expiry.")
+	fs.BoolVar(&o.printJoin, "print-join", false, "Print the kubeadm command that joins a machine as a node.")
 	fs.BoolVar(&o.printKubeconfig, "print-kubeconfig", false, "Print a kubeconfig with the token, for a kubelet's --bootstrap-kubeconfig.")
 	return cmd
 }

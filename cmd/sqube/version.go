@@ -11,7 +11,7 @@ import (
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which Kubernetes API this binary serves, and from which commit it was built",
+		Short: "Print the Kubernetes version of this binary's API, and the commit it was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := version.Get()

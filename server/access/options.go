@@ -61,20 +61,20 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Authentication.AddFlags(fs)
 	o.Authorization.AddFlags(fs)
 	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile,
-		"File with the private key that signs service account tokens. One under --data-dir is made if unset.")
+		"File with the private key that signs service account tokens. If unset, the server creates one under --data-dir.")
 	fs.StringVar(&o.SigningEndpoint, "service-account-signing-endpoint", o.SigningEndpoint,
-		"Unix socket of a process that signs service account tokens, and has the keys that verify them, instead of "+
-			"--service-account-signing-key-file and --service-account-key-file. Token Secrets are not filled in then.")
+		"Unix socket of a process that signs service account tokens and has the keys to verify them. It replaces "+
+			"--service-account-signing-key-file and --service-account-key-file. Token Secrets then stay empty.")
 	for name, usage := range map[string]string{
-		"authorization-mode": "Ordered list of authorizers to ask, of AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC and Node. " +
-			"Not used with --authorization-config.",
-		"client-ca-file": "File with authorities whose client certificates are accepted: the common name is the user, " +
-			"the organizations are the groups. They are accepted beside the server's own authority under --data-dir.",
-		"service-account-key-file": "File with public or private keys that verify service account tokens, beside the one " +
-			"that signs them. May be given more than once.",
+		"authorization-mode": "Ordered list of authorizers: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node. Has no effect with " +
+			"--authorization-config.",
+		"client-ca-file": "File with CAs whose client certificates are accepted, in addition to the server's own CA under --data-dir. " +
+			"The common name is the user, the organizations are the groups.",
+		"service-account-key-file": "File with public or private keys that verify service account tokens, in addition to the signing key. " +
+			"May be repeated.",
 		"service-account-lookup": "Require that the service account of a token, and the object a token is bound to, still exist.",
-		"service-account-issuer": "Identifier of the issuer of service account tokens, an https URL. May be given more than " +
-			"once: the first is put into new tokens, all are accepted.",
+		"service-account-issuer": "Issuer of service account tokens, an https URL. May be repeated: new tokens name the first one, and all " +
+			"are accepted.",
 	} {
 		fs.Lookup(name).Usage = usage
 	}

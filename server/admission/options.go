@@ -36,9 +36,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	on := o.Names()
 	off := sets.New(o.kube.GenericAdmission.RecommendedPluginOrder...).Delete(on...)
 	for name, usage := range map[string]string{
-		"enable-admission-plugins":  "Admission plugins to switch on beside those that are on by default, in any order. Off by default are " + strings.Join(sets.List(off), ", ") + ".",
-		"disable-admission-plugins": "Admission plugins to switch off, in any order. On by default are " + strings.Join(on, ", ") + ".",
-		"admission-control":         "All admission plugins that are to run. Deprecated: use the two flags above.",
+		"enable-admission-plugins":  "Admission plugins to turn on in addition to the default ones, in any order. Off by default are " + strings.Join(sets.List(off), ", ") + ".",
+		"disable-admission-plugins": "Admission plugins to turn off, in any order. On by default are " + strings.Join(on, ", ") + ".",
+		"admission-control":         "All admission plugins to run. Deprecated: use the two flags above.",
 	} {
 		fs.Lookup(name).Usage = usage
 	}

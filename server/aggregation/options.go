@@ -24,10 +24,10 @@ func NewOptions() *Options { return &Options{RejectRedirects: true} }
 
 // AddFlags adds the flags under kube-apiserver's names.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ClientCertFile, "proxy-client-cert-file", "", "File with the client certificate, in PEM, by which aggregated API servers know this one and take its word for who the user is. If unset, one is made under --data-dir.")
+	fs.StringVar(&o.ClientCertFile, "proxy-client-cert-file", "", "File with the client certificate, in PEM, that makes aggregated API servers trust this server's word for who the user is. If unset, the server creates one under --data-dir.")
 	fs.StringVar(&o.ClientKeyFile, "proxy-client-key-file", "", "File with the key of --proxy-client-cert-file in PEM.")
-	fs.BoolVar(&o.EndpointRouting, "enable-aggregator-routing", o.EndpointRouting, "Reach Services, of aggregated APIs and of webhooks, by the addresses of their endpoints instead of by their cluster IPs.")
-	fs.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", o.RejectRedirects, "Do not pass redirects of aggregated API servers on to clients.")
+	fs.BoolVar(&o.EndpointRouting, "enable-aggregator-routing", o.EndpointRouting, "Reach the Services of aggregated APIs and webhooks at their endpoints' addresses instead of their cluster IPs.")
+	fs.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", o.RejectRedirects, "Do not forward redirects from aggregated API servers to clients.")
 }
 
 // Validate returns what is wrong with the flags, naming them.

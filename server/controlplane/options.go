@@ -34,10 +34,10 @@ type Options struct {
 
 // AddFlags adds all of them to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.All, "control-plane", false, "Run all that a cluster needs beside the API in this process: kube-controller-manager's controllers and kube-scheduler. The same as --controllers='*' --scheduler --enable-bootstrap-token-auth. Where several servers share a database, they run on one of them.")
+	fs.BoolVar(&o.All, "control-plane", false, "Run the whole control plane in this process: the API, kube-controller-manager's controllers and kube-scheduler. The same as --controllers='*' --scheduler --enable-bootstrap-token-auth. If several servers share a database, one of them runs the controllers and the scheduler.")
 	fs.BoolVar(&o.Scheduler, "scheduler", false, "Run kube-scheduler in this process, while no kube-scheduler elsewhere holds its Lease.")
-	fs.StringVar(&o.managerFile, "controller-manager-config", "", "File with a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1) for the controllers in this process. Flags come before what it says; its section generic has no effect.")
-	fs.StringVar(&o.schedulerFile, "scheduler-config", "", "File with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) for the scheduler in this process: profiles, plugins, extenders. Leader election and client connection have no effect.")
+	fs.StringVar(&o.managerFile, "controller-manager-config", "", "File with a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1) for the controllers in this process. Flags override it; its section generic has no effect.")
+	fs.StringVar(&o.schedulerFile, "scheduler-config", "", "File with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) for the scheduler in this process: profiles, plugins, extenders. Its leader election and client connection have no effect.")
 	defaults, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		panic(err) // upstream's own defaults

@@ -19,8 +19,8 @@ type Options struct {
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ConfigFile, configFlag, "", "File with an EncryptionConfiguration: which resources are encrypted in the database, and how.")
-	fs.BoolVar(&o.AutomaticReload, "encryption-provider-config-automatic-reload", false, "Look every 10 seconds whether the file of --"+configFlag+" has changed, and use what it says then. The health checks of all KMS plugins become one, kms-providers.")
+	fs.StringVar(&o.ConfigFile, configFlag, "", "File with an EncryptionConfiguration: which resources to encrypt in the database, and how.")
+	fs.BoolVar(&o.AutomaticReload, "encryption-provider-config-automatic-reload", false, "Check every 10 seconds whether the file of --"+configFlag+" has changed, and reload it. The health checks of all KMS plugins become one, kms-providers.")
 }
 
 const configFlag = "encryption-provider-config"

@@ -26,8 +26,8 @@ const flag = "--pki-encryption-key-file"
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.KeyFile, strings.TrimPrefix(flag, "--"), "", "File with encryption keys for servers that share a database. The certificate authorities and the service account key are then kept in the database, encrypted with AES-256-GCM, and the files under --data-dir are copies. "+
-		"Each line is 32 bytes in base64; the first key encrypts, all of them decrypt. Only the owner may have access to the file; if root owns it, its group may read it. If unset, keys are kept in files only.")
+	fs.StringVar(&o.KeyFile, strings.TrimPrefix(flag, "--"), "", "File with encryption keys for servers that share a database. The database then holds the CAs and the service account key, encrypted with AES-256-GCM, and the files under --data-dir are copies. "+
+		"Each line is 32 bytes in base64; the first key encrypts, all keys decrypt. Only the owner may have access to the file; if root owns it, its group may read it. If unset, keys are kept in files only.")
 }
 
 // Sealer encrypts and decrypts shared keys with the keys in a file.

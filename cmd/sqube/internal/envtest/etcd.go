@@ -26,11 +26,11 @@ type Etcd struct {
 
 // AddFlags adds those of etcd's flags that mean something here, and those that help of etcd is searched for.
 func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&e.DataDir, "data-dir", "default.etcd", "Folder of the state: a database, and keys that the API server makes.")
+	fs.StringVar(&e.DataDir, "data-dir", "default.etcd", "Folder of the state: a database, and keys that the API server creates.")
 	fs.StringSliceVar(&e.ListenClientURLs, "listen-client-urls", []string{"http://localhost:2379"}, "Where to listen.")
 	fs.StringVar(&e.CertFile, "cert-file", "", "Certificate for client URLs with https.")
 	fs.StringVar(&e.KeyFile, "key-file", "", "Key of --cert-file.")
-	fs.Bool("unsafe-no-fsync", true, "Nothing is ever synced to disk, whatever this says.")
+	fs.Bool("unsafe-no-fsync", true, "Has no effect: nothing is ever synced to disk.")
 }
 
 // path is where a stand-in says what an API server must know, as a state.
