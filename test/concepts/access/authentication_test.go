@@ -1,0 +1,130 @@
+package access
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// authenticators is what a server that knows all ways to log in trusts. The promises on each way are in a file of their own.
+type authenticators struct {
+	clients  *kit.Authority  // of client certificates
+	proxies  *kit.Authority  // of front proxies
+	accounts *rsa.PrivateKey // signs the tokens of service accounts
+	retired  *rsa.PrivateKey // did so before
+	issuer   *issuer
+	webhook  *tokenWebhook
+}
+
+// Section "Authentication": who the server takes a client for.
+func TestAuthentication(t *testing.T) {
+	a := &authenticators{clients: kit.NewAuthority(t, "clients"), proxies: kit.NewAuthority(t, "proxies"), issuer: newIssuer(t), webhook: newTokenWebhook(t)}
+	var signing, retired string
+	a.accounts, signing = newKey(t)
+	a.retired, retired = newKey(t)
+	kit.Prove(t, []string{
+		"--client-ca-file=" + a.clients.File,
+		"--requestheader-client-ca-file=" + a.proxies.File,
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--token-auth-file=" + kit.WriteFile(t, "tokens.csv", staticTokens),
+		"--enable-bootstrap-token-auth",
+		"--service-account-signing-key-file=" + signing,
+		"--service-account-key-file=" + retired,
+		"--service-account-issuer=" + firstIssuer,
+		"--service-account-issuer=" + secondIssuer,
+		"--oidc-issuer-url=" + a.issuer.URL,
+		"--oidc-client-id=sqube",
+		"--oidc-ca-file=" + kit.WriteFile(t, "issuer.crt", string(a.issuer.authority())),
+		"--oidc-username-prefix=oidc:",
+		"--oidc-groups-claim=teams",
+		"--oidc-groups-prefix=oidc-",
+		"--oidc-required-claim=tier=gold",
+		"--authentication-token-webhook-config-file=" + kubeconfigOf(t, a.webhook.Server),
+		"--authentication-token-webhook-version=v1",
+		"--authentication-token-webhook-cache-ttl=1h",
+	}, slices.Concat(a.general(), a.certificates(), a.frontProxy(), staticTokenFile, a.bootstrapTokens(), a.openIDConnect(),
+		a.tokenWebhook(), tokenRequests, a.accountTokens(), legacyTokens, a.tokenReviews())...)
+}
+
+// Groups that the server adds.
+const (
+	authenticated   = "system:authenticated"
+	unauthenticated = "system:unauthenticated"
+)
+
+func (a *authenticators) general() []kit.Promise {
+	return []kit.Promise{
+		{Statement: "a request without credentials is the user system:anonymous in the group system:unauthenticated", Proof: func(t *testing.T, c *kit.Cluster) {
+			c.BindEverywhere(t, "ClusterRole/system:basic-user", "User/system:anonymous")
+			anonymous := c.Anonymous(t)
+			harness.Eventually(t, "anonymous may ask who it is", func() bool {
+				return anonymous.Post(t, kit.SelfReviews, kit.SelfSubjectReview).Want(t, http.StatusCreated, http.StatusForbidden).Code == http.StatusCreated
+			})
+			anonymous.Is(t, "system:anonymous", unauthenticated)
+		}},
+		{Statement: "anonymous users see health and version, and get 403 for the rest", Proof: func(t *testing.T, c *kit.Cluster) {
+			anonymous := c.Anonymous(t)
+			for _, path := range []string{"/healthz", "/livez", "/readyz", "/version", "/version/"} {
+				anonymous.Get(t, path).Want(t, http.StatusOK)
+			}
+			for _, path := range []string{"/api", "/apis", "/openapi/v3", "/metrics", "/logs"} {
+				anonymous.Get(t, path).Refused(t, http.StatusForbidden, "Forbidden", `forbidden: User "system:anonymous" cannot get path "`+path+`"`)
+			}
+			anonymous.Get(t, c.Path("v1", "configmaps")).Refused(t, http.StatusForbidden, "Forbidden",
+				`configmaps is forbidden: User "system:anonymous" cannot list resource "configmaps" in API group "" in the namespace "`+c.Namespace+`"`)
+		}},
+		{Statement: "wrong credentials are answered with 401, even where none are needed", Proof: func(t *testing.T, c *kit.Cluster) {
+			answer := c.Bearer(t, "wrong").Get(t, "/version").Refused(t, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			if kind := answer.Header.Get("Content-Type"); kind != "application/json" {
+				t.Errorf("the answer is %q", kind)
+			}
+			if asks, ok := answer.Header["Www-Authenticate"]; ok { // as kube-apiserver: there is no scheme to ask for
+				t.Errorf("the answer asks for %q", asks)
+			}
+			c.Bearer(t, "wrong").Send(t, http.MethodGet, c.Path("v1", "pods"), kit.Header{"Accept", "application/yaml"}, nil).Refused(t, http.StatusUnauthorized, "Unauthorized")
+		}},
+		{Statement: "credentials of a kind that is not known are none", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, authorization := range []string{"Basic amFuZTpzM2NyZXQ=", "Negotiate x", "Bearer", "Bearer "} {
+				c.Anonymous(t).Send(t, http.MethodGet, "/api", kit.Header{"Authorization", authorization}, nil).
+					Refused(t, http.StatusForbidden, "Forbidden", "system:anonymous")
+			}
+		}},
+		{Statement: "a token is not looked at where a certificate is accepted, and is where none is", Proof: func(t *testing.T, c *kit.Cluster) {
+			both := func(certificate kit.KeyPair) *kit.Client {
+				return c.ClientWith(t, func(config *rest.Config) {
+					config.CertData, config.KeyData, config.BearerToken = certificate.Certificate, certificate.Key, "static-jane"
+				})
+			}
+			jane := pkix.Name{CommonName: "certified"}
+			both(a.clients.Issue(t, x509.Certificate{Subject: jane})).Is(t, "certified", authenticated)
+			both(kit.NewAuthority(t, "strange").Issue(t, x509.Certificate{Subject: jane})).Is(t, "jane", "dev", "ops", authenticated)
+		}},
+		{Statement: "a WebSocket may bring its token as a subprotocol", Proof: func(t *testing.T, c *kit.Cluster) {
+			plain := c.ClientWith(t, func(config *rest.Config) { config.NextProtos = []string{"http/1.1"} })
+			c.Grant(t, "jane", kit.Rule("watch", "configmaps"))
+			watch := func(token string) int {
+				response := plain.Open(t, http.MethodGet, c.Path("v1", "configmaps")+"?watch=true", kit.Header{
+					"Connection", "Upgrade", "Upgrade", "websocket", "Origin", c.URL, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==",
+					"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token)) + ",base64.binary.k8s.io",
+				}, nil)
+				response.Body.Close()
+				return response.StatusCode
+			}
+			if code := watch("static-jane"); code != http.StatusSwitchingProtocols {
+				t.Errorf("with a token that is accepted: %d", code)
+			}
+			if code := watch("wrong"); code != http.StatusUnauthorized {
+				t.Errorf("with a wrong one: %d", code)
+			}
+		}},
+	}
+}

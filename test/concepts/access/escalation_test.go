@@ -1,0 +1,198 @@
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+const rbacVersion = "rbac.authorization.k8s.io/v1"
+
+// role is one with a generated name.
+func role(kind string, rules ...rbacv1.PolicyRule) map[string]any {
+	return map[string]any{"apiVersion": rbacVersion, "kind": kind, "metadata": map[string]any{"generateName": "r-"}, "rules": rules}
+}
+
+// binding is one with a generated name.
+func binding(c *kit.Cluster, kind, role string, subjects ...string) map[string]any {
+	return map[string]any{"apiVersion": rbacVersion, "kind": kind, "metadata": map[string]any{"generateName": c.Namespace + "-"},
+		"roleRef": kit.RoleRef(role), "subjects": c.Subjects(subjects)}
+}
+
+var escalation = []kit.Promise{
+	{Statement: "nobody writes a role with more than they have, unless they may escalate", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path(rbacVersion, "roles")
+		c.Grant(t, "ann", kit.Rule("create,update,get", "roles."+rbacv1.GroupName), kit.Rule("get,list", "configmaps"))
+		ann := c.As(t, "ann")
+		ann.Post(t, path, role("Role", kit.Rule("get", "configmaps"))).Want(t, http.StatusCreated)
+		ann.Post(t, path, role("Role", kit.Rule("get", "configmaps", "a"))).Want(t, http.StatusCreated)
+		ann.Post(t, path, role("Role", kit.Rule("get,delete", "configmaps"), kit.Rule("get", "secrets"))).Forbidden(t,
+			`user "ann" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`,
+			`{APIGroups:[""], Resources:["configmaps"], Verbs:["delete"]}`, `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`)
+		ann.Post(t, path+"?dryRun=All", role("Role", kit.Rule("get", "secrets"))).Forbidden(t, "is attempting to grant")
+
+		small := ann.Post(t, path, role("Role", kit.Rule("get", "configmaps"))).Want(t, http.StatusCreated)
+		grown := small.Object(t)
+		grown["rules"] = []rbacv1.PolicyRule{kit.Rule("get", "secrets")}
+		ann.Put(t, path+"/"+small.Text(t, "metadata", "name"), grown).Forbidden(t, "is attempting to grant")
+
+		c.Grant(t, "eve", kit.Rule("create,escalate", "roles."+rbacv1.GroupName))
+		c.As(t, "eve").Post(t, path, role("Role", kit.Rule("*", "secrets"))).Want(t, http.StatusCreated)
+	}},
+	{Statement: "nobody binds a role that holds more than they have, unless they may bind it", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path(rbacVersion, "rolebindings")
+		c.Grant(t, "ann", kit.Rule("create", "rolebindings."+rbacv1.GroupName))
+		ann := c.As(t, "ann")
+		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Forbidden(t,
+			`user "ann" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`)
+		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/"+c.Namespace, "User/joe")).
+			Refused(t, http.StatusNotFound, "NotFound", `"`+c.Namespace+`" not found`) // what it will hold nobody knows
+		c.Grant(t, "ann", kit.Rule("bind", "clusterroles."+rbacv1.GroupName, "view"))
+		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Want(t, http.StatusCreated)
+		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/edit", "User/joe")).Forbidden(t)
+	}},
+	{Statement: "what holds for Roles holds for ClusterRoles, and for paths that are no resources", Proof: func(t *testing.T, c *kit.Cluster) {
+		user := "ann-" + c.Namespace
+		c.GrantEverywhere(t, user, kit.Rule("create", "clusterroles."+rbacv1.GroupName), kit.Rule("create", "clusterrolebindings."+rbacv1.GroupName),
+			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}})
+		ann := c.As(t, user)
+		roles, bindings := c.ClusterPath(rbacVersion, "clusterroles"), c.ClusterPath(rbacVersion, "clusterrolebindings")
+		ann.Post(t, roles, role("ClusterRole", rbacv1.PolicyRule{Verbs: []string{"get"},
+			NonResourceURLs: []string{"/metrics"}})).Want(t, http.StatusCreated)
+		ann.Post(t, roles, role("ClusterRole", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics/*"}})).
+			Forbidden(t, `{NonResourceURLs:["/metrics/*"], Verbs:["get"]}`)
+		ann.Post(t, bindings, binding(c, "ClusterRoleBinding", "ClusterRole/cluster-admin", "User/"+user)).Forbidden(t,
+			`{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
+		c.Post(t, bindings, binding(c, "ClusterRoleBinding", "ClusterRole/view", "User/"+user)).Want(t, http.StatusCreated)
+	}},
+	{Statement: "the role that a binding refers to can't be changed", Proof: func(t *testing.T, c *kit.Cluster) {
+		created := c.Post(t, c.Path(rbacVersion, "rolebindings"), binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, c.Path(rbacVersion, "rolebindings", created.Text(t, "metadata", "name")), `{"roleRef":{"name":"edit"}}`).
+			Refused(t, http.StatusUnprocessableEntity, "Invalid", "roleRef", "cannot change roleRef")
+	}},
+	{Statement: "a binding may come before its role", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Bind(t, "Role/later", "User/ann")
+		awaitGrantAfter(t, c, func() {
+			later := role("Role", kit.Rule("list", "configmaps"))
+			later["metadata"] = map[string]any{"name": "later"}
+			c.Post(t, c.Path(rbacVersion, "roles"), later).Want(t, http.StatusCreated)
+		})
+	}},
+}
+
+// awaitGrantAfter shows that ann may list ConfigMaps only after something was done.
+func awaitGrantAfter(t *testing.T, c *kit.Cluster, do func()) {
+	t.Helper()
+	ask := authorizationv1.SubjectAccessReviewSpec{User: "ann", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: "list", Resource: "configmaps"}}
+	harness.Eventually(t, "the server sees that the role is missing", func() bool {
+		status := c.ReviewAccess(t, ask)
+		if status.Allowed {
+			t.Fatal("allowed before there is a role")
+		}
+		return strings.Contains(status.Reason, `"later" not found`)
+	})
+	do()
+	c.WaitForGrant(t, "ann", c.Namespace, kit.Rule("list", "configmaps"))
+}
+
+const authorizationVersion = "authorization.k8s.io/v1"
+
+var accessReviews = []kit.Promise{
+	{Statement: "a SubjectAccessReview tells what somebody may do, and why", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Grant(t, "ann", kit.Rule("list", "configmaps"))
+		ask := func(user, verb string, groups ...string) authorizationv1.SubjectAccessReviewStatus {
+			return c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: verb, Resource: "configmaps"}})
+		}
+		if got := ask("ann", "list"); !got.Allowed || got.Denied || !strings.HasPrefix(got.Reason,
+			"RBAC: allowed by RoleBinding ") || !strings.HasSuffix(got.Reason, ` to User "ann"`) {
+			t.Errorf("of what is allowed: %+v", got)
+		}
+		if got := ask("ann", "delete"); got.Allowed || got.Denied {
+			t.Errorf("of what is not: %+v", got)
+		}
+		if got := ask("root", "delete", "system:masters"); !got.Allowed {
+			t.Errorf("of a master: %+v", got)
+		}
+		if got := c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: "ann",
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}}); got.Allowed {
+			t.Errorf("of a path: %+v", got)
+		}
+		c.Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).
+			Refused(t, http.StatusUnprocessableEntity, "Invalid", "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+		c.As(t, "ann").Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).Forbidden(t)
+	}},
+	{Statement: "a LocalSubjectAccessReview may be asked in its own namespace, by its admin", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Bind(t, "ClusterRole/admin", "User/boss")
+		c.WaitForGrant(t, "boss", c.Namespace, kit.Rule("create", "localsubjectaccessreviews.authorization.k8s.io"))
+		ask := func(namespace string) kit.Answer {
+			return c.As(t, "boss").Post(t, c.Path(authorizationVersion, "localsubjectaccessreviews"), authorizationv1.LocalSubjectAccessReview{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace},
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: "boss",
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}}})
+		}
+		if got := ask(c.Namespace).Want(t, http.StatusCreated); got.Value(t, "status", "allowed") != true {
+			t.Errorf("the answer is %s", got.Body)
+		}
+		ask("default").Want(t, http.StatusBadRequest, http.StatusUnprocessableEntity)
+	}},
+	{Statement: "everybody may ask about themselves: what they may do, and all of it", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Grant(t, "ann", kit.Rule("list", "configmaps"), kit.Rule("get", "secrets", "s"))
+		ann := c.As(t, "ann")
+		ask := func(verb string) any {
+			return ann.Post(t, c.ClusterPath(authorizationVersion, "selfsubjectaccessreviews"), authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: verb, Resource: "configmaps"}},
+			}).Want(t, http.StatusCreated).Value(t, "status", "allowed")
+		}
+		if ask("list") != true || ask("delete") == true {
+			t.Error("the answers about herself are wrong")
+		}
+		rules := ann.Post(t, c.ClusterPath(authorizationVersion, "selfsubjectrulesreviews"), authorizationv1.SelfSubjectRulesReview{
+			Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}).Want(t, http.StatusCreated)
+		for _, part := range []string{`"resources":["configmaps"]`, `"resourceNames":["s"]`, `"nonResourceURLs":["/healthz"`} {
+			if !strings.Contains(string(rules.Body), part) {
+				t.Errorf("the rules lack %s:\n%s", part, rules.Body)
+			}
+		}
+	}},
+	{Statement: "kubectl auth can-i, whoami and reconcile work", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Grant(t, "ann", kit.Rule("list", "configmaps"))
+		for _, check := range []struct {
+			want string
+			ok   bool
+			args []string
+		}{
+			{"yes", true, []string{"list", "configmaps", "--as=ann"}},
+			{"no", false, []string{"delete", "configmaps", "--as=ann"}},
+			{"yes", true, []string{"*", "*", "--all-namespaces"}},
+			{"no", false, []string{"get", "/metrics", "--as=ann"}},
+			{"configmaps", true, []string{"--list", "--as=ann"}},
+		} {
+			if out, ok := c.Kubectl(t, "", append([]string{"auth", "can-i"}, check.args...)...); ok != check.ok || !strings.Contains(out, check.want) {
+				t.Errorf("kubectl auth can-i %q: %v\n%s", check.args, ok, out)
+			}
+		}
+		if out, ok := c.Kubectl(t, "", "auth", "whoami", "--as=ann", "--as-group=dev"); !ok || !strings.Contains(out,
+			"ann") || !strings.Contains(out, "[dev system:authenticated]") {
+			t.Errorf("kubectl auth whoami: %v\n%s", ok, out)
+		}
+		role := "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reconciled, namespace: %s}, rules: [{apiGroups: [''], resources: [pods], verbs: [%s]}]}"
+		for _, verb := range []string{"get", "list"} { // the second adds to the first
+			if out, ok := c.Kubectl(t, fmt.Sprintf(role, c.Namespace, verb), "auth", "reconcile", "-f", "-"); !ok || !strings.Contains(out, "reconciled") {
+				t.Errorf("kubectl auth reconcile: %v\n%s", ok, out)
+			}
+		}
+		if rules := string(c.Get(t, c.Path(rbacVersion, "roles", "reconciled")).Body); !strings.Contains(rules, `"get"`) ||
+			!strings.Contains(rules, `"list"`) {
+			t.Errorf("the reconciled role is %s", rules)
+		}
+	}},
+}

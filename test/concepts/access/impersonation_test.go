@@ -1,0 +1,158 @@
+package access
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+const (
+	impersonateUser  = "Impersonate-User"
+	impersonateGroup = "Impersonate-Group"
+	impersonateUID   = "Impersonate-Uid"
+	impersonateExtra = "Impersonate-Extra-"
+)
+
+// stranger returns a client that starts without any permission, and its name. It is an account, since who impersonates must
+// be somebody in the first place.
+func stranger(t testing.TB, c *kit.Cluster) (*kit.Client, string) {
+	t.Helper()
+	accountOnce(t, c)
+	return c.Bearer(t, issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})), "system:serviceaccount:" + c.Namespace + ":robot"
+}
+
+// actAs asks the server who the client is while it acts as the headers say.
+func actAs(t testing.TB, c *kit.Client, headers ...string) kit.Answer {
+	t.Helper()
+	return c.Send(t, http.MethodPost, kit.SelfReviews, kit.Header(headers), kit.SelfSubjectReview)
+}
+
+// Section "User impersonation".
+var impersonation = []kit.Promise{
+	{Statement: "who may do all acts as any user, with any uid, group and more", Proof: func(t *testing.T, c *kit.Cluster) {
+		user := kit.SelfReview(t, actAs(t, c.Client, impersonateUser, "joe", impersonateUID, "u-1", impersonateGroup, "dev",
+			impersonateExtra+"Scopes", "read", impersonateExtra+"Example.com%2fTeam", "blue").Want(t, http.StatusCreated))
+		want := authenticationv1.UserInfo{Username: "joe", UID: "u-1", Groups: []string{"dev", authenticated},
+			Extra: map[string]authenticationv1.ExtraValue{"scopes": {"read"}, "example.com/team": {"blue"}}}
+		if !reflect.DeepEqual(user, want) {
+			t.Errorf("the user is %+v", user)
+		}
+	}},
+	{Statement: "the request is made with the permissions of the one acted as", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.As(t, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t, `User "joe" cannot list resource "configmaps"`)
+		c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+	}},
+	{Statement: "service accounts, and anonymous, bring their own groups", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.As(t, "system:serviceaccount:"+c.Namespace+":robot").Is(t, "system:serviceaccount:"+c.Namespace+":robot", accountGroups(c)...)
+		c.As(t, "system:serviceaccount:"+c.Namespace+":robot", "dev").Is(t, "system:serviceaccount:"+c.Namespace+":robot", "dev", authenticated)
+		actAs(t, c.Client, impersonateUser, "system:anonymous").Forbidden(t) // only who is authenticated may ask
+		c.As(t, "joe", unauthenticated).Get(t, "/api").Forbidden(t, `User "joe"`)
+	}},
+	{Statement: "groups, uids and more can't be acted as without a user", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, headers := range [][]string{{impersonateGroup, "dev"}, {impersonateUID, "u-1"}, {impersonateExtra + "Scopes", "read"}} {
+			actAs(t, c.Client, headers...).Refused(t, http.StatusBadRequest, "BadRequest", "without impersonating a user name")
+		}
+	}},
+	{Statement: "each of user, account, group, uid and extra needs a permission to impersonate it", Proof: func(t *testing.T, c *kit.Cluster) {
+		robot, name := stranger(t, c)
+		actAs(t, robot, impersonateUser, "joe").Forbidden(t)
+		c.GrantEverywhere(t, name, kit.Rule("impersonate", "users", "joe"))
+		actAs(t, robot, impersonateUser, "joe").Want(t, http.StatusCreated)
+		actAs(t, robot, impersonateUser, "ann").Forbidden(t)
+		for _, more := range []struct {
+			headers []string
+			rule    rbacv1.PolicyRule
+		}{
+			{[]string{impersonateGroup, "dev"}, kit.Rule("impersonate", "groups", "dev")},
+			{[]string{impersonateUID, "u-1"}, kit.Rule("impersonate", "uids.authentication.k8s.io", "u-1")},
+			{[]string{impersonateExtra + "Scopes", "read"}, kit.Rule("impersonate", "userextras.authentication.k8s.io/scopes", "read")},
+		} {
+			headers := append([]string{impersonateUser, "joe"}, more.headers...)
+			actAs(t, robot, headers...).Forbidden(t)
+			c.GrantEverywhere(t, name, more.rule)
+			actAs(t, robot, headers...).Want(t, http.StatusCreated)
+			headers[3] = "other"
+			actAs(t, robot, headers...).Forbidden(t)
+		}
+		actAs(t, robot, impersonateUser, "joe", impersonateGroup, "system:masters").Forbidden(t)
+		account := "system:serviceaccount:" + c.Namespace + ":default"
+		actAs(t, robot, impersonateUser, account).Forbidden(t)
+		c.Grant(t, name, kit.Rule("impersonate", "serviceaccounts", "default"))
+		actAs(t, robot, impersonateUser, account).Want(t, http.StatusCreated)
+	}},
+	{Statement: "kubectl --as, --as-group, --as-uid and --as-user-extra act as somebody else", Proof: func(t *testing.T, c *kit.Cluster) {
+		out, ok := c.Kubectl(t, "", "auth", "whoami", "--as=joe", "--as-group=dev", "--as-uid=u-1", "--as-user-extra=scopes=read")
+		for _, part := range []string{"joe", "[dev system:authenticated]", "u-1", "scopes", "[read]"} {
+			if !ok || !strings.Contains(out, part) {
+				t.Errorf("kubectl auth whoami lacks %s: %v\n%s", part, ok, out)
+			}
+		}
+		if out, ok := c.Kubectl(t, "", "get", "configmaps", "--as=joe"); ok || !strings.Contains(out,
+			`Error from server (Forbidden): configmaps is forbidden: User "joe" cannot list`) {
+			t.Errorf("kubectl get as joe: %v\n%s", ok, out)
+		}
+	}},
+}
+
+// tokenAs returns a client of a bearer token that acts as somebody else.
+func tokenAs(t testing.TB, c *kit.Cluster, token, user string, groups ...string) *kit.Client {
+	t.Helper()
+	return c.ClientWith(t, func(config *rest.Config) {
+		config.BearerToken, config.Impersonate = token, rest.ImpersonationConfig{UserName: user, Groups: groups}
+	})
+}
+
+// constrainedImpersonation are the promises of KEP-5284: to act as somebody, but only for some requests.
+var constrainedImpersonation = []kit.Promise{
+	{Statement: "who may impersonate:user-info acts as that user, for the verbs that impersonate-on:user-info grants", Proof: func(t *testing.T, c *kit.Cluster) {
+		_, name := stranger(t, c)
+		token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
+		joe := tokenAs(t, c, token, "joe")
+		c.Grant(t, "joe", kit.Rule("get,list", "configmaps"))
+		joe.Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+		c.GrantEverywhere(t, name, kit.Rule("impersonate:user-info", "users.authentication.k8s.io", "joe"))
+		joe.Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+		c.Grant(t, name, kit.Rule("impersonate-on:user-info:list", "configmaps"))
+		joe.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		joe.Get(t, c.Path("v1", "configmaps", "kube-root-ca.crt")).Forbidden(t)
+		tokenAs(t, c, token, "ann").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+		tokenAs(t, c, token, "joe", "dev").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+		c.GrantEverywhere(t, name, kit.Rule("impersonate:user-info", "groups.authentication.k8s.io"))
+		tokenAs(t, c, token, "joe", "dev").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		tokenAs(t, c, token, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+	}},
+	{Statement: "who may impersonate:serviceaccount acts as accounts of a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
+		_, name := stranger(t, c)
+		token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
+		other := tokenAs(t, c, token, "system:serviceaccount:"+c.Namespace+":other")
+		c.Grant(t, "system:serviceaccount:"+c.Namespace+":other", kit.Rule("list", "configmaps"))
+		c.Grant(t, name, kit.Rule("impersonate:serviceaccount", "serviceaccounts.authentication.k8s.io"),
+			kit.Rule("impersonate-on:serviceaccount:list", "configmaps"))
+		other.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		tokenAs(t, c, token, "system:serviceaccount:default:other").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+		tokenAs(t, c, token, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
+	}},
+	{Statement: "who may impersonate:arbitrary-node acts as any node; impersonate:associated-node, as the one its Pod is on", Proof: func(t *testing.T, c *kit.Cluster) {
+		_, name := stranger(t, c)
+		node(t, c, c.Namespace)
+		podOn(t, c, "p", "robot", c.Namespace)
+		token, bound := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{}), issueToken(t, c, "robot", boundTo("Pod", "p"))
+		services := c.Path("v1", "services")
+		c.Grant(t, name, kit.Rule("impersonate-on:associated-node:list,impersonate-on:arbitrary-node:list", "services"))
+		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, services).Forbidden(t)
+		c.GrantEverywhere(t, name, kit.Rule("impersonate:associated-node", "nodes.authentication.k8s.io"))
+		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, "/api/v1/services").Forbidden(t)
+		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, services).Want(t, http.StatusOK)
+		tokenAs(t, c, bound, "system:node:other").Get(t, services).Forbidden(t)
+		tokenAs(t, c, token, "system:node:"+c.Namespace).Get(t, services).Forbidden(t)
+		c.GrantEverywhere(t, name, kit.Rule("impersonate:arbitrary-node", "nodes.authentication.k8s.io"))
+		tokenAs(t, c, token, "system:node:other").Get(t, services).Want(t, http.StatusOK)
+	}},
+}

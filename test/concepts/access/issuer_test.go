@@ -1,0 +1,88 @@
+package access
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// issuer is a provider of OpenID Connect identities: it publishes its keys, and issues ID tokens.
+type issuer struct {
+	*httptest.Server
+	key *rsa.PrivateKey
+}
+
+// newIssuer starts an issuer, which ends with the test.
+func newIssuer(t testing.TB) *issuer {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{key: key}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, map[string]any{
+			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize",
+			"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"},
+			"id_token_signing_alg_values_supported": []string{"RS256"},
+		})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, map[string]any{"keys": []any{map[string]any{
+			"kty": "RSA", "use": "sig", "alg": "RS256",
+			"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+			"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
+		}}})
+	})
+	i.Server = httptest.NewTLSServer(mux)
+	t.Cleanup(i.Close)
+	return i
+}
+
+func writeJSON(w http.ResponseWriter, content any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(content) // whoever left does not read it
+}
+
+// authority is the certificate, in PEM, by which clients know the issuer.
+func (i *issuer) authority() []byte { return kit.EncodeCertificate(i.Certificate().Raw) }
+
+// claims are the content of a token. A nil takes one of the usual away.
+type claims map[string]any
+
+// token issues a token that is valid now, for the audience "sqube", with further claims or others than the usual.
+func (i *issuer) token(t testing.TB, further claims) string {
+	t.Helper()
+	all := claims{"iss": i.URL, "aud": "sqube", "iat": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix()}
+	maps.Copy(all, further)
+	maps.DeleteFunc(all, func(_ string, value any) bool { return value == nil })
+	return signToken(t, i.key, all)
+}
+
+// signToken makes a JSON Web Token (RFC 7519) signed with RS256.
+func signToken(t testing.TB, key *rsa.PrivateKey, content claims) string {
+	t.Helper()
+	payload, err := json.Marshal(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString(payload)
+	hash := sha256.Sum256([]byte(text))
+	signature, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, hash[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
+}

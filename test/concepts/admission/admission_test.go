@@ -1,0 +1,314 @@
+package admission
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// Section "Admission control", in what is no Pod: what the plugins that are on by default do. Webhooks and policies have
+// sections of their own; approval and signing of certificates are shown with bootstrap tokens.
+var admission = []kit.Promise{
+	{Statement: "nothing is created in a namespace that is missing or going, and some namespaces stay (NamespaceLifecycle)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Post(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-missing", "configmaps"), kit.ConfigMap("a", nil)).
+			Refused(t, http.StatusNotFound, "NotFound", `namespaces "`+c.Namespace+`-missing" not found`)
+		held := kit.ConfigMap("held", nil)
+		held["metadata"] = map[string]any{"name": "held", "finalizers": []string{"example.com/hold"}}
+		c.Post(t, c.Path("v1", "configmaps"), held).Want(t, http.StatusCreated)
+		c.Delete(t, c.ClusterPath("v1", "namespaces", c.Namespace)).Want(t, http.StatusOK)
+		refusal := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil))
+		refusal.Forbidden(t, `configmaps "a" is forbidden: unable to create new content in namespace `+c.Namespace+` because it is being terminated`)
+		if !strings.Contains(string(refusal.Body), `"reason":"NamespaceTerminating"`) {
+			t.Errorf("the cause is missing in %s", refusal.Body)
+		}
+		harness.Eventually(t, "the held ConfigMap is to be deleted", func() bool {
+			return c.Get(t, c.Path("v1", "configmaps", "held")).Text(t, "metadata", "deletionTimestamp") != ""
+		})
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "held"), `{"metadata":{"finalizers":null}}`).Want(t, http.StatusOK)
+		for _, name := range []string{"default", "kube-system", "kube-public"} {
+			c.Delete(t, c.ClusterPath("v1", "namespaces", name)+"?dryRun=All").Forbidden(t, "this namespace may not be deleted")
+		}
+	}},
+	{Statement: "a quota bounds how much there is of what, and tells how much there is (ResourceQuota)", Proof: func(t *testing.T, c *kit.Cluster) {
+		quota := c.Path("v1", "resourcequotas", "q")
+		c.Post(t, c.Path("v1", "resourcequotas"), kit.Manifest(`{metadata: {name: q}, spec: {hard: {count/secrets: "2", requests.cpu: "1", pods: "5"}}}`)).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the quota is counted", func() bool { return c.Get(t, quota).Text(t, "status", "used", "count/secrets") == "0" })
+		secret := func(name string) map[string]any { return kit.Manifest("{metadata: {name: %s}}", name) }
+		c.Post(t, c.Path("v1", "secrets"), secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), secret("b")).Want(t, http.StatusCreated)
+		overQuota(t, c, c.Path("v1", "secrets"), secret("c"),
+			`secrets "c" is forbidden: exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2`)
+		c.Delete(t, c.Path("v1", "secrets", "a")).Want(t, http.StatusOK)
+		harness.Eventually(t, "what is deleted counts no more", func() bool { return c.Get(t, quota).Text(t, "status", "used", "count/secrets") == "1" })
+		c.Post(t, c.Path("v1", "secrets"), secret("c")).Want(t, http.StatusCreated)
+
+		c.MakeDefaultServiceAccount(t)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Forbidden(t, "failed quota: q: must specify requests.cpu")
+		c.Post(t, c.Path("v1", "pods"), podAsking("p", `{requests: {cpu: "2"}}`)).Forbidden(t,
+			"exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=0, limited: requests.cpu=1")
+		c.Post(t, c.Path("v1", "pods"), podAsking("p", "{requests: {cpu: 600m}}")).Want(t, http.StatusCreated)
+		overQuota(t, c, c.Path("v1", "pods"), podAsking("p2", "{requests: {cpu: 600m}}"), "used: requests.cpu=600m")
+	}},
+	{Statement: "a claim that names no class gets the default one (DefaultStorageClass)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Post(t, c.ClusterPath("storage.k8s.io/v1", "storageclasses"), kit.Manifest(`{metadata: {name: %s, annotations: {storageclass.kubernetes.io/is-default-class: "true"}},
+			provisioner: example.com/none}`, c.Namespace)).Want(t, http.StatusCreated)
+		harness.Eventually(t, "a claim gets the class", func() bool {
+			return c.Post(t, c.Path("v1", "persistentvolumeclaims")+"?dryRun=All", claim("c", "")).Want(t,
+				http.StatusCreated).Text(t, "spec", "storageClassName") == c.Namespace
+		})
+		none := c.Post(t, c.Path("v1", "persistentvolumeclaims"), claim("none", `storageClassName: "", `)).Want(t, http.StatusCreated)
+		if class := none.Value(t, "spec", "storageClassName"); class != "" {
+			t.Errorf("a claim that wants no class has got %v", class)
+		}
+	}},
+	{Statement: "a claim in use by a Pod stays until the Pod is gone (StorageObjectInUseProtection)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeServiceAccount(t, "robot")
+		c.MakePodWithVolumes(t, "p", "node")
+		path := c.Path("v1", "persistentvolumeclaims", "p")
+		kit.Equal(t, c.Get(t, path).Value(t, "metadata", "finalizers"), []any{"kubernetes.io/pvc-protection"})
+		c.Delete(t, path).Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
+		c.WaitGone(t, path)
+		volume := c.Post(t, c.ClusterPath("v1", "persistentvolumes"), kit.Manifest(`{metadata: {name: %s}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce],
+			storageClassName: none, csi: {driver: example.com, volumeHandle: h}}}`, c.Namespace)).Want(t, http.StatusCreated)
+		kit.Equal(t, volume.Value(t, "metadata", "finalizers"), []any{"kubernetes.io/pv-protection"})
+	}},
+	{Statement: "only a bound claim grows, and only of a class that lets it (PersistentVolumeClaimResize)", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "persistentvolumeclaims", "c")
+		for _, class := range []string{"fixed", "elastic"} {
+			c.Post(t, c.ClusterPath("storage.k8s.io/v1", "storageclasses"),
+				kit.Manifest(`{metadata: {name: %s-%s}, provisioner: example.com/none, allowVolumeExpansion: %t}`,
+					class, c.Namespace, class == "elastic")).Want(t, http.StatusCreated)
+		}
+		grow := func() kit.Answer {
+			return c.Patch(t, kit.MergePatch, path, `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+		}
+		for _, class := range []string{"fixed", "elastic"} {
+			c.Post(t, c.Path("v1", "persistentvolumeclaims"), claim("c",
+				"storageClassName: "+class+"-"+c.Namespace+", volumeName: v, ")).Want(t, http.StatusCreated)
+			grow().Refused(t, http.StatusUnprocessableEntity, "Invalid",
+				"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims")
+			c.Patch(t, kit.MergePatch, path+"/status", `{"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`).Want(t, http.StatusOK)
+			if class == "fixed" {
+				grow().Forbidden(t, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+			} else {
+				harness.Eventually(t, "the server knows the class", func() bool { return grow().Code == http.StatusOK })
+			}
+			c.Delete(t, path).Want(t, http.StatusOK)
+			c.WaitGone(t, path)
+		}
+	}},
+	{Statement: "an Ingress that names no class gets the default one (DefaultIngressClass)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Post(t, c.ClusterPath("networking.k8s.io/v1", "ingressclasses"), kit.Manifest(`{metadata: {name: %s, annotations: {ingressclass.kubernetes.io/is-default-class: "true"}},
+			spec: {controller: example.com/none}}`, c.Namespace)).Want(t, http.StatusCreated)
+		harness.Eventually(t, "an Ingress gets the class", func() bool {
+			return c.Post(t, c.Path("networking.k8s.io/v1", "ingresses")+"?dryRun=All",
+				kit.Manifest(`{metadata: {name: i}, spec: {defaultBackend: {service: {name: s, port: {number: 80}}}}}`)).
+				Want(t, http.StatusCreated).Text(t, "spec", "ingressClassName") == c.Namespace
+		})
+	}},
+	{Statement: "no certificate for system:masters is asked of the signer of clients (CertificateSubjectRestriction)", Proof: func(t *testing.T, c *kit.Cluster) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, err := cert.MakeCSR(key, &pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := base64.StdEncoding.EncodeToString(asked)
+		c.Post(t, c.ClusterPath("certificates.k8s.io/v1", "certificatesigningrequests"), kit.Manifest(`{metadata: {name: %s},
+			spec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: %s}}`, c.Namespace, request)).
+			Forbidden(t, "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed")
+	}},
+	{Statement: "a new Node is not ready until somebody says so (TaintNodesByCondition)", Proof: func(t *testing.T, c *kit.Cluster) {
+		taints := c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated).Value(t, "spec", "taints")
+		kit.Equal(t, taints, []any{map[string]any{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}})
+	}},
+}
+
+// claim is a PersistentVolumeClaim of 1Gi. What is in spec goes into its spec, in YAML.
+func claim(name, spec string) map[string]any {
+	return kit.Manifest("{metadata: {name: %s}, spec: {%saccessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}", name, spec)
+}
+
+// podAsking is a Pod whose container asks for resources, in YAML.
+func podAsking(name, resources string) map[string]any {
+	return kit.Manifest("{metadata: {name: %s}, spec: {containers: [{name: c, image: i, resources: %s}]}}", name, resources)
+}
+
+// container is the first of a Pod's containers.
+func container(t testing.TB, pod kit.Answer) map[string]any {
+	t.Helper()
+	containers, _ := pod.Value(t, "spec", "containers").([]any)
+	if len(containers) == 0 {
+		t.Fatalf("no Pod: %s", pod.Body)
+	}
+	return containers[0].(map[string]any)
+}
+
+// Section "Admission control", in Pods: what the plugins that are on by default do.
+var admissionOfPods = []kit.Promise{
+	{Statement: "a Pod runs as the account default, if it names none, and finds its token mounted (ServiceAccount)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		pods := c.Path("v1", "pods")
+		created := c.Post(t, pods, podAsking("p", "{}")).Want(t, http.StatusCreated)
+		if account := created.Text(t, "spec", "serviceAccountName"); account != "default" {
+			t.Errorf("it runs as %q", account)
+		}
+		mounts, _ := container(t, created)["volumeMounts"].([]any)
+		if len(mounts) != 1 || mounts[0].(map[string]any)["mountPath"] != "/var/run/secrets/kubernetes.io/serviceaccount" {
+			t.Errorf("it mounts %v", mounts)
+		}
+		for _, part := range []string{`"expirationSeconds":3607`, `"name":"kube-root-ca.crt"`, `"fieldPath":"metadata.namespace"`} {
+			if !strings.Contains(string(created.Body), part) {
+				t.Errorf("its volume lacks %s", part)
+			}
+		}
+		without := c.Post(t, pods, kit.Pod("without")).Want(t, http.StatusCreated) // automountServiceAccountToken: false
+		if volumes := without.Value(t, "spec", "volumes"); volumes != nil {
+			t.Errorf("it has the volumes %v", volumes)
+		}
+		c.Post(t, pods, kit.With(kit.Pod("p2"), "missing", "spec", "serviceAccountName")).
+			Forbidden(t, `error looking up service account `+c.Namespace+`/missing: serviceaccount "missing" not found`)
+		c.Post(t, c.Path("v1", "serviceaccounts"), kit.Manifest("{metadata: {name: puller}, imagePullSecrets: [{name: registry}]}")).Want(t, http.StatusCreated)
+		pulls := c.Post(t, pods, kit.With(kit.Pod("pulls"), "puller", "spec", "serviceAccountName")).Want(t, http.StatusCreated)
+		kit.Equal(t, pulls.Value(t, "spec", "imagePullSecrets"), []any{map[string]any{"name": "registry"}})
+	}},
+	{Statement: "a Pod stays five minutes on a node that is not ready or not reached (DefaultTolerationSeconds)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		created := c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
+		tolerations := []any{}
+		for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
+			tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": float64(300)})
+		}
+		kit.Equal(t, created.Value(t, "spec", "tolerations"), tolerations)
+	}},
+	{Statement: "a Pod has the priority of its class (Priority)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		classed := func(class string) kit.Answer {
+			return c.Post(t, c.Path("v1", "pods")+"?dryRun=All", kit.With(kit.Pod("p"), class, "spec", "priorityClassName"))
+		}
+		c.Post(t, c.ClusterPath("scheduling.k8s.io/v1", "priorityclasses"),
+			kit.Manifest("{metadata: {name: %s}, value: 1000, preemptionPolicy: Never}", c.Namespace)).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the class is known", func() bool { return classed(c.Namespace).Code == http.StatusCreated })
+		created := classed(c.Namespace)
+		kit.Equal(t, created.Value(t, "spec", "priority"), float64(1000))
+		kit.Equal(t, created.Value(t, "spec", "preemptionPolicy"), "Never")
+		kit.Equal(t, classed("system-node-critical").Value(t, "spec", "priority"), float64(2000001000))
+		classed("missing").Forbidden(t, "no PriorityClass with name missing was found")
+		c.Post(t, c.Path("v1", "pods"), kit.With(kit.With(kit.Pod("p"), c.Namespace, "spec", "priorityClassName"), 5, "spec", "priority")).
+			Forbidden(t, "the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 1000 from the given PriorityClass name")
+	}},
+	{Statement: "a Pod has the overhead and the nodes of its runtime class (RuntimeClass)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		classed := func(class string) kit.Answer {
+			return c.Post(t, c.Path("v1", "pods")+"?dryRun=All", kit.With(kit.Pod("p"), class, "spec", "runtimeClassName"))
+		}
+		c.Post(t, c.ClusterPath("node.k8s.io/v1", "runtimeclasses"), kit.Manifest(`{metadata: {name: %s}, handler: h, overhead: {podFixed: {cpu: 100m}},
+			scheduling: {nodeSelector: {sandbox: "yes"}}}`, c.Namespace)).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the class is known", func() bool { return classed(c.Namespace).Code == http.StatusCreated })
+		created := classed(c.Namespace)
+		kit.Equal(t, created.Value(t, "spec", "overhead"), map[string]any{"cpu": "100m"})
+		kit.Equal(t, created.Value(t, "spec", "nodeSelector"), map[string]any{"sandbox": "yes"})
+		classed("missing").Forbidden(t, `pod rejected: RuntimeClass "missing" not found`)
+	}},
+	{Statement: "a LimitRange gives containers their defaults, and bounds them and claims (LimitRanger)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		c.Post(t, c.Path("v1", "limitranges"), kit.Manifest(`{metadata: {name: l}, spec: {limits: [
+			{type: Container, default: {cpu: 500m}, defaultRequest: {cpu: 200m}, max: {cpu: "1"}, min: {cpu: 100m}},
+			{type: PersistentVolumeClaim, max: {storage: 500Mi}}]}}`)).Want(t, http.StatusCreated)
+		var created kit.Answer
+		harness.Eventually(t, "the defaults are given", func() bool {
+			created = c.Post(t, c.Path("v1", "pods")+"?dryRun=All", podAsking("p", "{}")).Want(t, http.StatusCreated)
+			return container(t, created)["resources"].(map[string]any)["limits"] != nil
+		})
+		kit.Equal(t, container(t, created)["resources"], any(map[string]any{"limits": map[string]any{"cpu": "500m"},
+			"requests": map[string]any{"cpu": "200m"}}))
+		c.Post(t, c.Path("v1", "pods"), podAsking("p", `{limits: {cpu: "2"}}`)).Forbidden(t, "maximum cpu usage per Container is 1, but limit is 2")
+		c.Post(t, c.Path("v1", "pods"), podAsking("p", "{requests: {cpu: 50m}}")).Forbidden(t,
+			"minimum cpu usage per Container is 100m, but request is 50m")
+		c.Post(t, c.Path("v1", "persistentvolumeclaims"), claim("c", "")).Forbidden(t,
+			"maximum storage usage per PersistentVolumeClaim is 500Mi, but request is 1Gi")
+	}},
+	{Statement: "a namespace's labels say how secure its Pods must be, and what is warned of (PodSecurity)", Proof: provePodSecurity},
+	privilegedPods,
+	{Statement: "a Pod that is bound to a node gets the labels of its zone and region (PodTopologyLabels)", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s, labels: {topology.kubernetes.io/zone: z, topology.kubernetes.io/region: r, other: o}}}", c.Namespace)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "pods"), podAsking("p", "{}")).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the Pod is bound", func() bool { // before the server knows the node, it refuses
+			return c.Post(t, c.Path("v1", "pods", "p", "binding"), kit.Manifest("{metadata: {name: p}, target: {kind: Node, name: %s}}", c.Namespace)).Code == http.StatusCreated
+		})
+		kit.Equal(t, c.Get(t, c.Path("v1", "pods", "p")).Value(t, "metadata", "labels"),
+			any(map[string]any{"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}))
+	}},
+}
+
+func provePodSecurity(t *testing.T, c *kit.Cluster) {
+	c.MakeDefaultServiceAccount(t)
+	pods, namespace := c.Path("v1", "pods"), c.ClusterPath("v1", "namespaces", c.Namespace)
+	label := func(query, mode, level string) kit.Answer {
+		return c.Patch(t, kit.MergePatch, namespace+query, kit.Manifest(`{metadata: {labels: {pod-security.kubernetes.io/%s: %s}}}`, mode, level))
+	}
+	privileged := kit.With(kit.Pod("p"), true, "spec", "hostNetwork")
+	c.Post(t, pods, privileged).Want(t, http.StatusCreated)
+	label("", "enforce", "strict").Refused(t, http.StatusUnprocessableEntity, "Invalid",
+		`metadata.labels[pod-security.kubernetes.io/enforce]`, "must be one of privileged, baseline, restricted")
+	warned := label("?dryRun=All", "enforce", "baseline").Want(t, http.StatusOK)
+	if warnings := strings.Join(warned.Header.Values("Warning"), "\n"); !strings.Contains(warnings,
+		`existing pods in namespace \"`+c.Namespace+`\" violate the new PodSecurity enforce level \"baseline:latest\"`) ||
+		!strings.Contains(warnings, "p: host namespaces") {
+		t.Errorf("to the dry run the server warns %q", warnings)
+	}
+
+	label("", "enforce", "baseline").Want(t, http.StatusOK)
+	label("", "warn", "restricted").Want(t, http.StatusOK)
+	another := func(pod map[string]any) kit.Answer {
+		return c.Post(t, pods+"?dryRun=All", kit.With(pod, "another", "metadata", "name"))
+	}
+	harness.Eventually(t, "the labels are in force", func() bool {
+		return another(privileged).Code == http.StatusForbidden && len(another(kit.Pod("p")).Header.Values("Warning")) > 0
+	})
+	another(privileged).Forbidden(t, `pods "another" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`)
+	c.Patch(t, kit.MergePatch, pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK) // it is there already
+
+	// What makes Pods is warned of, not refused.
+	unsafe := kit.Deployment("d")
+	if err := unstructured.SetNestedField(unsafe, true, "spec", "template", "spec", "hostNetwork"); err != nil {
+		t.Fatal(err)
+	}
+	made := c.Post(t, c.Path("apps/v1", "deployments"), unsafe).Want(t, http.StatusCreated)
+	if !slices.ContainsFunc(made.Header.Values("Warning"), func(warning string) bool {
+		return strings.Contains(warning, `would violate PodSecurity \"restricted:latest\": host namespaces`)
+	}) {
+		t.Errorf("of the Deployment the server warns %q", made.Header.Values("Warning"))
+	}
+}
+
+// overQuota waits until an object is refused because of a quota, as the parts of a message say. A recount (there is one
+// whenever a kind is defined) counts what its informers have, so that for a moment a quota may have room that is taken.
+func overQuota(t testing.TB, c *kit.Cluster, path string, object map[string]any, parts ...string) {
+	t.Helper()
+	harness.Eventually(t, "the quota refuses", func() bool {
+		a := c.Post(t, path, object).Want(t, http.StatusForbidden, http.StatusCreated)
+		if a.Code == http.StatusCreated {
+			c.Delete(t, path+"/"+a.Text(t, "metadata", "name")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
+			return false
+		}
+		a.Forbidden(t, parts...)
+		return true
+	})
+}

@@ -1,0 +1,10 @@
+// Package admission holds sqube to what the documents say of admission: built-in plugins, webhooks and policies.
+package admission
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

@@ -1,0 +1,117 @@
+package admission
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// Which requests a webhook gets.
+var webhookMatches = []kit.Promise{
+	{Statement: "a webhook gets an object in the version that it has rules for, unless matchPolicy is Exact", Proof: func(t *testing.T, c *kit.Cluster) {
+		equivalent, exact := kit.ServeReviews(t, label("converted")), kit.ServeReviews(t, kit.AllowRequest)
+		rules := "rules: [{operations: [CREATE], apiGroups: [autoscaling], apiVersions: [v1], resources: [horizontalpodautoscalers]}]\n"
+		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", equivalent, rules+"matchPolicy: Equivalent"),
+			c.WebhookEntry("b.example.com", exact, rules+"matchPolicy: Exact"))
+		scaler := `{apiVersion: autoscaling/%s, kind: HorizontalPodAutoscaler, metadata: {name: %[1]s}, spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`
+		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"), kit.Manifest(scaler, "v2")).Want(t, http.StatusCreated).
+			HasField(t, `"autoscaling/v2"`, "apiVersion").HasField(t, `{"converted":"set"}`, "metadata", "labels")
+		r := equivalent.OnlyRequest(t)
+		kit.Equal(t, []string{r.Kind.Version, r.Resource.Version, r.RequestKind.Version, r.RequestResource.Version},
+			[]string{"v1", "v1", "v2", "v2"})
+		if !strings.Contains(string(r.Object.Raw), `"apiVersion":"autoscaling/v1"`) {
+			t.Errorf("the object is %s", r.Object.Raw)
+		}
+		c.Post(t, c.Path("autoscaling/v1", "horizontalpodautoscalers"), kit.Manifest(scaler, "v1")).Want(t, http.StatusCreated)
+		kit.Equal(t, exact.Calls(), []string{"CREATE horizontalpodautoscalers v1"})
+	}},
+	{Statement: "rules say which operations, resources and subresources a webhook is for", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		hooks := map[string]*kit.Webhook{}
+		var all []map[string]any
+		for name, rule := range map[string]string{
+			"create": `{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps, pods]}`, "status": `{operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [pods/status]}`,
+			"below": `{operations: [UPDATE], apiGroups: ["*"], apiVersions: ["*"], resources: ["pods/*"]}`, "scale": `{operations: ["*"], apiGroups: [apps], apiVersions: [v1], resources: ["*/scale"]}`,
+			"other": `{operations: ["*"], apiGroups: [apps], apiVersions: [v1], resources: [pods]}`, "cluster": `{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: [pods], scope: Cluster}`,
+			"namespaced": `{operations: [DELETE], apiGroups: ["*"], apiVersions: ["*"], resources: [pods], scope: Namespaced}`,
+		} {
+			hooks[name] = kit.ServeReviews(t, kit.AllowRequest)
+			all = append(all, c.WebhookEntry(name+".example.com", hooks[name], "rules: ["+rule+"]"))
+		}
+		c.ActivateWebhooks(t, "Validating", "", all...)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("m", nil)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "pods", "p", "status"), `{"status":{"phase":"Running"}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "pods", "p"), `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":5}}`).
+			Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
+		// "pods/*" is for pods too, whatever the documents say.
+		for name, want := range map[string][]string{
+			"create": {"CREATE configmaps m", "CREATE pods p"}, "status": {"UPDATE pods/status p"}, "below": {"UPDATE pods/status p", "UPDATE pods p"},
+			"scale": {"UPDATE deployments/scale d"}, "other": {}, "cluster": {}, "namespaced": {"DELETE pods p"},
+		} {
+			got := slices.DeleteFunc(hooks[name].Calls(), func(call string) bool { return strings.Contains(call, "kube-root-ca.crt") })
+			if got = slices.Compact(got); !slices.Equal(got, want) { // a delete may be sent more than once
+				t.Errorf("%s was called for %q instead of %q", name, got, want)
+			}
+		}
+		if scale := hooks["scale"].OnlyRequest(t); scale.Kind.Kind != "Scale" || scale.Kind.Group != "autoscaling" {
+			t.Errorf("the kind of deployments/scale is %v", scale.Kind)
+		}
+	}},
+	{Statement: "an objectSelector looks at the new and at the old object", Proof: func(t *testing.T, c *kit.Cluster) {
+		h := kit.ServeReviews(t, kit.AllowRequest)
+		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, "objectSelector: {matchLabels: {seen: 'yes'}}"))
+		for name, value := range map[string]string{"a": "yes", "b": "no"} {
+			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap(name, nil), value, "metadata", "labels", "seen")).
+				Want(t, http.StatusCreated)
+		}
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"metadata":{"labels":null}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"data":{"k":"v"}}`).Want(t, http.StatusOK)
+		kit.Equal(t, h.Calls(), []string{"CREATE configmaps a", "UPDATE configmaps a"})
+	}},
+	{Statement: "a namespaceSelector looks at the labels of the namespace, and at a namespace's own", Proof: func(t *testing.T, c *kit.Cluster) {
+		h := kit.ServeReviews(t, kit.AllowRequest)
+		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h,
+			`{namespaceSelector: {matchLabels: {of: `+c.Namespace+`}}, rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [namespaces, secrets]}]}`))
+		for _, name := range []string{"in", "out"} {
+			space := kit.Manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s-%s}}", c.Namespace, name)
+			if name == "in" {
+				space = kit.With(space, c.Namespace, "metadata", "labels", "of")
+			}
+			c.Post(t, "/api/v1/namespaces", space).Want(t, http.StatusCreated)
+			harness.Eventually(t, "the namespace is known to admission", func() bool {
+				code := c.Post(t, "/api/v1/namespaces/"+c.Namespace+"-"+name+"/secrets",
+					kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Code
+				return code == http.StatusCreated
+			})
+		}
+		kit.Equal(t, h.Calls(), []string{"CREATE namespaces " + c.Namespace + "-in", "CREATE secrets s"})
+	}},
+	{Statement: "matchConditions decide in CEL, and their errors count as failures", Proof: func(t *testing.T, c *kit.Cluster) {
+		h := kit.ServeReviews(t, kit.DenyRequest("matched"))
+		conditions := `matchConditions: [{name: named, expression: "request.name != 'skipped'"}, {name: user, expression: "!('system:nodes' in request.userInfo.groups)"},
+			{name: data, expression: "object == null || object.data.k == 'v'"}, {name: may, expression: "authorizer.group('').resource('pods').check('create').allowed()"}]`
+		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, conditions))
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("skipped", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("other", map[string]string{"k": "w"})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("denied", map[string]string{"k": "v"})).
+			Refused(t, http.StatusBadRequest, "", "matched")
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("failing", nil)).
+			Want(t, http.StatusInternalServerError, http.StatusForbidden)
+	}},
+	{Statement: "a configuration that is deleted is out of effect soon", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", kit.ServeReviews(t, kit.DenyRequest("still")), ""))
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusBadRequest)
+		c.Delete(t, kit.AdmissionRegistration+"validatingwebhookconfigurations/"+c.Namespace).Want(t, http.StatusOK)
+		harness.Eventually(t, "the webhook is asked no longer", func() bool {
+			return c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Code == http.StatusCreated
+		})
+	}},
+}

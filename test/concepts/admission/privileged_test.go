@@ -1,0 +1,55 @@
+package admission
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// privileged are objects with a privileged container, by their path.
+func privileged(c *kit.Cluster) map[string][]map[string]any {
+	const container = `{name: c, image: i, securityContext: {privileged: true}}`
+	template := `{selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {hostNetwork: true, containers: [` + container + `]}}}`
+	return map[string][]map[string]any{
+		c.Path("v1", "pods"): {
+			kit.Manifest(`{metadata: {generateName: p-}, spec: {containers: [%s]}}`, container),
+			kit.Manifest(`{metadata: {generateName: p-}, spec: {containers: [{name: d, image: i}], initContainers: [%s]}}`, container),
+		},
+		c.Path("apps/v1", "daemonsets"):   {kit.Manifest(`{metadata: {generateName: d-}, spec: %s}`, template)},
+		c.Path("apps/v1", "deployments"):  {kit.Manifest(`{metadata: {generateName: d-}, spec: %s}`, template)},
+		c.Path("apps/v1", "statefulsets"): {kit.Manifest(`{metadata: {generateName: s-}, spec: %s}`, template)},
+		c.Path("batch/v1", "jobs"): {kit.Manifest(`{metadata: {generateName: j-}, spec: {template: {spec: {restartPolicy: Never, containers: [%s]}}}}`,
+			container)},
+	}
+}
+
+// debugger adds a privileged container to a Pod that runs.
+const debugger = `{"spec":{"ephemeralContainers":[{"name":"e","image":"i","securityContext":{"privileged":true}}]}}`
+
+var privilegedPods = kit.Promise{Statement: "a Pod may be privileged, as those of CNI plugins, kube-proxy and CSI drivers are", Proof: func(t *testing.T, c *kit.Cluster) {
+	c.MakeDefaultServiceAccount(t)
+	for path, objects := range privileged(c) {
+		for _, object := range objects {
+			c.Post(t, path, object).Want(t, http.StatusCreated)
+		}
+	}
+	c.Post(t, c.Path("v1", "pods"), kit.Pod("debugged")).Want(t, http.StatusCreated)
+	c.Patch(t, kit.StrategicPatch, c.Path("v1", "pods", "debugged", "ephemeralcontainers"), debugger).Want(t, http.StatusOK)
+}}
+
+// TestPrivilegedForbidden uses kube-apiserver's flag --allow-privileged.
+func TestPrivilegedForbidden(t *testing.T) {
+	kit.Prove(t, []string{"--allow-privileged=false"}, kit.Promise{Statement: "--allow-privileged=false refuses privileged containers", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		for path, objects := range privileged(c) {
+			for _, object := range objects {
+				c.Post(t, path, object).Refused(t, http.StatusUnprocessableEntity, "Invalid",
+					"securityContext.privileged: Forbidden: disallowed by cluster policy")
+			}
+		}
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("plain")).Want(t, http.StatusCreated)
+		c.Patch(t, kit.StrategicPatch, c.Path("v1", "pods", "plain", "ephemeralcontainers"), debugger).
+			Refused(t, http.StatusUnprocessableEntity, "Invalid", "disallowed by cluster policy")
+	}})
+}

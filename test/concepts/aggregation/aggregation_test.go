@@ -1,0 +1,314 @@
+package aggregation
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// Section "Kubernetes API Aggregation Layer": requests for an APIService's group version go to the Service that it names.
+func TestAggregation(t *testing.T) {
+	kit.Prove(t, nil,
+		kit.Promise{Statement: "requests for a group version are answered by the Service that its APIService names", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			object := kit.Widget(r.Group+"/v1", "a")
+			if uid := c.Post(t, r.Path(c), object).Want(t, http.StatusCreated).Text(t, "metadata", "uid"); uid != r.Group+"-a" {
+				t.Errorf("the object made has the uid %q", uid)
+			}
+			if names := c.Get(t, r.Path(c)+"?labelSelector=a%3Db").Want(t, http.StatusOK).Names(t); !slices.Equal(names, []string{"a"}) {
+				t.Errorf("the list has %v", names)
+			}
+			if query := r.LastRequest(t, r.Path(c)).URL.RawQuery; query != "labelSelector=a%3Db" {
+				t.Errorf("the remote server got the query %q", query)
+			}
+			c.Delete(t, r.Path(c, "a")).Want(t, http.StatusOK)
+			c.Get(t, r.Path(c, "a")).Refused(t, http.StatusNotFound, "NotFound", "the widget server has no a")
+			if resources, _ := c.Get(t, "/apis/"+r.Group+"/v1").Want(t, http.StatusOK).Value(t, "resources").([]any); len(resources) != 1 {
+				t.Errorf("the version's document has the resources %v", resources)
+			}
+		}},
+		kit.Promise{Statement: "the server of an aggregated API learns who the user is, from nobody but the front proxy", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			who := c.Impersonating(t, rest.ImpersonationConfig{UserName: "jane", UID: "42", Groups: []string{"system:masters", "a/b"}, Extra: map[string][]string{"example.com/scopes": {"x", "y"}}})
+			who.Send(t, http.MethodGet, r.Path(c), kit.Header{"X-Remote-User", "eve", "X-Remote-Group", "evil", "X-Remote-Extra-Role", "king"}, nil).Want(t, http.StatusOK)
+			got := r.LastRequest(t, r.Path(c))
+			for name, want := range map[string][]string{
+				"X-Remote-User":                       {"jane"},
+				"X-Remote-Uid":                        {"42"},
+				"X-Remote-Group":                      {"system:masters", "a/b", "system:authenticated"},
+				"X-Remote-Extra-Example.com%2fscopes": {"x", "y"},
+				"X-Remote-Extra-Role":                 nil, "Impersonate-User": nil, "Authorization": nil,
+			} {
+				if !slices.Equal(got.Header[name], want) {
+					t.Errorf("%s is %q instead of %q", name, got.Header[name], want)
+				}
+			}
+			if name, allowed := got.TLS.PeerCertificates[0].Subject.CommonName, kit.FrontProxyAuthentication(t, c).Text(t, "data", "requestheader-allowed-names"); !strings.Contains(allowed, `"`+name+`"`) {
+				t.Errorf("the front proxy's name is %q, allowed are %s", name, allowed)
+			}
+		}},
+		kit.Promise{Statement: "a user who may not is refused before the request gets to the aggregated API", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			jane := c.As(t, "jane")
+			jane.Get(t, r.Path(c, "secret")).Refused(t, http.StatusForbidden, "Forbidden", `User "jane" cannot get resource "widgets" in API group "`+r.Group+`"`)
+			for _, request := range r.Requests() {
+				if strings.HasSuffix(request, "/secret") {
+					t.Errorf("it got %s", request)
+				}
+			}
+			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "roles"), kit.Manifest("{metadata: {name: r}, rules: [{apiGroups: [%s], resources: [widgets], verbs: [list]}]}", r.Group)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings"), kit.Manifest("{metadata: {name: r}, subjects: [{kind: User, name: jane}], "+
+				"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}}")).Want(t, http.StatusCreated)
+			harness.Eventually(t, "jane may list", func() bool { return jane.Get(t, r.Path(c)).Code == http.StatusOK })
+		}},
+		kit.Promise{Statement: "a watch of an aggregated API brings each event when it happens", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			watch := c.Watch(t, r.Path(c)+"?watch=true")
+			for i := range 3 {
+				name := fmt.Sprint("a", i)
+				c.Post(t, r.Path(c), kit.Widget(r.Group+"/v1", name)).Want(t, http.StatusCreated)
+				if got := watch.Next(t); got.Name() != name {
+					t.Errorf("event %d is about %s", i, got.Name())
+				}
+			}
+		}},
+		kit.Promise{Statement: "connections to an aggregated API are upgraded, as exec and port forwarding need it", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			connection, reader, response := kit.DialUpgrade(t, c, r.Path(c, "a", "echo"))
+			if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("Upgrade") != "echo" {
+				t.Fatalf("the answer is %s, %v", response.Status, response.Header)
+			}
+			for _, line := range []string{"to and fro\n", "and again\n"} {
+				if _, err := connection.Write([]byte(line)); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := reader.ReadString('\n'); err != nil || got != line {
+					t.Fatalf("sent %q, got %q, %v", line, got, err)
+				}
+			}
+			if user := r.LastRequest(t, r.Path(c, "a", "echo")).Header.Get("X-Remote-User"); user == "" {
+				t.Error("the server was not told who the user is")
+			}
+		}},
+		kit.Promise{Statement: "a redirect of an aggregated API is not passed on", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			c.HTTP.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			answer := c.Get(t, r.Path(c, "a", "redirect")).Want(t, http.StatusBadGateway)
+			if answer.Header.Get("Location") != "" || !strings.Contains(string(answer.Body), "redirect") {
+				t.Errorf("the answer is %v, %s", answer.Header, answer.Body)
+			}
+		}},
+		kit.Promise{Statement: "insecureSkipTLSVerify takes any certificate, and goes with no caBundle", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			kit.MakeServiceTo(t, c)
+			insecure := kit.With(kit.NewAPIService(c, r.Group, r.Port, r.CA), true, "spec", "insecureSkipTLSVerify")
+			c.Post(t, kit.APIServices, insecure).Refused(t, http.StatusUnprocessableEntity, "Invalid", "may not be true if caBundle is present")
+			kit.RegisterAPIService(t, c, kit.With(insecure, nil, "spec", "caBundle"))
+			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
+			c.Get(t, r.Path(c)).Want(t, http.StatusOK)
+		}},
+		kit.Promise{Statement: "an APIService with a Service takes a custom group version over, and gives it back when it goes", Proof: func(t *testing.T, c *kit.Cluster) {
+			version := c.DefineWidgets(t, kit.AnySchema)
+			c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "custom")).Want(t, http.StatusCreated)
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			kit.MakeServiceTo(t, c)
+			path := kit.APIServices + "/v1." + r.Group
+			harness.Eventually(t, "the custom version has its own APIService", func() bool { return c.Get(t, path).Code == http.StatusOK })
+			// The label is what the server keeps APIServices of custom versions by.
+			taken := map[string]any{"metadata": map[string]any{"labels": map[string]any{"kube-aggregator.kubernetes.io/automanaged": nil}}, "spec": kit.NewAPIService(c, r.Group, r.Port, r.CA)["spec"]}
+			c.Patch(t, kit.MergePatch, path, taken).Want(t, http.StatusOK)
+			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
+			harness.Eventually(t, "the remote server answers", func() bool {
+				return len(c.Get(t, r.Path(c)).Want(t, http.StatusOK, http.StatusServiceUnavailable).Names(t)) == 0
+			})
+			c.Delete(t, path).Want(t, http.StatusOK)
+			harness.Eventually(t, "the custom resource is back", func() bool { return c.Get(t, r.Path(c, "custom")).Code == http.StatusOK })
+			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Local")
+		}},
+		kit.Promise{Statement: "an aggregated API may be an admission webhook, reached by the Service kubernetes", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			// The caBundle is of another authority: the server knows its own.
+			hook := kit.Manifest(`{metadata: {name: %[1]s}, webhooks: [{name: hook.example.com, sideEffects: None, admissionReviewVersions: [v1],
+				clientConfig: {caBundle: %[2]s, service: {namespace: default, name: kubernetes, path: /apis/%[3]s/v1/reviews}},
+				namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
+				rules: [{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: [CREATE]}]}]}`, c.Namespace, base64.StdEncoding.EncodeToString(r.CA), r.Group)
+			hooks := c.ClusterPath("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
+			c.Post(t, hooks, hook).Want(t, http.StatusCreated)
+			c.DeleteAtEnd(t, hooks+"/"+c.Namespace)
+			harness.Eventually(t, "the webhook refuses", func() bool {
+				answer := c.Post(t, c.Path("v1", "secrets")+"?dryRun=All", kit.Manifest("{metadata: {name: s}}"))
+				return answer.Code == http.StatusForbidden && strings.Contains(string(answer.Body), "no widget")
+			})
+			caller := r.LastRequest(t, "/apis/"+r.Group+"/v1/reviews").Header
+			if user, groups := caller.Get("X-Remote-User"), caller["X-Remote-Group"]; user != "system:apiserver" || !slices.Contains(groups, "system:masters") {
+				t.Errorf("the webhook was called by %s of %v", user, groups)
+			}
+		}},
+		kit.Promise{Statement: "what the server has built in is served without its APIService too", Proof: func(t *testing.T, c *kit.Cluster) {
+			kit.WaitAvailable(t, c, "v1.policy", "True", "Local")
+			before := c.Get(t, kit.APIServices+"/v1.policy").Object(t)
+			t.Cleanup(func() { // which, with -against, is for others to have
+				again, err := http.NewRequest(http.MethodPost, c.URL+kit.APIServices, strings.NewReader(string(kit.JSON(kit.With(before, nil, "metadata", "resourceVersion")))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				again.Header.Set("Content-Type", "application/json")
+				if _, err := c.HTTP.Do(again); err != nil {
+					t.Error(err)
+				}
+			})
+			c.Delete(t, kit.APIServices+"/v1.policy").Want(t, http.StatusOK)
+			harness.Eventually(t, "the list of groups lacks it", func() bool { return !slices.Contains(groupNames(t, c), "policy") })
+			c.Get(t, c.Path("policy/v1", "poddisruptionbudgets")).Want(t, http.StatusOK)
+			if version := c.Get(t, "/apis/policy").Want(t, http.StatusOK).Text(t, "preferredVersion", "version"); version != "v1" {
+				t.Errorf("the group prefers %q", version)
+			}
+		}},
+		kit.Promise{Statement: "deleting a namespace deletes its objects of aggregated APIs", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			doomed := c.Namespace + "-doomed"
+			c.Post(t, "/api/v1/namespaces", kit.Manifest("{metadata: {name: %s}}", doomed)).Want(t, http.StatusCreated)
+			widgets := c.ClusterPath(r.Group+"/v1", "namespaces", doomed, "widgets")
+			c.Post(t, widgets, kit.Widget(r.Group+"/v1", "a")).Want(t, http.StatusCreated)
+			r.WaitWatched(t, c)
+			c.Delete(t, "/api/v1/namespaces/"+doomed).Want(t, http.StatusOK)
+			c.WaitGone(t, "/api/v1/namespaces/"+doomed)
+			if left := r.List(widgets); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+		}},
+		kit.Promise{Statement: "objects of aggregated APIs go with their owners", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			owner := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("owner", nil)).Want(t, http.StatusCreated)
+			owned := kit.With(kit.Widget(r.Group+"/v1", "owned"), []any{kit.Manifest("{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s}", owner.Text(t, "metadata", "uid"))}, "metadata", "ownerReferences")
+			c.Post(t, r.Path(c), owned).Want(t, http.StatusCreated)
+			r.WaitWatched(t, c)
+			c.Delete(t, c.Path("v1", "configmaps", "owner")).Want(t, http.StatusOK)
+			c.WaitGone(t, r.Path(c, "owned"))
+		}},
+	)
+}
+
+// TestUnavailableAPIs has a server of its own: what of discovery can't be had keeps namespaces from going, and garbage.
+func TestUnavailableAPIs(t *testing.T) {
+	kit.Prove(t, nil,
+		kit.Promise{Statement: "an aggregated API whose server fails is answered with 503 that tells of it", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			r.Stop()
+			// The first that notice get the error itself, until the condition says that the API is not available.
+			if body := c.Get(t, r.Path(c)).Want(t, http.StatusServiceUnavailable).Body; !strings.HasPrefix(string(body), "error trying to reach service: ") && string(body) != "service unavailable\n" {
+				t.Errorf("the answer is %s", body)
+			}
+			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, `{"metadata":{"labels":{"look":"again"}}}`).Want(t, http.StatusOK)
+			if message := kit.WaitAvailable(t, c, "v1."+r.Group, "False", "FailedDiscoveryCheck"); !strings.Contains(message, "failing or missing response from https://localhost:") {
+				t.Errorf("the message is %s", message)
+			}
+			harness.Eventually(t, "the metrics tell of it", func() bool {
+				return strings.Contains(string(c.Get(t, "/metrics").Body), `aggregator_unavailable_apiservice_total{name="v1.`+r.Group+`",reason="FailedDiscoveryCheck"} 1`)
+			})
+			harness.Eventually(t, "requests are not passed on", func() bool {
+				answer := c.Get(t, r.Path(c)).Want(t, http.StatusServiceUnavailable)
+				return string(answer.Body) == "service unavailable\n" && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain")
+			})
+		}},
+		kit.Promise{Statement: "the condition Available tells what an APIService lacks, and a metric counts it", Proof: func(t *testing.T, c *kit.Cluster) {
+			group := c.Namespace + ".example.com"
+			name := "v1." + group
+			kit.RegisterAPIService(t, c, kit.NewAPIService(c, group, 443, nil))
+			kit.WaitAvailable(t, c, name, "False", "ServiceNotFound")
+			c.Get(t, c.Path(group+"/v1", "widgets")).Want(t, http.StatusServiceUnavailable)
+			harness.Eventually(t, "the metrics tell of it", func() bool {
+				return strings.Contains(string(c.Get(t, "/metrics").Body), `aggregator_unavailable_apiservice{name="`+name+`"} 1`)
+			})
+			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{port: 444}]}}")).Want(t, http.StatusCreated)
+			kit.WaitAvailable(t, c, name, "False", "ServicePortError")
+			c.Patch(t, kit.MergePatch, c.Path("v1", "services", "widgets"), `{"spec":{"ports":[{"port":443}]}}`).Want(t, http.StatusOK)
+			kit.WaitAvailable(t, c, name, "False", "EndpointsNotFound")
+			c.Post(t, c.Path("discovery.k8s.io/v1", "endpointslices"), kit.Manifest("{metadata: {name: a, labels: {kubernetes.io/service-name: widgets}}, "+
+				"addressType: IPv4, ports: [{name: '', port: 443}], endpoints: [{addresses: [192.0.2.1], conditions: {ready: false}}]}")).Want(t, http.StatusCreated)
+			kit.WaitAvailable(t, c, name, "False", "MissingEndpoints")
+		}},
+		kit.Promise{Statement: "the server of an aggregated API must have a certificate that caBundle verifies for SERVICE.NAMESPACE.svc", Proof: func(t *testing.T, c *kit.Cluster) {
+			r, other := kit.StartAggregatedServer(t, c, "127.0.0.1"), kit.StartAggregatedServer(t, c, "127.0.0.1")
+			kit.MakeServiceTo(t, c)
+			kit.RegisterAPIService(t, c, kit.NewAPIService(c, r.Group, r.Port, other.CA))
+			if message := kit.WaitAvailable(t, c, "v1."+r.Group, "False", "FailedDiscoveryCheck"); !strings.Contains(message, "x509: certificate signed by unknown authority") {
+				t.Errorf("the message is %s", message)
+			}
+			right := kit.NewAPIService(c, r.Group, r.Port, r.CA)
+			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, map[string]any{"spec": right["spec"]}).Want(t, http.StatusOK)
+			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
+		}},
+	)
+}
+
+// TestAggregatorRouting is about --enable-aggregator-routing. With -against the server must have it.
+func TestAggregatorRouting(t *testing.T) {
+	kit.Prove(t, []string{"--enable-aggregator-routing"},
+		kit.Promise{Statement: "requests go to a ready endpoint of the Service, on the port that its Service port means", Proof: func(t *testing.T, c *kit.Cluster) {
+			address := ownAddress(t)
+			r := kit.StartAggregatedServer(t, c, address)
+			family := "IPv4"
+			if strings.Contains(address, ":") {
+				family = "IPv6"
+			}
+			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{name: https, port: 443, targetPort: %d}]}}", r.Port)).Want(t, http.StatusCreated)
+			slice := kit.Manifest("{metadata: {name: a, labels: {kubernetes.io/service-name: widgets}}, addressType: %s, ports: [{name: https, port: %d}], "+
+				"endpoints: [{addresses: ['%s'], conditions: {ready: true}}]}", family, r.Port, address)
+			c.Post(t, c.Path("discovery.k8s.io/v1", "endpointslices"), slice).Want(t, http.StatusCreated)
+			kit.RegisterAPIService(t, c, kit.NewAPIService(c, r.Group, 443, r.CA))
+			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
+			c.Get(t, r.Path(c)).Want(t, http.StatusOK)
+
+			c.Patch(t, kit.JsonPatch, c.Path("discovery.k8s.io/v1", "endpointslices", "a"), `[{"op":"replace","path":"/endpoints/0/conditions/ready","value":false}]`).Want(t, http.StatusOK)
+			kit.WaitAvailable(t, c, "v1."+r.Group, "False", "MissingEndpoints")
+			harness.Eventually(t, "requests are refused", func() bool { return c.Get(t, r.Path(c)).Code == http.StatusServiceUnavailable })
+		}},
+	)
+}
+
+// ownAddress is an address of this machine that an endpoint may have: not loopback, nor link-local.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range addresses {
+		if ip, _, err := net.ParseCIDR(address.String()); err == nil && ip.IsGlobalUnicast() {
+			return ip.String()
+		}
+	}
+	t.Fatal("this machine has no address besides loopback, which endpoints may not have")
+	return ""
+}
+
+// groupNames are those of /apis, in order.
+func groupNames(t testing.TB, c *kit.Cluster) []string {
+	t.Helper()
+	groups, _ := c.Get(t, "/apis").Want(t, http.StatusOK).Value(t, "groups").([]any)
+	var names []string
+	for _, group := range groups {
+		names = append(names, group.(map[string]any)["name"].(string))
+	}
+	return names
+}

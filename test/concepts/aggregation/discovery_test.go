@@ -1,0 +1,285 @@
+package aggregation
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// Section "API Discovery", and "API groups and versioning".
+func TestDiscovery(t *testing.T) {
+	kit.Prove(t, nil,
+		kit.Promise{Statement: "/ lists what there is, the groups and versions of all servers included", Proof: func(t *testing.T, c *kit.Cluster) {
+			paths := func() []string { return decode[metav1.RootPaths](t, c.Get(t, "/").Want(t, http.StatusOK)).Paths }
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			custom := strings.Split(c.DefineWidgets(t, "{type: object}"), "/")[0]
+			want := []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/apis/apiregistration.k8s.io/v1", "/apis/apiextensions.k8s.io/v1",
+				"/apis/" + r.Group, "/apis/" + r.Group + "/v1", "/apis/" + custom, "/flagz", "/healthz", "/healthz/etcd", "/livez", "/livez/ping", "/metrics",
+				"/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/.well-known/openid-configuration", "/readyz",
+				"/readyz/informer-sync", "/statusz", "/version"}
+			harness.Eventually(t, "they are listed", func() bool {
+				listed := paths()
+				return !slices.ContainsFunc(want, func(path string) bool { return !slices.Contains(listed, path) })
+			})
+			if listed := paths(); !slices.IsSorted(listed) || len(slices.Compact(slices.Clone(listed))) != len(listed) {
+				t.Errorf("the paths are %q", listed)
+			}
+		}},
+		kit.Promise{Statement: "/statusz and /flagz say how the server is, to monitors; the database's address is not for them", Proof: func(t *testing.T, c *kit.Cluster) {
+			monitor := c.As(t, "prometheus", "system:monitoring")
+			for path, part := range map[string]string{"/statusz": `"binaryVersion":"1.36`, "/flagz": `"datastore":"CLASSIFIED"`} {
+				kind := strings.ToUpper(path[1:2]) + path[2:]
+				a := monitor.Send(t, http.MethodGet, path, kit.Header{"Accept", "application/json;v=v1beta1;g=config.k8s.io;as=" + kind}, nil).Want(t, http.StatusOK)
+				if a.Text(t, "kind") != kind || !strings.Contains(string(a.Body), part) {
+					t.Errorf("%s answers without %s:\n%s", path, part, a.Body)
+				}
+				if text := monitor.Get(t, path).Want(t, http.StatusOK); strings.Contains(string(text.Body), "sqlite://") || strings.Contains(string(text.Body), "postgres://") {
+					t.Errorf("%s answers\n%s", path, text.Body)
+				}
+				c.As(t, "jane").Get(t, path).Forbidden(t)
+				c.Anonymous(t).Get(t, path).Forbidden(t)
+			}
+		}},
+		kit.Promise{Statement: "/api names the version of the core group, and where the server is", Proof: func(t *testing.T, c *kit.Cluster) {
+			versions := c.Get(t, "/api").Want(t, http.StatusOK)
+			kit.Equal(t, versions.Value(t, "versions"), []any{"v1"})
+			addresses, _ := versions.Value(t, "serverAddressByClientCIDRs").([]any)
+			if versions.Text(t, "kind") != "APIVersions" || len(addresses) != 1 {
+				t.Errorf("the document is %s", versions.Body)
+			}
+		}},
+		kit.Promise{Statement: "/apis lists the groups, each with its versions and the one it prefers, which /apis/GROUP says too", Proof: func(t *testing.T, c *kit.Cluster) {
+			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").Want(t, http.StatusOK))
+			if list.Kind != "APIGroupList" || list.Groups[0].Name != "apiregistration.k8s.io" {
+				t.Errorf("it is a %s that begins with %s", list.Kind, list.Groups[0].Name)
+			}
+			for _, group := range list.Groups {
+				if group.PreferredVersion != group.Versions[0] {
+					t.Errorf("%s prefers %s over its first version", group.Name, group.PreferredVersion.Version)
+				}
+				if strings.Contains(group.Name, "example.com") {
+					continue // comes and goes with other tests
+				}
+				alone := decode[metav1.APIGroup](t, c.Get(t, "/apis/"+group.Name).Want(t, http.StatusOK))
+				group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+				kit.Equal(t, alone, group)
+			}
+		}},
+		kit.Promise{Statement: "the document of a version says of each resource what it is called and what can be done with it", Proof: func(t *testing.T, c *kit.Cluster) {
+			for path, want := range map[string]string{
+				"/apis/apps/v1": `{name: deployments, singularName: deployment, namespaced: true, kind: Deployment, shortNames: [deploy], categories: [all],
+					verbs: [create, delete, deletecollection, get, list, patch, update, watch], storageVersionHash: 8aSe+NMegvE=}`,
+				"/api/v1": `{name: pods/eviction, singularName: "", namespaced: true, group: policy, version: v1, kind: Eviction, verbs: [create]}`,
+			} {
+				list := c.Get(t, path).Want(t, http.StatusOK)
+				if list.Text(t, "kind") != "APIResourceList" || list.Text(t, "groupVersion") != strings.TrimPrefix(strings.TrimPrefix(path, "/apis/"), "/api/") {
+					t.Errorf("%s begins with %.200s", path, list.Body)
+				}
+				wanted := kit.Manifest("%s", want)
+				for _, resource := range list.Value(t, "resources").([]any) {
+					if resource.(map[string]any)["name"] == wanted["name"] {
+						kit.Equal(t, resource, any(wanted))
+					}
+				}
+			}
+		}},
+		kit.Promise{Statement: "aggregated discovery, at /api and at /apis, has in two answers what all other documents have", Proof: func(t *testing.T, c *kit.Cluster) {
+			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").Want(t, http.StatusOK))
+			var groups []string
+			for _, path := range []string{"/api", "/apis"} {
+				for _, group := range aggregated(t, c, path).Items {
+					if strings.Contains(group.Name, "example.com") {
+						continue
+					}
+					for _, version := range group.Versions {
+						groupVersion := "/api/" + version.Version
+						if group.Name != "" {
+							groupVersion = "/apis/" + group.Name + "/" + version.Version
+						}
+						sameResources(t, version, decode[metav1.APIResourceList](t, c.Get(t, groupVersion).Want(t, http.StatusOK)))
+					}
+					if group.Name != "" {
+						groups = append(groups, group.Name)
+					}
+				}
+			}
+			var listed []string
+			for _, group := range list.Groups {
+				if !strings.Contains(group.Name, "example.com") {
+					listed = append(listed, group.Name)
+				}
+			}
+			kit.Equal(t, groups, listed)
+		}},
+		kit.Promise{Statement: "aggregated discovery comes as JSON, YAML and protobuf, as Accept says, and says so", Proof: func(t *testing.T, c *kit.Cluster) {
+			const form = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+			for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "apiVersion: apidiscovery.k8s.io/v2", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
+				got := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept + form}, nil).Want(t, http.StatusOK)
+				if kind := got.Header.Get("Content-Type"); kind != accept+form || !strings.HasPrefix(string(got.Body), begins) {
+					t.Errorf("%s is answered as %s: %.100q", accept, kind, got.Body)
+				}
+				if got.Header.Get("Vary") != "Accept" {
+					t.Errorf("caches are told that answers vary by %q", got.Header.Get("Vary"))
+				}
+			}
+		}},
+		kit.Promise{Statement: "of the forms in Accept the server sends one that it has, and it has aggregated discovery for /api and /apis alone", Proof: func(t *testing.T, c *kit.Cluster) {
+			for accept, want := range map[string]string{
+				kit.AggregatedList + ",application/json": "APIGroupDiscoveryList",
+				// v2beta1, of which the documents tell, is gone since v1.35; clients that want it fall back as before v1.26.
+				"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json": "APIGroupList",
+				"*/*": "APIGroupList",
+			} {
+				if kind := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK).Text(t, "kind"); kind != want {
+					t.Errorf("%s is answered with %s", accept, kind)
+				}
+			}
+			for _, accept := range []string{"text/plain", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"} {
+				c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept}, nil).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
+			}
+			// A version's document, other than aggregated discovery, is served by a handler that knows no forms with parameters.
+			c.Send(t, http.MethodGet, "/apis/apps/v1", kit.Header{"Accept", kit.AggregatedList}, nil).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
+		}},
+		kit.Promise{Statement: "the other documents come as JSON, YAML and protobuf", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"} {
+				for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
+					got := c.Send(t, http.MethodGet, path, kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
+					if kind := got.Header.Get("Content-Type"); kind != accept || !strings.HasPrefix(string(got.Body), begins) {
+						t.Errorf("%s as %s is answered as %s: %.100q", path, accept, kind, got.Body)
+					}
+				}
+			}
+		}},
+		kit.Promise{Statement: "aggregated discovery has an ETag, and If-None-Match with it is answered with 304", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range []string{"/api", "/apis"} {
+				harness.Eventually(t, path+" has not changed between two requests", func() bool { // other tests define resources
+					first := c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK)
+					again := c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList, "If-None-Match", first.Header.Get("Etag")}, nil)
+					return first.Header.Get("Etag") != "" && again.Code == http.StatusNotModified && len(again.Body) == 0
+				})
+				c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList, "If-None-Match", `"another"`}, nil).Want(t, http.StatusOK)
+			}
+		}},
+		kit.Promise{Statement: "everybody who is known may read discovery; who is not may read /version", Proof: func(t *testing.T, c *kit.Cluster) {
+			nobody := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
+			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/version"} {
+				c.As(t, "jane").Get(t, path).Want(t, http.StatusOK)
+				if path != "/version" {
+					nobody.Get(t, path).Want(t, http.StatusForbidden, http.StatusUnauthorized)
+				}
+			}
+			nobody.Get(t, "/version").Want(t, http.StatusOK)
+		}},
+		kit.Promise{Statement: "/version tells which Kubernetes the API is of", Proof: func(t *testing.T, c *kit.Cluster) {
+			version := c.Get(t, "/version").Want(t, http.StatusOK)
+			if version.Text(t, "major") != "1" || version.Text(t, "minor") != "36" || !strings.HasPrefix(version.Text(t, "gitVersion"), "v1.36.") {
+				t.Errorf("it says %s", version.Body)
+			}
+			for _, field := range []string{"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"} {
+				if version.Text(t, field) == "" {
+					t.Errorf("%s is empty", field)
+				}
+			}
+		}},
+		kit.Promise{Statement: "what is not served is not discovered: 404", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range []string{"/api/v2", "/apis/apps/v2", "/apis/nothing.example.com", "/apis/nothing.example.com/v1", "/apis/extensions/v1beta1"} {
+				c.Get(t, path).Want(t, http.StatusNotFound)
+			}
+		}},
+	)
+}
+
+// TestRecordedDiscovery compares with the documents in the sources of Kubernetes, which are recorded of a kube-apiserver
+// in which everything is switched on. With -against everything must be.
+func TestRecordedDiscovery(t *testing.T) {
+	// With ClientsPreferCBOR client-go can't read discovery any more.
+	kit.Prove(t, []string{"--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,ClientsPreferCBOR=false"},
+		kit.Promise{Statement: "every discovery document is the one that Kubernetes has recorded of its release", Proof: func(t *testing.T, c *kit.Cluster) {
+			module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+			if err != nil {
+				t.Fatalf("find the sources of Kubernetes: %v", err)
+			}
+			documents, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), "api", "discovery", "*.json"))
+			if err != nil || len(documents) < 50 {
+				t.Fatalf("recorded are %v, %v", documents, err)
+			}
+			for _, document := range documents {
+				text, err := os.ReadFile(document)
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := strings.TrimSuffix(filepath.Base(document), ".json")
+				got := c.Get(t, "/"+strings.ReplaceAll(name, "__", "/"))
+				if name == "aggregated_v2" {
+					got = c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", kit.AggregatedList}, nil)
+				}
+				want := kit.Manifest("%s", text)
+				served := got.Want(t, http.StatusOK).Object(t)
+				for _, object := range []map[string]any{want, served} {
+					delete(object, "serverAddressByClientCIDRs") // where the server is
+					if name == "apis__apiextensions.k8s.io__v1" {
+						// tells that kube-apiserver stores definitions as v1beta1, which is shorter; sqube stores v1
+						delete(object["resources"].([]any)[0].(map[string]any), "storageVersionHash")
+					}
+				}
+				if diff := cmp.Diff(want, served); diff != "" {
+					t.Errorf("%s (-recorded +served):\n%s", name, diff)
+				}
+			}
+		}},
+	)
+}
+
+// aggregated reads aggregated discovery.
+func aggregated(t testing.TB, c *kit.Cluster, path string) apidiscoveryv2.APIGroupDiscoveryList {
+	t.Helper()
+	return decode[apidiscoveryv2.APIGroupDiscoveryList](t, c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK))
+}
+
+// decode reads a body in JSON, of which every field must be known.
+func decode[T any](t testing.TB, a kit.Answer) T {
+	t.Helper()
+	var into T
+	decoder := json.NewDecoder(strings.NewReader(string(a.Body)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&into); err != nil {
+		t.Fatalf("%s: %v\n%s", a.Request, err, a.Body)
+	}
+	return into
+}
+
+// sameResources compares a version in aggregated discovery with its own document.
+func sameResources(t testing.TB, version apidiscoveryv2.APIVersionDiscovery, document metav1.APIResourceList) {
+	t.Helper()
+	var got, want []string
+	for _, r := range version.Resources {
+		if len(r.Verbs) > 0 { // else it stands for its subresources alone
+			got = append(got, r.Resource+" "+r.ResponseKind.Kind+" "+strings.Join(r.Verbs, ",")+" "+strings.Join(r.ShortNames, ",")+" "+r.SingularResource)
+		}
+		for _, s := range r.Subresources {
+			got = append(got, r.Resource+"/"+s.Subresource+" "+s.ResponseKind.Kind+" "+strings.Join(s.Verbs, ",")+"  ")
+		}
+	}
+	for _, r := range document.APIResources {
+		want = append(want, r.Name+" "+r.Kind+" "+strings.Join(r.Verbs, ",")+" "+strings.Join(r.ShortNames, ",")+" "+r.SingularName)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-own document +aggregated):\n%s", document.GroupVersion, diff)
+	}
+}

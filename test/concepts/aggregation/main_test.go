@@ -1,0 +1,10 @@
+// Package aggregation holds sqube to what the documents say of aggregated APIs, discovery and OpenAPI.
+package aggregation
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

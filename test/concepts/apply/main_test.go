@@ -1,0 +1,10 @@
+// Package apply holds sqube to what the documents say of server-side apply.
+package apply
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

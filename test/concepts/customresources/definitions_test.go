@@ -1,0 +1,245 @@
+package customresources
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// Custom resources: what CustomResourceDefinitions promise. One server for all its subjects, which have a file each.
+func TestCustomResources(t *testing.T) {
+	kit.Prove(t, nil, slices.Concat(
+		customDefinitions, customSchemas, customDefaults, customRules, customServing, customVersions, customConversion,
+	)...)
+}
+
+var customDefinitions = []kit.Promise{
+	{Statement: "a definition is created with 201, and refused with 409 if there is one of that name", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", kit.AnySpec))).Refused(t, http.StatusConflict, "AlreadyExists")
+	}},
+	{Statement: "a definition with the name of a built-in resource touches none of its objects, not even by its end", Proof: func(t *testing.T, c *kit.Cluster) {
+		policies, class := c.Path("networking.k8s.io/v1", "networkpolicies"), "/apis/networking.k8s.io/v1/ingressclasses"
+		policy := c.Post(t, policies, kit.Manifest("{metadata: {name: a}, spec: {podSelector: {}}}")).Want(t, http.StatusCreated)
+		ingress := c.Post(t, class, kit.Manifest("{metadata: {name: %s}, spec: {controller: example.com/c}}", c.Namespace)).Want(t, http.StatusCreated)
+		c.DeleteAtEnd(t, class+"/"+c.Namespace)
+		for resource, scope := range map[string]string{"networkpolicies": "Namespaced", "ingressclasses": "Cluster"} {
+			definition := kit.Manifest(`{metadata: {name: %[1]s.networking.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}},
+				spec: {group: networking.k8s.io, scope: %[2]s, names: {plural: %[1]s, singular: fake%[1]s, kind: Fake%[1]s},
+				versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: %[3]s}}]}}`, resource, scope, kit.AnySchema)
+			name := c.Post(t, kit.Definitions, definition).Want(t, http.StatusCreated).Text(t, "metadata", "name")
+			harness.Eventually(t, name+" is established", func() bool {
+				status, _ := kit.Condition(t, c.Get(t, kit.Definitions+"/"+name), "Established")
+				return status == "True"
+			})
+			c.Delete(t, kit.Definitions+"/"+name).Want(t, http.StatusOK)
+			harness.Eventually(t, name+" is gone", func() bool { return c.Get(t, kit.Definitions+"/"+name).Code == http.StatusNotFound })
+		}
+		for path, before := range map[string]kit.Answer{policies + "/a": policy, class + "/" + c.Namespace: ingress} {
+			if after := c.Get(t, path).Want(t, http.StatusOK); after.ResourceVersion(t) != before.ResourceVersion(t) {
+				t.Errorf("%s has changed: %s", path, after.Body)
+			}
+		}
+	}},
+	{Statement: "a definition is established when its names are accepted, and its resource is served from then on", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		c.Get(t, w.At("v1")).Want(t, http.StatusNotFound)
+		w = c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		d := c.Get(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK).
+			HasField(t, `{"kind":"Widget","listKind":"WidgetList","plural":"widgets","singular":"widget"}`, "status",
+				"acceptedNames").
+			HasField(t, `["v1"]`, "status", "storedVersions")
+		for kind, want := range map[string]string{"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted", "NonStructuralSchema": " "} {
+			if status, reason := kit.Condition(t, d, kind); status+" "+reason != want {
+				t.Errorf("the condition %s is %s %s", kind, status, reason)
+			}
+		}
+		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
+		if list := c.Get(t, w.At("v1")).Want(t, http.StatusOK); list.Text(t, "kind") != "WidgetList" || len(list.Names(t)) != 1 {
+			t.Errorf("the list is %s", list.Body)
+		}
+	}},
+	{Statement: "singular and listKind follow from kind where they are not given", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
+		kit.SetField(d, kit.Manifest("{plural: widgets, kind: Widget}"), "spec", "names")
+		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated).HasField(t, `"widget"`, "spec", "names", "singular").
+			HasField(t, `"WidgetList"`, "spec", "names", "listKind")
+	}},
+	{Statement: "a definition whose names are taken waits until they are free", Proof: func(t *testing.T, c *kit.Cluster) {
+		first := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		d := first.Definition(kit.CRDVersion("v1", kit.AnySpec))
+		name := "gadgets." + first.Group
+		kit.SetField(d, name, "metadata", "name")
+		kit.SetField(d, kit.Manifest("{plural: gadgets, singular: gadget, shortNames: [gd], kind: Widget}"), "spec", "names")
+		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the names are not accepted", func() bool {
+			status, reason := kit.Condition(t, c.Get(t, kit.Definitions+"/"+name), "NamesAccepted")
+			return status == "False" && reason == "ListKindConflict"
+		})
+		if status, reason := kit.Condition(t, c.Get(t, kit.Definitions+"/"+name), "Established"); status != "False" || reason != "NotAccepted" {
+			t.Errorf("the condition Established is %s %s", status, reason)
+		}
+		c.Get(t, c.Path(first.Group+"/v1", "gadgets")).Want(t, http.StatusNotFound)
+		c.Delete(t, kit.Definitions+"/"+first.Name()).Want(t, http.StatusOK)
+		harness.Eventually(t, "the second definition is served", func() bool { return c.Get(t, c.Path(first.Group+"/v1", "gadgets")).Code == http.StatusOK })
+	}},
+	{Statement: "a definition in a protected group needs a link to its approval", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		w.Group = c.Namespace + ".k8s.io"
+		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
+		c.Post(t, kit.Definitions, d).Invalid(t, "metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation")
+		approval := "metadata: {annotations: {api-approved.kubernetes.io: %s}}"
+		for value, want := range map[string]string{"unapproved, for a test": "False UnapprovedAnnotation", "https://example.com/approval": "True ApprovedAnnotation"} {
+			kit.SetField(d, value, "metadata", "annotations", "api-approved.kubernetes.io")
+			c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+			harness.Eventually(t, approval+" is judged", func() bool {
+				status, reason := w.Condition(t, "KubernetesAPIApprovalPolicyConformant")
+				return status+" "+reason == want
+			})
+			c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+			harness.Eventually(t, "the definition is gone", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
+		}
+	}},
+	{Statement: "group, scope and plural of an established definition can not be changed", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		for field, change := range map[string]func(spec map[string]any){
+			"spec.group":        func(spec map[string]any) { spec["group"] = "other.example.com" },
+			"spec.scope":        func(spec map[string]any) { spec["scope"] = "Cluster" },
+			"spec.names.plural": func(spec map[string]any) { kit.SetField(spec, "gadgets", "names", "plural") },
+			"spec.names.kind":   func(spec map[string]any) { kit.SetField(spec, "Gadget", "names", "kind") },
+		} {
+			w.Redefine(t, change).Invalid(t, field+": Invalid value: ",
+				"field is immutable")
+		}
+	}},
+	{Statement: "short names, categories and list kind can be changed", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		w.Redefine(t, func(spec map[string]any) {
+			kit.SetField(spec, []any{"wx" + c.Namespace}, "names", "shortNames")
+			kit.SetField(spec, []any{"all"}, "names", "categories")
+		}).Want(t, http.StatusOK)
+		harness.Eventually(t, "discovery has the new names", func() bool {
+			a := c.Get(t, "/apis/"+w.Group+"/v1")
+			return strings.Contains(string(a.Body), `"shortNames":["wx`+c.Namespace+`"]`) && strings.Contains(string(a.Body), `"categories":["all"]`)
+		})
+	}},
+	{Statement: "a resource of scope Cluster has no namespaces, one of scope Namespaced needs them", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		c.Post(t, c.ClusterPath(w.Group+"/v1", "widgets"), w.Widget("a", "{}")).Want(t, http.StatusNotFound)
+		gadgets := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
+		kit.SetField(gadgets, "gadgets."+w.Group, "metadata", "name")
+		kit.SetField(gadgets, "Cluster", "spec", "scope")
+		kit.SetField(gadgets, kit.Manifest("{plural: gadgets, kind: Gadget}"), "spec", "names")
+		c.Post(t, kit.Definitions, gadgets).Want(t, http.StatusCreated)
+		path := c.ClusterPath(w.Group+"/v1", "gadgets")
+		harness.Eventually(t, "gadgets are served", func() bool { return c.Get(t, path).Code == http.StatusOK })
+		c.Post(t, path, map[string]any{"apiVersion": w.Group + "/v1", "kind": "Gadget",
+			"metadata": map[string]any{"name": "a"}}).
+			Want(t, http.StatusCreated).HasField(t, "", "metadata", "namespace")
+		c.Get(t, c.Path(w.Group+"/v1", "gadgets")).Want(t, http.StatusNotFound)
+	}},
+	{Statement: "a definition that is deleted takes its objects with it", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		w.Create(t, "free", "{}").Want(t, http.StatusCreated)
+		w.Create(t, "held", "metadata: {finalizers: [example.com/held]}").Want(t, http.StatusCreated)
+		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+		harness.Eventually(t, "only what has a finalizer is left", func() bool { return slices.Equal(c.Get(t, w.At("v1")).Names(t), []string{"held"}) })
+		c.Get(t, kit.Definitions+"/"+w.Name()).HasField(t, `["customresourcecleanup.apiextensions.k8s.io"]`, "metadata", "finalizers")
+		if status, _ := w.Condition(t, "Terminating"); status != "True" {
+			t.Errorf("the condition Terminating is %q", status)
+		}
+		w.Create(t, "late", "{}").Refused(t, http.StatusForbidden, "Forbidden",
+			"create not allowed while custom resource definition is terminating")
+		if body := string(c.Get(t, "/apis/"+w.Group+"/v1").Body); !strings.Contains(body, `"verbs":["delete","deletecollection","get","list","watch"]`) {
+			t.Errorf("discovery still has verbs that are refused:\n%s", body)
+		}
+		c.Patch(t, kit.MergePatch, w.At("v1", "held"), `{"metadata":{"finalizers":null}}`).Want(t, http.StatusOK)
+		harness.Eventually(t, "the definition is gone", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
+		harness.Eventually(t, "the resource is gone", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
+		if again := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec)); len(c.Get(t, again.At("v1")).Names(t)) != 0 {
+			t.Error("objects have outlived their definition")
+		}
+	}},
+	{Statement: "a definition that is wrong is refused with the field that is", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		for _, bad := range []struct {
+			change func(d map[string]any)
+			parts  []string
+		}{
+			{func(d map[string]any) { kit.SetField(d, "widgets", "metadata", "name") },
+				[]string{`metadata.name: Invalid value: "widgets": must be spec.names.plural+"."+spec.group`}},
+			{func(d map[string]any) { kit.SetField(d, "Everywhere", "spec", "scope") },
+				[]string{`spec.scope: Unsupported value: "Everywhere": supported values: "Cluster", "Namespaced"`}},
+			{func(d map[string]any) { kit.SetField(d, "Widget List", "spec", "names", "kind") },
+				[]string{`spec.names.kind: Invalid value: "Widget List"`}},
+			{func(d map[string]any) { kit.SetField(d, "WIDGETS", "spec", "names", "plural") },
+				[]string{`spec.names.plural: Invalid value: "WIDGETS"`}},
+			{func(d map[string]any) { kit.SetField(d, []any{"a b"}, "spec", "names", "shortNames") },
+				[]string{`spec.names.shortNames[0]: Invalid value: "a b"`}},
+			{func(d map[string]any) { kit.SetField(d, []any{}, "spec", "versions") },
+				[]string{"spec.versions: Invalid value: ", "must have exactly one version marked as storage version"}},
+			{func(d map[string]any) {
+				kit.SetField(d, []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true"), kit.CRDVersion("v2", kit.AnySpec, "storage: true")}, "spec",
+					"versions")
+			},
+				[]string{"must have exactly one version marked as storage version"}},
+			{func(d map[string]any) {
+				kit.SetField(d, []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true"), kit.CRDVersion("v1", kit.AnySpec, "storage: false")}, "spec",
+					"versions")
+			},
+				[]string{"must contain unique version names"}},
+			{func(d map[string]any) {
+				kit.SetField(d, []any{kit.CRDVersion("V-1", kit.AnySpec, "storage: true")}, "spec", "versions")
+			},
+				[]string{`spec.versions[0].name: Invalid value: "V-1"`}},
+			{func(d map[string]any) {
+				kit.SetField(d, []any{kit.CRDVersion("v1", kit.AnySpec, "{storage: true, schema: null}")}, "spec", "versions")
+			},
+				[]string{"spec.versions[0].schema.openAPIV3Schema: Required value"}},
+			{func(d map[string]any) { kit.SetField(d, true, "spec", "preserveUnknownFields") },
+				[]string{`spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead`}},
+			{func(d map[string]any) { kit.SetField(d, kit.Manifest("strategy: Webhook"), "spec", "conversion") },
+				[]string{"spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook"}},
+			{func(d map[string]any) { kit.SetField(d, kit.Manifest("strategy: Magic"), "spec", "conversion") },
+				[]string{`spec.conversion.strategy: Unsupported value: "Magic": supported values: "None", "Webhook"`}},
+			{func(d map[string]any) { kit.SetField(d, strings.Repeat("g", 254)+".com", "spec", "group") },
+				[]string{"spec.group: Invalid value: ", "must be no more than 253"}},
+		} {
+			d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
+			bad.change(d)
+			c.Post(t, kit.Definitions, d).Invalid(t, bad.parts...)
+		}
+	}},
+	{Statement: "a schema that is not structural is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		for properties, part := range map[string]string{
+			"spec: {properties: {a: {type: string}}}":                                 "openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields",
+			"spec: {type: object, properties: {a: {description: untyped}}}":           "properties[spec].properties[a].type: Required value: must not be empty for specified object fields",
+			"spec: {type: array}":                                                     "properties[spec].items: Required value: must be specified",
+			"spec: {type: string, anyOf: [{type: string}]}":                           "properties[spec].anyOf[0].type: Forbidden: must be empty to be structural",
+			"spec: {type: object, uniqueItems: true}":                                 "properties[spec].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+			"spec: {$ref: x}":                                                         `properties[spec].$ref: Forbidden: $ref is not supported`,
+			"metadata: {type: object, properties: {labels: {type: object}}}":          "properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+			"spec: {type: text}":                                                      `properties[spec].type: Unsupported value: "text"`,
+			"spec: {type: string, pattern: '['}":                                      "properties[spec].pattern: Invalid value: ",
+			"spec: {type: string, x-kubernetes-list-type: set}":                       "must be array if x-kubernetes-list-type is specified",
+			"spec: {type: array, x-kubernetes-list-type: bag, items: {type: string}}": `x-kubernetes-list-type: Unsupported value: "bag": supported values: "atomic", "set", "map"`,
+			"spec: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k], items: {type: object, properties: {k: {type: string}}}}": "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+			"spec: {type: string, default: 5}": "properties[spec].default: Invalid value: ",
+		} {
+			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).
+				Invalid(t, part)
+		}
+	}},
+	{Statement: "a definition's status has a subresource, and its spec can not be written there", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		a := c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status",
+			`{"spec":{"scope":"Cluster"},"status":{"storedVersions":["v1"]}}`)
+		a.Want(t, http.StatusOK).HasField(t, `"Namespaced"`, "spec", "scope")
+	}},
+}

@@ -1,0 +1,243 @@
+package customresources
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// scaled is a version with the subresources status and scale.
+func scaled() map[string]any {
+	return kit.CRDVersion("v1", `
+spec: {type: object, properties: {replicas: {type: integer, minimum: 0}, color: {type: string}}}
+status: {type: object, properties: {replicas: {type: integer}, selector: {type: string}, phase: {type: string}}}`,
+		`subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}`)
+}
+
+// customServing is what a definition can have beside its schema.
+var customServing = []kit.Promise{
+	{Statement: "without a status subresource the status is a field like others", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec+"\nstatus: {type: object, properties: {a: {type: string}}}"))
+		w.Create(t, "a", "status: {a: x}").Want(t, http.StatusCreated).HasField(t, `{"a":"x"}`, "status")
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"status":{"a":"z"}}`).Want(t, http.StatusOK).
+			HasField(t, "2", "metadata", "generation")
+		c.Get(t, w.At("v1", "a", "status")).Want(t, http.StatusNotFound)
+		c.Get(t, w.At("v1", "a", "scale")).Want(t, http.StatusNotFound)
+	}},
+	{Statement: "with a status subresource each of spec and status is written at its own place", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, scaled())
+		object := w.Create(t, "a", "spec: {color: red}\nstatus: {phase: x}").Want(t, http.StatusCreated).
+			HasField(t, "", "status").Object(t)
+		kit.SetField(object, "green", "spec", "color")
+		kit.SetField(object, "done", "status", "phase")
+		kit.SetField(object, map[string]any{"a": "b"}, "metadata", "labels")
+		changed := c.Put(t, w.At("v1", "a", "status"), object).Want(t, http.StatusOK).HasField(t, `{"color":"red"}`, "spec").
+			HasField(t, `{"phase":"done"}`, "status").
+			HasField(t, "", "metadata", "labels").HasField(t, "1", "metadata", "generation").Object(t)
+		kit.SetField(changed, "green", "spec", "color")
+		kit.SetField(changed, "other", "status", "phase")
+		c.Put(t, w.At("v1", "a"), changed).Want(t, http.StatusOK).HasField(t, `{"color":"green"}`, "spec").
+			HasField(t, `{"phase":"done"}`, "status").HasField(t, "2", "metadata", "generation")
+		c.Get(t, w.At("v1", "a", "status")).Want(t, http.StatusOK).HasField(t, `"done"`, "status", "phase").
+			HasField(t, `"green"`, "spec", "color")
+		c.Patch(t, kit.MergePatch, w.At("v1", "a", "status"), `{"status":{"phase":5}}`).
+			Invalid(t, "status.phase")
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK).
+			HasField(t, "2", "metadata", "generation")
+		c.Post(t, w.At("v1", "a", "status"), object).Want(t, http.StatusMethodNotAllowed)
+	}},
+	{Statement: "scale reads and writes the replicas of a custom resource", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, scaled())
+		w.Create(t, "a", "spec: {replicas: 2}").Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, w.At("v1", "a", "status"), `{"status":{"replicas":1,"selector":"app=a"}}`).
+			Want(t, http.StatusOK)
+		scale := c.Get(t, w.At("v1", "a", "scale")).Want(t, http.StatusOK).HasField(t, `"Scale"`, "kind").
+			HasField(t, `"autoscaling/v1"`, "apiVersion").
+			HasField(t, `{"replicas":2}`, "spec").HasField(t, `{"replicas":1,"selector":"app=a"}`, "status").Object(t)
+		kit.SetField(scale, int64(5), "spec", "replicas")
+		c.Put(t, w.At("v1", "a", "scale"), scale).Want(t, http.StatusOK).HasField(t, `{"replicas":5}`, "spec")
+		c.Put(t, w.At("v1", "a", "scale"), scale).Refused(t, http.StatusConflict, "Conflict")
+		c.Get(t, w.At("v1", "a")).HasField(t, `{"replicas":5}`, "spec").HasField(t, "2", "metadata", "generation")
+		c.Patch(t, kit.MergePatch, w.At("v1", "a", "scale"), `{"spec":{"replicas":-1}}`).
+			Invalid(t, "spec.replicas")
+		w.Create(t, "none", "spec: {}").Want(t, http.StatusCreated)
+		c.Get(t, w.At("v1", "none", "scale")).Refused(t, http.StatusInternalServerError, "InternalError",
+			"the spec replicas field \".spec.replicas\" does not exist")
+		c.Get(t, w.At("v1", "missing", "scale")).Want(t, http.StatusNotFound)
+		out := kit.MustKubectl(t, c, "scale", w.Name()+"/a", "--replicas=7")
+		if !strings.Contains(out, "a scaled") {
+			t.Errorf("kubectl scale prints %s", out)
+		}
+		c.Get(t, w.At("v1", "a")).HasField(t, `{"replicas":7}`, "spec")
+	}},
+	{Statement: "paths of scale that can not be are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		for path, part := range map[string]string{
+			".status.replicas": "should be a json path under .spec", "spec.replicas": "must be a simple json path starting with .", "": "Required value",
+		} {
+			v := kit.CRDVersion("v1", kit.AnySpec, `subresources: {scale: {statusReplicasPath: .status.replicas, specReplicasPath: "`+path+`"}}`)
+			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).
+				Invalid(t, "specReplicasPath: ", part)
+		}
+	}},
+	{Statement: "a Table has the additional printer columns", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, count: {type: integer}, when: {type: string}, list: {type: array, items: {type: string}}}}", `
+additionalPrinterColumns:
+- {name: A, type: string, jsonPath: .spec.a, description: the a}
+- {name: Number, type: integer, jsonPath: .spec.count, priority: 1}
+- {name: Since, type: date, jsonPath: .spec.when}
+- {name: List, type: string, jsonPath: ".spec.list[*]"}`))
+		w.Create(t, "a", "spec: {a: x, count: 5, when: '2020-01-01T00:00:00Z', list: [p, q]}").Want(t, http.StatusCreated)
+		w.Create(t, "b", "spec: {}").Want(t, http.StatusCreated)
+		table := c.Send(t, http.MethodGet, w.At("v1"), kit.Header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"},
+			nil).Want(t, http.StatusOK)
+		var names []string
+		for _, column := range table.Value(t, "columnDefinitions").([]any) {
+			names = append(names, column.(map[string]any)["name"].(string))
+		}
+		if !slices.Equal(names, []string{"Name", "A", "Number", "Since", "List"}) {
+			t.Errorf("the columns are %q", names)
+		}
+		rows := table.Value(t, "rows").([]any)
+		cells := rows[0].(map[string]any)["cells"].([]any)
+		if cells[0] != "a" || cells[1] != "x" || cells[2] != 5.0 || cells[4] != "p" {
+			t.Errorf("the cells are %v", cells)
+		}
+		if cells := rows[1].(map[string]any)["cells"].([]any); cells[1] != "" && cells[1] != nil {
+			t.Errorf("the cells of what has no such fields are %v", cells)
+		}
+		lines := strings.Split(kit.MustKubectl(t, c, "get", w.Name()), "\n")
+		if !slices.Equal(strings.Fields(lines[0]), []string{"NAME", "A", "SINCE", "LIST"}) {
+			t.Errorf("kubectl get prints\n%s", lines[0])
+		}
+		if wide := kit.MustKubectl(t, c, "get", w.Name(), "-o", "wide"); !strings.Contains(strings.Split(wide, "\n")[0], " NUMBER ") {
+			t.Errorf("kubectl get -o wide prints\n%s", wide)
+		}
+	}},
+	{Statement: "a Table has the age where no printer columns are given", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
+		table := c.Send(t, http.MethodGet, w.At("v1", "a"),
+			kit.Header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, nil).Want(t, http.StatusOK)
+		if columns := table.FieldJSON(t, "columnDefinitions"); !strings.Contains(columns, `"name":"Age"`) || strings.Count(columns, `"name":`) != 2 {
+			t.Errorf("the columns are %s", columns)
+		}
+	}},
+	{Statement: "lists and watches select by selectable fields", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {color: {type: string}, size: {type: integer}, on: {type: boolean}, other: {type: string}}}",
+			"selectableFields: [{jsonPath: .spec.color}, {jsonPath: .spec.size}]"))
+		w.Create(t, "a", "spec: {color: red, size: 1, other: x}").Want(t, http.StatusCreated)
+		w.Create(t, "b", "spec: {color: green, size: 1}").Want(t, http.StatusCreated)
+		w.Create(t, "c", "{}").Want(t, http.StatusCreated)
+		for selector, want := range map[string]string{
+			"spec.color%3Dred": "a", "spec.color!%3Dred": "b c", "spec.size%3D1": "a b", "spec.size%3D1,spec.color%3Dgreen": "b",
+			"spec.color%3D": "c", "metadata.name%3Db": "b", "metadata.name%3Db,spec.color%3Dred": "",
+		} {
+			if got := strings.Join(c.Get(t, w.At("v1")+"?fieldSelector="+selector).Want(t, http.StatusOK).Names(t), " "); got != want {
+				t.Errorf("%s selects %q instead of %q", selector, got, want)
+			}
+		}
+		c.Get(t, w.At("v1")+"?fieldSelector=spec.other%3Dx").
+			Refused(t, http.StatusBadRequest, "BadRequest", "field label not supported: spec.other")
+		list := c.Get(t, w.At("v1"))
+		watch := c.Watch(t, w.At("v1")+"?watch=true&fieldSelector=spec.color%3Dred&resourceVersion="+list.ResourceVersion(t))
+		c.Patch(t, kit.MergePatch, w.At("v1", "b"), `{"spec":{"color":"red"}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v1", "c"), `{"spec":{"size":5}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).Want(t, http.StatusOK)
+		if e := watch.Next(t); e.Type != "ADDED" || e.Name() != "b" {
+			t.Errorf("what comes to be selected is %s %s", e.Type, e.Name())
+		}
+		if e := watch.Next(t); e.Type != "DELETED" || e.Name() != "a" {
+			t.Errorf("what is selected no longer is %s %s", e.Type, e.Name())
+		}
+		if names := kit.MustKubectl(t, c, "get", w.Name(), "--field-selector=spec.color=red", "-o", "name"); strings.TrimSpace(names) != "widget."+w.Group+"/b" {
+			t.Errorf("kubectl get --field-selector prints %s", names)
+		}
+	}},
+	{Statement: "selectable fields that can not be are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		for path, part := range map[string]string{
+			".spec.list": "must point to a field of type string, boolean or integer", ".spec.missing": "is an invalid path",
+			".metadata.name": "is an invalid path", "spec": "expected [ or .",
+		} {
+			v := kit.CRDVersion("v1", "spec: {type: object, properties: {list: {type: array, items: {type: string}}}}",
+				`selectableFields: [{jsonPath: "`+path+`"}]`)
+			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).
+				Invalid(t, "selectableFields[0].jsonPath: Invalid value", part)
+		}
+	}},
+	{Statement: "discovery has a custom resource as its definition says, and no longer when that is gone", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		d := w.Definition(scaled())
+		kit.SetField(d, []any{"wg"}, "spec", "names", "shortNames")
+		kit.SetField(d, []any{"all"}, "spec", "names", "categories")
+		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+		w.Established(t)
+		harness.Eventually(t, "the group is there", func() bool { return c.Get(t, "/apis/"+w.Group).Code == http.StatusOK })
+		c.Get(t, "/apis/"+w.Group).HasField(t, `{"groupVersion":"`+w.Group+`/v1","version":"v1"}`, "preferredVersion")
+		legacy := c.Get(t, "/apis/"+w.Group+"/v1").Want(t, http.StatusOK)
+		for _, part := range []string{
+			`"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget"`, `"shortNames":["wg"],"categories":["all"]`,
+			`"name":"widgets/status"`, `"name":"widgets/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1","kind":"Scale"`,
+		} {
+			if !strings.Contains(string(legacy.Body), part) {
+				t.Errorf("discovery lacks %s:\n%s", part, legacy.Body)
+			}
+		}
+		listed := func() bool {
+			aggregated := c.Send(t, http.MethodGet, "/apis",
+				kit.Header{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}, nil)
+			return strings.Contains(string(aggregated.Body), `"`+w.Group+`"`) && strings.Contains(string(c.Get(t, "/apis").Body), `"`+w.Group+`"`)
+		}
+		harness.Eventually(t, "both forms of discovery list it", listed)
+		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+		harness.Eventually(t, "it is gone from both", func() bool { return !listed() && c.Get(t, "/apis/"+w.Group).Code == http.StatusNotFound })
+	}},
+	{Statement: "kubectl finds a custom resource by its names and categories", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.CustomResource()
+		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
+		short := strings.ReplaceAll(c.Namespace, "-", "") // of this promise alone, as its server has other widgets
+		kit.SetField(d, kit.Manifest("{plural: widgets, singular: s%[1]s, kind: S%[1]s, shortNames: [x%[1]s], categories: [c%[1]s]}",
+			short), "spec", "names")
+		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+		w.Established(t)
+		c.Post(t, w.At("v1"), kit.Manifest("{apiVersion: %s/v1, kind: S%s, metadata: {name: found}}", w.Group, short)).
+			Want(t, http.StatusCreated)
+		for _, name := range []string{"s" + short, "x" + short, "c" + short, "widgets.v1." + w.Group} {
+			var out string
+			harness.Eventually(t, "kubectl get "+name+" finds it", func() bool {
+				var ok bool
+				out, ok = c.Kubectl(t, "", "get", name, "-o", "name")
+				return ok
+			})
+			if strings.TrimSpace(out) != "s"+short+"."+w.Group+"/found" {
+				t.Errorf("kubectl get %s prints %s", name, out)
+			}
+		}
+	}},
+	{Statement: "OpenAPI and kubectl explain have the schema of a custom resource", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, description: what is wanted, required: [color], properties: {color: {type: string, description: of the rainbow, enum: [red]}}}"))
+		c.Get(t, "/openapi/v3").Want(t, http.StatusOK)
+		var v3 kit.Answer
+		harness.Eventually(t, "OpenAPI v3 has it", func() bool {
+			v3 = c.Get(t, "/openapi/v3/apis/"+w.Group+"/v1")
+			return v3.Code == http.StatusOK
+		})
+		for _, part := range []string{"of the rainbow", `"x-kubernetes-group-version-kind"`, "/namespaces/{namespace}/widgets/{name}"} {
+			if !strings.Contains(string(v3.Body), part) {
+				t.Errorf("OpenAPI v3 lacks %s", part)
+			}
+		}
+		harness.Eventually(t, "OpenAPI v2 has it", func() bool {
+			return strings.Contains(string(c.Get(t, "/openapi/v2").Body), "/apis/"+w.Group+"/v1/namespaces/{namespace}/widgets/{name}")
+		})
+		out := kit.MustKubectl(t, c, "explain", w.Name()+".spec")
+		for _, part := range []string{"KIND:       Widget", "what is wanted", "color\t<string> -required-", "enum: red", "of the rainbow"} {
+			if !strings.Contains(out, part) {
+				t.Errorf("kubectl explain lacks %q:\n%s", part, out)
+			}
+		}
+	}},
+}

@@ -1,0 +1,159 @@
+package customresources
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+var customVersions = []kit.Promise{
+	{Statement: "without conversion an object is the same in every version, apart from what a version's schema does not know", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", "spec: {type: object, properties: {a: {type: string}}}"))
+		w.Create(t, "a", "spec: {a: x, b: z}").Want(t, http.StatusCreated).HasField(t, `"`+w.Group+`/v1"`, "apiVersion")
+		c.Get(t, w.At("v2", "a")).Want(t, http.StatusOK).HasField(t, `"`+w.Group+`/v2"`, "apiVersion").HasField(t, `{"a":"x"}`, "spec")
+		c.Patch(t, kit.MergePatch, w.At("v2", "a"), `{"metadata":{"labels":{"l":"v"}}}`).Want(t, http.StatusOK).
+			HasField(t, `"`+w.Group+`/v2"`, "apiVersion")
+		list := c.Get(t, w.At("v2")+"?labelSelector=l%3Dv").Want(t, http.StatusOK).HasField(t, `"`+w.Group+`/v2"`, "apiVersion")
+		kit.Equal(t, list.Names(t), []string{"a"})
+		if e := c.Watch(t, w.At("v2")+"?watch=true&resourceVersion=0").Next(t); e.Object["apiVersion"] != w.Group+"/v2" {
+			t.Errorf("the watch has %v", e)
+		}
+	}},
+	{Statement: "a version that is not served is not found, though it is stored", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec, "{served: false, storage: true}"))
+		w.Create(t, "a", "spec: {a: x}").Want(t, http.StatusCreated)
+		c.Get(t, w.At("v2", "a")).Want(t, http.StatusNotFound)
+		c.Get(t, "/apis/"+w.Group+"/v2").Want(t, http.StatusNotFound)
+		c.Get(t, w.At("v1", "a")).Want(t, http.StatusOK).HasField(t, `{"a":"x"}`, "spec")
+		w.Redefine(t, func(spec map[string]any) { spec["versions"].([]any)[1].(map[string]any)["served"] = true }).Want(t, http.StatusOK)
+		harness.Eventually(t, "the version is served", func() bool { return c.Get(t, w.At("v2", "a")).Code == http.StatusOK })
+	}},
+	{Statement: "a deprecated version warns, in its own words if it has any", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v1beta1", kit.AnySpec, "deprecated: true"),
+			kit.CRDVersion("v1alpha1", kit.AnySpec, "{deprecated: true, deprecationWarning: gone soon}"))
+		w.Create(t, "a", "{}").Want(t, http.StatusCreated).Warns(t)
+		c.Get(t, w.At("v1beta1", "a")).Want(t, http.StatusOK).
+			Warns(t, w.Group+"/v1beta1 Widget is deprecated; use "+w.Group+"/v1 Widget")
+		c.Get(t, w.At("v1alpha1")).Want(t, http.StatusOK).Warns(t, "gone soon")
+	}},
+	{Statement: "versions are listed by how stable and how new they are", Proof: func(t *testing.T, c *kit.Cluster) {
+		var versions []map[string]any
+		for _, name := range []string{"v1alpha1", "foo1", "v2", "v1beta1", "v10", "v2beta1", "v1"} {
+			versions = append(versions, kit.CRDVersion(name, kit.AnySpec))
+		}
+		w := c.DefineVersions(t, versions...)
+		var names []string
+		harness.Eventually(t, "the group has all versions", func() bool {
+			names = nil
+			list, _ := c.Get(t, "/apis/"+w.Group).Want(t, http.StatusOK, http.StatusNotFound).Object(t)["versions"].([]any)
+			for _, v := range list {
+				names = append(names, v.(map[string]any)["version"].(string))
+			}
+			return len(names) == len(versions)
+		})
+		kit.Equal(t, names, []string{"v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha1", "foo1"})
+	}},
+	{Statement: "what has been stored in a version keeps it in storedVersions, and in the definition, until the status says that none is left", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
+		w.Create(t, "old", "spec: {a: x}").Want(t, http.StatusCreated)
+		w.Redefine(t, func(spec map[string]any) {
+			spec["versions"] = []any{kit.CRDVersion("v1", kit.AnySpec, "storage: false"), kit.CRDVersion("v2", kit.AnySpec, "storage: true")}
+		}).Want(t, http.StatusOK).HasField(t, `["v1","v2"]`, "status", "storedVersions")
+		w.Create(t, "new", "spec: {a: z}").Want(t, http.StatusCreated)
+		for _, v := range []string{"v1", "v2"} {
+			kit.Equal(t, c.Get(t, w.At(v)).Want(t, http.StatusOK).Names(t), []string{"new", "old"})
+		}
+		drop := func(spec map[string]any) {
+			spec["versions"] = []any{kit.CRDVersion("v2", kit.AnySpec, "storage: true")}
+		}
+		w.Redefine(t, drop).Invalid(t, "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version")
+		c.Patch(t, kit.MergePatch, w.At("v2", "old"), `{"spec":{"a":"w"}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status", `{"status":{"storedVersions":["v2"]}}`).
+			Want(t, http.StatusOK)
+		w.Redefine(t, drop).Want(t, http.StatusOK)
+		harness.Eventually(t, "the version is gone", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
+		c.Get(t, w.At("v2", "old")).Want(t, http.StatusOK).HasField(t, `{"a":"w"}`, "spec")
+	}},
+	{Statement: "informers miss nothing while the definition changes", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		client, err := dynamic.NewForConfig(c.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		resource := schema.GroupVersionResource{Group: w.Group, Version: "v1", Resource: "widgets"}
+		var stores []cache.Store
+		for range 5 {
+			informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, c.Namespace, 0, nil, nil).Informer()
+			go informer.RunWithContext(ctx)
+			stores = append(stores, informer.GetStore())
+		}
+		for i := range 3 {
+			for j := range 5 {
+				w.Create(t, fmt.Sprintf("w%d-%d", i, j), "{}").Want(t, http.StatusCreated)
+			}
+			w.Redefine(t, func(spec map[string]any) {
+				spec["versions"] = append(spec["versions"].([]any), kit.CRDVersion(fmt.Sprint("v", i+2), kit.AnySpec, "storage: false"))
+			}).Want(t, http.StatusOK)
+		}
+		harness.Eventually(t, "all informers have all objects", func() bool {
+			return !slices.ContainsFunc(stores, func(s cache.Store) bool { return len(s.ListKeys()) != 15 })
+		})
+	}},
+	{Statement: "a watch sees the objects of a definition that is deleted go, and ends", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
+		made := w.Create(t, "a", "{}").Want(t, http.StatusCreated)
+		watch := c.Watch(t, w.At("v1")+"?watch=true&resourceVersion="+made.ResourceVersion(t))
+		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+		if e := watch.Next(t); e.Type != "DELETED" || e.Name() != "a" {
+			t.Errorf("the watch has %v", e)
+		}
+		watch.End(t)
+	}},
+	{Statement: "a watch ends when the definition has changed, so that its client comes to know the new one", Proof: func(t *testing.T, c *kit.Cluster) {
+		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}}}"))
+		harness.Eventually(t, "the resource is served", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusOK })
+		watch := c.Watch(t, w.At("v1")+"?watch=true")
+		w.Redefine(t, func(spec map[string]any) {
+			spec["versions"] = []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true")}
+		}).Want(t, http.StatusOK)
+		harness.Eventually(t, "the new schema holds", func() bool {
+			return c.Post(t, w.At("v1")+"?dryRun=All", w.Widget("a", "spec: {b: x}")).FieldJSON(t, "spec", "b") != ""
+		})
+		watch.End(t)
+	}},
+}
+
+// addresses converts between v1, with host and port, and other versions, with an address.
+func addresses(object map[string]any, to string) map[string]any {
+	spec, _ := object["spec"].(map[string]any)
+	if strings.HasSuffix(to, "/v1") {
+		if address, ok := spec["address"].(string); ok {
+			spec["host"], spec["port"], _ = strings.Cut(address, ":")
+			delete(spec, "address")
+		}
+	} else if host, ok := spec["host"].(string); ok {
+		spec["address"] = host + ":" + spec["port"].(string)
+		delete(spec, "host")
+		delete(spec, "port")
+	}
+	object["apiVersion"] = to
+	return object
+}
+
+var (
+	oldAddress = "spec: {type: object, properties: {host: {type: string}, port: {type: string}, other: {type: string}}}"
+	newAddress = "spec: {type: object, properties: {address: {type: string}, other: {type: string}}}"
+)

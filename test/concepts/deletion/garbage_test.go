@@ -1,0 +1,235 @@
+package deletion
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// "Garbage collection", which deletion leaves the dependents of an object to. kube-apiserver keeps these promises together
+// with kube-controller-manager.
+func TestGarbageCollection(t *testing.T) {
+	kit.Prove(t, nil, slices.Concat(cascades, ownerReferences, defaultPolicies, namespaceDeletions)...)
+}
+
+// own is the object with one more owner, that of the answer.
+func own(t testing.TB, object map[string]any, owner kit.Answer, block bool) map[string]any {
+	t.Helper()
+	references, _ := object["metadata"].(map[string]any)["ownerReferences"].([]any)
+	return kit.With(object, append(references, map[string]any{
+		"apiVersion": owner.Text(t, "apiVersion"), "kind": owner.Text(t, "kind"),
+		"name": owner.Text(t, "metadata", "name"), "uid": owner.Text(t, "metadata", "uid"), "blockOwnerDeletion": block,
+	}), "metadata", "ownerReferences")
+}
+
+// family makes the ConfigMap owner and its dependents child, which blocks the owner's deletion in the foreground, and loose,
+// which does not. Both have a finalizer, so that they stay until the test lets them go.
+func family(t *testing.T, c *kit.Cluster) (owner kit.Answer) {
+	t.Helper()
+	configMaps := c.Path("v1", "configmaps")
+	owner = c.Post(t, configMaps, kit.With(kit.ConfigMap("owner", nil), "v1", "apiVersion")).Created(t)
+	c.Post(t, configMaps, own(t, kit.WithFinalizers("child", "example.com/one"), owner, true)).Created(t)
+	c.Post(t, configMaps, own(t, kit.WithFinalizers("loose", "example.com/one"), owner, false)).Created(t)
+	return owner
+}
+
+// deletes waits until an object is marked as being deleted.
+func deletes(t *testing.T, c *kit.Cluster, path string) {
+	t.Helper()
+	harness.Eventually(t, path+" is being deleted", func() bool {
+		return c.Get(t, path).OK(t).Value(t, "metadata", "deletionTimestamp") != nil
+	})
+}
+
+// orphaned waits until an object that exists has no owners.
+func orphaned(t *testing.T, c *kit.Cluster, path string) {
+	t.Helper()
+	harness.Eventually(t, path+" has no owners", func() bool {
+		a := c.Get(t, path).OK(t)
+		return a.Value(t, "metadata", "ownerReferences") == nil && a.Value(t, "metadata", "deletionTimestamp") == nil
+	})
+}
+
+var cascades = []kit.Promise{
+	{Statement: "in the background, an owner goes at once and its dependents after it", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, query := range []string{"", "?propagationPolicy=Background", "?orphanDependents=false"} {
+			family(t, c)
+			c.Delete(t, c.Path("v1", "configmaps", "owner")+query).OK(t)
+			c.Get(t, c.Path("v1", "configmaps", "owner")).NotFound(t)
+			for _, name := range []string{"child", "loose"} {
+				path := c.Path("v1", "configmaps", name)
+				deletes(t, c, path)
+				c.SetFinalizers(t, path).OK(t)
+				c.WaitGone(t, path)
+			}
+		}
+	}},
+	{Statement: "in the foreground, an owner stays, being deleted, until the dependents that block it are gone", Proof: func(t *testing.T, c *kit.Cluster) {
+		family(t, c)
+		owner := c.Path("v1", "configmaps", "owner")
+		a := c.Delete(t, owner+"?propagationPolicy=Foreground").OK(t)
+		kit.Equal(t, a.Value(t, "metadata", "finalizers"), []any{"foregroundDeletion"})
+		if a.Value(t, "metadata", "deletionTimestamp") == nil {
+			t.Errorf("it is not being deleted: %s", a.Body)
+		}
+		deletes(t, c, c.Path("v1", "configmaps", "child"))
+		deletes(t, c, c.Path("v1", "configmaps", "loose"))
+		c.Get(t, owner).OK(t)
+		c.SetFinalizers(t, c.Path("v1", "configmaps", "child")).OK(t)
+		c.WaitGone(t, owner)
+		c.Get(t, c.Path("v1", "configmaps", "loose")).OK(t)
+	}},
+	{Statement: "an owner that is orphaned goes, and its dependents stay without it", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, query := range []string{"propagationPolicy=Orphan", "orphanDependents=true"} {
+			family(t, c)
+			a := c.Delete(t, c.Path("v1", "configmaps", "owner")+"?"+query).OK(t)
+			kit.Equal(t, a.Value(t, "metadata", "finalizers"), []any{"orphan"})
+			c.WaitGone(t, c.Path("v1", "configmaps", "owner"))
+			for _, name := range []string{"child", "loose"} {
+				orphaned(t, c, c.Path("v1", "configmaps", name))
+				c.SetFinalizers(t, c.Path("v1", "configmaps", name)).OK(t)
+				c.Delete(t, c.Path("v1", "configmaps", name)).OK(t)
+			}
+		}
+	}},
+	{Statement: "a later delete may change the policy of one that goes on", Proof: func(t *testing.T, c *kit.Cluster) {
+		family(t, c)
+		owner := c.Path("v1", "configmaps", "owner")
+		c.Delete(t, owner+"?propagationPolicy=Foreground").OK(t)
+		a := c.Delete(t, owner+"?propagationPolicy=Background").OK(t)
+		kit.Equal(t, a.Text(t, "kind"), "Status")
+		c.Get(t, owner).NotFound(t)
+	}},
+	{Statement: "a dependent of several owners goes with the last of them", Proof: func(t *testing.T, c *kit.Cluster) {
+		configMaps := c.Path("v1", "configmaps")
+		one := c.Post(t, configMaps, kit.With(kit.ConfigMap("one", nil), "v1", "apiVersion")).Created(t)
+		two := c.Post(t, configMaps, kit.With(kit.ConfigMap("two", nil), "v1", "apiVersion")).Created(t)
+		c.Post(t, configMaps, own(t, own(t, kit.ConfigMap("child", nil), one, true), two, true)).Created(t)
+		c.Delete(t, configMaps+"/one").OK(t)
+		harness.Eventually(t, "the child has one owner", func() bool {
+			left, _ := c.Get(t, configMaps+"/child").OK(t).Value(t, "metadata", "ownerReferences").([]any)
+			return len(left) == 1 && left[0].(map[string]any)["name"] == "two"
+		})
+		c.Delete(t, configMaps+"/two").OK(t)
+		c.WaitGone(t, configMaps+"/child")
+	}},
+	{Statement: "the dependents of dependents go, too", Proof: func(t *testing.T, c *kit.Cluster) {
+		configMaps := c.Path("v1", "configmaps")
+		top := c.Post(t, configMaps, kit.With(kit.ConfigMap("top", nil), "v1", "apiVersion")).Created(t)
+		middle := c.Post(t, configMaps, own(t, kit.With(kit.ConfigMap("middle", nil), "v1", "apiVersion"), top, true)).Created(t)
+		secret := kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: bottom}}")
+		c.Post(t, c.Path("v1", "secrets"), own(t, secret, middle, true)).Created(t)
+		c.Delete(t, configMaps+"/top").OK(t)
+		c.WaitGone(t, configMaps+"/middle")
+		c.WaitGone(t, c.Path("v1", "secrets", "bottom"))
+	}},
+	{Statement: "an owner that does not exist, in this namespace and with this uid, is no owner", Proof: func(t *testing.T, c *kit.Cluster) {
+		configMaps := c.Path("v1", "configmaps")
+		old := c.Post(t, configMaps, kit.With(kit.ConfigMap("owner", nil), "v1", "apiVersion")).Created(t)
+		c.Delete(t, configMaps+"/owner").OK(t)
+		c.Post(t, configMaps, kit.ConfigMap("owner", nil)).Created(t)
+		elsewhere := c.Get(t, "/api/v1/namespaces/kube-system").OK(t)
+		elsewhere.Body = []byte(strings.Replace(string(elsewhere.Body), `"Namespace"`, `"ConfigMap"`, 1))
+		c.Post(t, configMaps, own(t, kit.ConfigMap("of-an-older", nil), old, true)).Created(t)
+		c.Post(t, configMaps, own(t, kit.ConfigMap("of-another", nil), elsewhere, true)).Created(t)
+		c.WaitGone(t, configMaps+"/of-an-older")
+		c.WaitGone(t, configMaps+"/of-another")
+		c.Get(t, configMaps+"/owner").OK(t)
+	}},
+	{Statement: "custom resources own and are owned like what is built in", Proof: func(t *testing.T, c *kit.Cluster) {
+		groupVersion := c.DefineWidgets(t, kit.AnySchema)
+		widgets, configMaps := c.Path(groupVersion, "widgets"), c.Path("v1", "configmaps")
+		built := c.Post(t, configMaps, kit.With(kit.ConfigMap("top", nil), "v1", "apiVersion")).Created(t)
+		custom := c.Post(t, widgets, own(t, kit.Widget(groupVersion, "middle"), built, true)).Created(t)
+		c.Post(t, configMaps, own(t, kit.WithFinalizers("child", "example.com/one"), custom, true)).Created(t)
+		// In the foreground the collector waits for those dependents that it knows of: it must have found the widgets.
+		absent := kit.Answer{Body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none","uid":"none"}}`)}
+		c.Post(t, widgets, own(t, kit.Widget(groupVersion, "orphan"), absent, true)).Created(t)
+		c.WaitGone(t, widgets+"/orphan")
+		c.Delete(t, configMaps+"/top?propagationPolicy=Foreground").OK(t)
+		deletes(t, c, widgets+"/middle")
+		deletes(t, c, configMaps+"/child")
+		c.Get(t, configMaps+"/top").OK(t)
+		c.SetFinalizers(t, configMaps+"/child").OK(t)
+		c.WaitGone(t, widgets+"/middle")
+		c.WaitGone(t, configMaps+"/top")
+	}},
+}
+
+// ownerReferences are the promises about what an object says of its owners and finalizers.
+var ownerReferences = []kit.Promise{
+	{Statement: "an owner is named completely, once, and controls alone", Proof: func(t *testing.T, c *kit.Cluster) {
+		post := func(references string) kit.Answer {
+			return c.Post(t, c.Path("v1", "configmaps"), kit.Manifest("{metadata: {name: a, ownerReferences: [%s]}}", references))
+		}
+		post("{apiVersion: v1, kind: ConfigMap}").Invalid(t, "metadata.ownerReferences.name: Invalid value: \"\": must not be empty",
+			"metadata.ownerReferences.uid: Invalid value: \"\": must not be empty")
+		one := "{apiVersion: v1, kind: ConfigMap, name: one, uid: one, controller: true}"
+		post(one+", "+strings.ReplaceAll(one, "one", "two")).Invalid(t, "Only one reference can have Controller set to true. "+
+			`Found "true" in references for ConfigMap/one and ConfigMap/two`)
+		self := c.Get(t, c.ClusterPath("v1", "namespaces", c.Namespace)).Text(t, "metadata", "uid")
+		owner := "{apiVersion: v1, kind: Namespace, name: " + c.Namespace + ", uid: " + self + "}"
+		a := post(owner + ", " + owner).Created(t)
+		if owners := a.Value(t, "metadata", "ownerReferences").([]any); len(owners) != 1 {
+			t.Errorf("the owners are %v", owners)
+		}
+		kit.Equal(t, kit.Warnings(t, a), []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
+			"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + self})
+	}},
+	{Statement: "the name of a finalizer has a domain, and those of the two policies exclude each other", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "", "unqualified", "a b/c")).Invalid(t,
+			"metadata.finalizers[0]: Invalid value: \"\": name is neither a standard finalizer name nor is it fully qualified",
+			"metadata.finalizers[1]: Invalid value: \"unqualified\": name is neither a standard finalizer name nor is it fully qualified",
+			"metadata.finalizers: Invalid value: \"a b/c\"")
+		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "foregroundDeletion", "orphan")).Invalid(t,
+			"finalizer orphan and foregroundDeletion cannot be both set")
+	}},
+}
+
+// defaultPolicies is what happens to dependents when a delete does not say.
+var defaultPolicies = []kit.Promise{
+	{Statement: "a delete that must wait for finalizers is 202 with orphanDependents=false, and else 200", Proof: func(t *testing.T, c *kit.Cluster) {
+		for query, code := range map[string]int{"orphanDependents=false": http.StatusAccepted, "propagationPolicy=Background": http.StatusOK} {
+			c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one")).Created(t)
+			c.Delete(t, c.Path("v1", "configmaps", "a")+"?"+query).Want(t, code)
+			c.SetFinalizers(t, c.Path("v1", "configmaps", "a")).OK(t)
+		}
+	}},
+	{Statement: "by default the dependents of jobs, which warn, and replication controllers stay, and all others go", Proof: func(t *testing.T, c *kit.Cluster) {
+		template := "template: {metadata: {labels: {app: a}}, spec: {restartPolicy: %s, containers: [{name: c, image: i}]}}"
+		job := strings.Replace(template, "%s", "Never", 1)
+		for _, kind := range []struct {
+			groupVersion, resource, kind, spec string
+			orphan                             bool
+		}{
+			{"batch/v1", "jobs", "Job", job, true},
+			{"batch/v1", "cronjobs", "CronJob", "schedule: '@daily', jobTemplate: {spec: {" + job + "}}", false},
+			{"v1", "replicationcontrollers", "ReplicationController", "replicas: 0, " + strings.Replace(template,
+				"%s", "Always", 1), true},
+			{"apps/v1", "replicasets", "ReplicaSet", "selector: {matchLabels: {app: a}}, " + strings.Replace(template,
+				"%s", "Always", 1), false},
+		} {
+			path := c.Path(kind.groupVersion, kind.resource)
+			owner := kit.Manifest("{apiVersion: %s, kind: %s, metadata: {name: owner}, spec: {%s}}", kind.groupVersion, kind.kind, kind.spec)
+			created := c.Post(t, path, owner).Created(t)
+			child := c.Path("v1", "configmaps", kind.resource)
+			c.Post(t, c.Path("v1", "configmaps"), own(t, kit.ConfigMap(kind.resource, nil), created, true)).Created(t)
+			a := c.Delete(t, path+"/owner").OK(t)
+			warning := "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them" +
+				" or set propagationPolicy=Orphan to suppress this warning"
+			if warned := strings.Contains(a.Header.Get("Warning"), warning); warned != (kind.kind == "Job") {
+				t.Errorf("%s: the warnings are %q", kind.kind, a.Header.Values("Warning"))
+			}
+			c.WaitGone(t, path+"/owner")
+			if kind.orphan {
+				orphaned(t, c, child)
+			} else {
+				c.WaitGone(t, child)
+			}
+		}
+	}},
+}

@@ -1,0 +1,10 @@
+// Package deletion holds sqube to what the documents say of deletion: finalizers, garbage collection, collections, namespaces.
+package deletion
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

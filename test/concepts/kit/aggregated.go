@@ -1,0 +1,414 @@
+package kit
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// AggregatedServer is an aggregated API server of the test's own. It serves the resource widgets of version v1 of its group, and
+// lets nobody in but a front proxy.
+type AggregatedServer struct {
+	Group string
+	Port  int
+	CA    []byte // PEM
+	// Answers are bodies by path, and their media types where that is not JSON, for what is not an object.
+	Answers map[string]string
+	server  *httptest.Server
+
+	mu       sync.Mutex
+	requests []*http.Request
+	objects  map[string]map[string]any // by path
+	watchers map[chan Event]bool
+}
+
+// AggregatedList is the media type of aggregated discovery.
+const AggregatedList = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// StartAggregatedServer starts a server for the group of the promise, at the given address. Clients must show a certificate of the
+// authority that the cluster names in the ConfigMap extension-apiserver-authentication.
+func StartAggregatedServer(t *testing.T, c *Cluster, address string) *AggregatedServer {
+	t.Helper()
+	r := &AggregatedServer{Group: c.Namespace + ".example.com", objects: map[string]map[string]any{}, watchers: map[chan Event]bool{}}
+	v1 := r.Group + "/v1"
+	r.Answers = map[string]string{
+		"/apis/" + v1: `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"` + v1 + `","resources":[{"name":"widgets","singularName":"widget",` +
+			`"namespaced":true,"kind":"Widget","verbs":["create","delete","get","list","watch"],"shortNames":["wd"]}]}`,
+		"/apis": `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"` + r.Group + `"},` +
+			`"versions":[{"version":"v1","resources":[{"resource":"widgets","singularResource":"widget","scope":"Namespaced",` +
+			`"responseKind":{"group":"` + r.Group + `","version":"v1","kind":"Widget"},"verbs":["create","delete","get","list","watch"],"shortNames":["wd"]}]}]}]}`,
+		"/openapi/v3":            `{"paths":{"apis/` + v1 + `":{"serverRelativeURL":"/openapi/v3/apis/` + v1 + `?hash=ABC"}}}`,
+		"/openapi/v3/apis/" + v1: `{"openapi":"3.0.0","info":{"title":"widgets","version":"v1"},"paths":{},"components":{"schemas":{}}}`,
+		"/openapi/v2": `{"swagger":"2.0","info":{"title":"widgets","version":"v1"},"paths":{"/apis/` + v1 + `/widgets":{"get":{"responses":{"200":{` +
+			`"description":"OK","schema":{"$ref":"#/definitions/Widget"}}}}},"/apis/another.example.com/v1/widgets":{}},` +
+			`"definitions":{"Widget":{"type":"object","description":"what ` + r.Group + ` makes"}}}`,
+	}
+	known := FrontProxyAuthentication(t, c)
+	proxies := x509.NewCertPool()
+	if !proxies.AppendCertsFromPEM([]byte(known.Text(t, "data", "requestheader-client-ca-file"))) {
+		t.Fatalf("no authority of front proxies in %s", known.Body)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey("widgets."+c.Namespace+".svc", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.CA = certificate
+	r.server = httptest.NewUnstartedServer(r)
+	r.server.Listener.Close()
+	if r.server.Listener, err = net.Listen("tcp", net.JoinHostPort(address, "0")); err != nil {
+		t.Fatal(err)
+	}
+	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies}
+	r.server.EnableHTTP2 = true
+	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not take the certificate
+	r.server.StartTLS()
+	t.Cleanup(r.Stop)
+	r.Port = r.server.Listener.Addr().(*net.TCPAddr).Port
+	return r
+}
+
+// FrontProxyAuthentication reads the ConfigMap that tells servers of aggregated APIs by what to know the front proxy. It is written
+// when a server has started.
+func FrontProxyAuthentication(t testing.TB, c *Cluster) (found Answer) {
+	t.Helper()
+	harness.Eventually(t, "extension-apiserver-authentication is there", func() bool {
+		found = c.Get(t, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+		return found.Code == http.StatusOK
+	})
+	return found
+}
+
+// Stop ends the server and what it answers.
+func (r *AggregatedServer) Stop() {
+	r.server.CloseClientConnections()
+	r.server.Close()
+}
+
+// ServeHTTP answers as an API server, except that what ends in /redirect redirects, what ends in /echo upgrades to a
+// protocol that sends lines back, what ends in /broken is broken off, and what ends in /reviews is a webhook.
+func (r *AggregatedServer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	r.mu.Lock()
+	r.requests = append(r.requests, request)
+	body, fixed := r.Answers[request.URL.Path]
+	r.mu.Unlock()
+	path := request.URL.Path
+	switch {
+	case fixed && (path != "/apis" || strings.Contains(request.Header.Get("Accept"), "as=APIGroupDiscoveryList")):
+		w.Header().Set("Content-Type", "application/json")
+		if path == "/apis" {
+			w.Header().Set("Content-Type", AggregatedList)
+		}
+		io.WriteString(w, body)
+	case strings.HasSuffix(path, "/reviews"):
+		refuse(w, request)
+	case strings.HasSuffix(path, "/redirect"):
+		http.Redirect(w, request, "https://192.0.2.1/", http.StatusFound)
+	case strings.HasSuffix(path, "/echo"):
+		echo(w)
+	case strings.HasSuffix(path, "/broken"):
+		io.WriteString(w, "{")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	case strings.HasPrefix(path, "/apis/"+r.Group+"/v1/"):
+		r.serveObjects(w, request)
+	default:
+		http.NotFound(w, request)
+	}
+}
+
+// refuse answers as an admission webhook that allows nothing.
+func refuse(w http.ResponseWriter, request *http.Request) {
+	var review map[string]any
+	if err := json.NewDecoder(request.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	uid, _, _ := unstructured.NestedString(review, "request", "uid")
+	review["response"] = map[string]any{"uid": uid, "allowed": false, "status": map[string]any{"code": http.StatusForbidden, "message": "no widget"}}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(review)
+}
+
+func echo(w http.ResponseWriter) {
+	connection, stream, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer connection.Close()
+	io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	for {
+		line, err := stream.ReadString('\n')
+		if err != nil {
+			return
+		}
+		io.WriteString(connection, line)
+	}
+}
+
+// serveObjects serves objects, which are kept by their paths.
+func (r *AggregatedServer) serveObjects(w http.ResponseWriter, request *http.Request) {
+	path := request.URL.Path
+	w.Header().Set("Content-Type", "application/json")
+	answer := func(code int, kind string, object map[string]any) {
+		object = maps.Clone(object) // it may be in other answers too
+		object["apiVersion"], object["kind"] = r.Group+"/v1", kind
+		if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") { // what collectors of garbage ask for
+			object["apiVersion"], object["kind"] = "meta.k8s.io/v1", "PartialObjectMetadata"+strings.TrimPrefix(kind, "Widget")
+		}
+		w.WriteHeader(code)
+		json.NewEncoder(w).Encode(object)
+	}
+	r.mu.Lock()
+	object, exists := r.objects[path]
+	r.mu.Unlock()
+	_, name, _ := strings.Cut(path, "/widgets/")
+	switch {
+	case request.URL.Query().Get("watch") != "":
+		r.serveWatch(w, request)
+	case name == "" && request.Method == http.MethodGet:
+		answer(http.StatusOK, "WidgetList", map[string]any{"metadata": map[string]any{"resourceVersion": "1"}, "items": r.List(path)})
+	case name == "" && request.Method == http.MethodPost:
+		if err := json.NewDecoder(request.Body).Decode(&object); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		metadata := object["metadata"].(map[string]any)
+		name := metadata["name"].(string)
+		_, after, _ := strings.Cut(path, "/namespaces/")
+		metadata["namespace"], _, _ = strings.Cut(after, "/")
+		metadata["uid"], metadata["resourceVersion"] = r.Group+"-"+name, "1"
+		r.change(path+"/"+name, Event{Type: "ADDED", Object: object})
+		answer(http.StatusCreated, "Widget", object)
+	case exists && request.Method == http.MethodGet:
+		answer(http.StatusOK, "Widget", object)
+	case request.Method == http.MethodDelete && (exists || name == ""):
+		for _, item := range r.List(path) {
+			metadata := item.(map[string]any)["metadata"].(map[string]any)
+			r.change("/apis/"+r.Group+"/v1/namespaces/"+metadata["namespace"].(string)+"/widgets/"+metadata["name"].(string),
+				Event{Type: "DELETED", Object: item.(map[string]any)})
+		}
+		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Message: "the widget server has no " + name})
+	}
+}
+
+// List returns what is at a path or below it; of all namespaces, if it names none.
+func (r *AggregatedServer) List(path string) []any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	items := []any{}
+	for at, object := range r.objects {
+		if strings.HasPrefix(at+"/", path+"/") || strings.HasSuffix(path, "/v1/widgets") {
+			copied := map[string]any{}
+			for field, value := range object {
+				copied[field] = value
+			}
+			items = append(items, copied)
+		}
+	}
+	return items
+}
+
+// change makes an event happen to the object at a path.
+func (r *AggregatedServer) change(path string, e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Type == "DELETED" {
+		delete(r.objects, path)
+	} else {
+		r.objects[path] = e.Object
+	}
+	for watcher := range r.watchers {
+		watcher <- e
+	}
+}
+
+func (r *AggregatedServer) serveWatch(w http.ResponseWriter, request *http.Request) {
+	events := make(chan Event, 100)
+	r.mu.Lock()
+	r.watchers[events] = true
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers, events)
+	}()
+	kind, version := "Widget", r.Group+"/v1"
+	if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		kind, version = "PartialObjectMetadata", "meta.k8s.io/v1"
+	}
+	send := func(what string, metadata any) {
+		json.NewEncoder(w).Encode(map[string]any{"type": what, "object": map[string]any{"apiVersion": version, "kind": kind, "metadata": metadata}})
+		w.(http.Flusher).Flush()
+	}
+	w.(http.Flusher).Flush()
+	if request.URL.Query().Get("sendInitialEvents") == "true" {
+		for _, item := range r.List(request.URL.Path) {
+			send("ADDED", item.(map[string]any)["metadata"])
+		}
+		send("BOOKMARK", Manifest("{resourceVersion: '1', annotations: {k8s.io/initial-events-end: 'true'}}"))
+	}
+	for {
+		select {
+		case <-request.Context().Done():
+			return
+		case e := <-events:
+			send(e.Type, e.Object["metadata"])
+		}
+	}
+}
+
+// LastRequest returns the last request for a path.
+func (r *AggregatedServer) LastRequest(t testing.TB, path string) *http.Request {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.requests) - 1; i >= 0; i-- {
+		if r.requests[i].URL.Path == path {
+			return r.requests[i]
+		}
+	}
+	t.Fatalf("no request for %s has got to the remote server", path)
+	return nil
+}
+
+// Requests lists the requests so far, by method and path.
+func (r *AggregatedServer) Requests() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for _, request := range r.requests {
+		all = append(all, request.Method+" "+request.URL.Path)
+	}
+	return all
+}
+
+// WaitWatched waits until the server's controllers have seen the widgets: the collector of garbage then watches them.
+func (r *AggregatedServer) WaitWatched(t *testing.T, c *Cluster) {
+	t.Helper()
+	harness.Eventually(t, "the collector of garbage watches widgets", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.watchers) > 0
+	})
+}
+
+// Path is that of widgets in the promise's namespace.
+func (r *AggregatedServer) Path(c *Cluster, rest ...string) string {
+	return c.Path(r.Group+"/v1", append([]string{"widgets"}, rest...)...)
+}
+
+// MakeServiceTo makes the Service widgets in the promise's namespace, which leads to a port of this machine.
+//
+// An ExternalName is what a Service can lead to without any network: the addresses of endpoints may not be loopback.
+func MakeServiceTo(t testing.TB, c *Cluster) {
+	t.Helper()
+	c.Post(t, c.Path("v1", "services"), Manifest("{metadata: {name: widgets}, spec: {type: ExternalName, externalName: localhost}}")).Want(t, http.StatusCreated)
+}
+
+// APIServices is the path of all of them.
+const APIServices = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+// NewAPIService is an APIService of a group's version v1 that names the Service widgets in the promise's namespace.
+func NewAPIService(c *Cluster, group string, port int, ca []byte) map[string]any {
+	return Manifest(`{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.%[1]s}, spec: {group: %[1]s, version: v1,
+		groupPriorityMinimum: 2000, versionPriority: 10, caBundle: %[2]s, service: {namespace: %[3]s, name: widgets, port: %[4]d}}}`,
+		group, base64.StdEncoding.EncodeToString(ca), c.Namespace, port)
+}
+
+// Register makes the APIService of a remote server and waits until it is available.
+func (r *AggregatedServer) Register(t *testing.T, c *Cluster) {
+	t.Helper()
+	MakeServiceTo(t, c)
+	RegisterAPIService(t, c, NewAPIService(c, r.Group, r.Port, r.CA))
+	WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
+}
+
+// RegisterAPIService creates an APIService that goes with the test.
+func RegisterAPIService(t *testing.T, c *Cluster, object map[string]any) {
+	t.Helper()
+	made := c.Post(t, APIServices, object).Want(t, http.StatusCreated)
+	c.DeleteAtEnd(t, APIServices+"/"+made.Text(t, "metadata", "name"))
+}
+
+// WaitAvailable waits until the condition Available of an APIService is as it should be, and returns its message.
+func WaitAvailable(t *testing.T, c *Cluster, name, status, reason string) (message string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("APIService %s is available: %s, %s", name, status, reason), func() bool {
+		read := c.Get(t, APIServices+"/"+name)
+		if read.Code != http.StatusOK {
+			return false
+		}
+		conditions, _ := read.Value(t, "status", "conditions").([]any)
+		for _, condition := range conditions {
+			got := condition.(map[string]any)
+			message, _ = got["message"].(string)
+			if got["type"] == "Available" && got["status"] == status && got["reason"] == reason {
+				return true
+			}
+		}
+		return false
+	})
+	return message
+}
+
+// DialUpgrade asks for an upgrade of the connection to the protocol echo, and returns the connection.
+func DialUpgrade(t *testing.T, c *Cluster, path string) (net.Conn, *bufio.Reader, *http.Response) {
+	t.Helper()
+	config, err := rest.TLSConfigFor(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	connection, err := tls.Dial("tcp", strings.TrimPrefix(c.URL, "https://"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	if err := connection.SetDeadline(time.Now().Add(RequestTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "echo")
+	if err := request.Write(connection); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(connection)
+	response, err := http.ReadResponse(reader, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connection, reader, response
+}

@@ -1,0 +1,138 @@
+package kit
+
+import (
+	"maps"
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// Definitions is the path of all definitions of custom resources.
+const Definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// CustomResource is a custom resource, widgets, in a group that the promise has to itself.
+type CustomResource struct {
+	*Cluster
+	Group string
+}
+
+// CustomResource names widgets, which is not defined yet.
+func (c *Cluster) CustomResource() CustomResource {
+	return CustomResource{c, c.Namespace + ".example.com"}
+}
+
+// DefineVersions defines widgets with these versions, of which the first is stored unless one says so, and waits until they are served.
+func (c *Cluster) DefineVersions(t testing.TB, versions ...map[string]any) CustomResource {
+	t.Helper()
+	w := c.CustomResource()
+	c.Post(t, Definitions, w.Definition(versions...)).Want(t, http.StatusCreated)
+	w.Established(t)
+	return w
+}
+
+// CRDVersion is one of a definition: its name, the properties of its objects, and further fields, in YAML.
+func CRDVersion(name, properties string, fields ...string) map[string]any {
+	v := map[string]any{
+		"name": name, "served": true,
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object",
+			"properties": Manifest("%s", properties)}},
+	}
+	for _, f := range fields {
+		maps.Copy(v, Manifest("%s", f))
+	}
+	return v
+}
+
+// Definition is that of widgets.
+func (w CustomResource) Definition(versions ...map[string]any) map[string]any {
+	stored := false
+	list := make([]any, len(versions))
+	for i, v := range versions {
+		stored = stored || v["storage"] == true
+		list[i] = v
+	}
+	for i, v := range versions {
+		v["storage"] = v["storage"] == true || !stored && i == 0
+	}
+	d := Manifest(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {
+		scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}}}`)
+	d["metadata"] = map[string]any{"name": w.Name()}
+	SetField(d, w.Group, "spec", "group")
+	SetField(d, list, "spec", "versions")
+	return d
+}
+
+// Name is that of the definition.
+func (w CustomResource) Name() string { return "widgets." + w.Group }
+
+// Condition is the status of a condition of the definition, or "" if it has none of this type.
+func (w CustomResource) Condition(t testing.TB, kind string) (status, reason string) {
+	t.Helper()
+	return Condition(t, w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK), kind)
+}
+
+// Condition finds one of an object's status.
+func Condition(t testing.TB, a Answer, kind string) (status, reason string) {
+	t.Helper()
+	conditions, _ := a.Value(t, "status", "conditions").([]any)
+	for _, entry := range conditions {
+		if c := entry.(map[string]any); c["type"] == kind {
+			status, _ = c["status"].(string)
+			reason, _ = c["reason"].(string)
+		}
+	}
+	return status, reason
+}
+
+// Established waits until the definition is.
+func (w CustomResource) Established(t testing.TB) {
+	t.Helper()
+	harness.Eventually(t, w.Name()+" is established", func() bool {
+		status, _ := w.Condition(t, "Established")
+		return status == "True"
+	})
+}
+
+// Redefine changes the definition.
+func (w CustomResource) Redefine(t testing.TB, change func(spec map[string]any)) Answer {
+	t.Helper()
+	for {
+		d := w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK).Object(t)
+		change(d["spec"].(map[string]any))
+		if a := w.Put(t, Definitions+"/"+w.Name(), d); a.Code != http.StatusConflict { // with a controller of the server
+			return a
+		}
+	}
+}
+
+// At is the path of widgets in a version, or below that.
+func (w CustomResource) At(version string, rest ...string) string {
+	return w.Path(w.Group+"/"+version, append([]string{"widgets"}, rest...)...)
+}
+
+// Widget is an object of v1 with these fields, in YAML.
+func (w CustomResource) Widget(name, fields string) map[string]any {
+	object := Manifest("%s", fields)
+	object["apiVersion"], object["kind"] = w.Group+"/v1", "Widget"
+	SetField(object, name, "metadata", "name")
+	return object
+}
+
+// Create creates a widget of v1.
+func (w CustomResource) Create(t testing.TB, name, fields string) Answer {
+	t.Helper()
+	return w.Post(t, w.At("v1"), w.Widget(name, fields))
+}
+
+// SetField sets a field of an object that the test itself has made.
+func SetField(object map[string]any, value any, fields ...string) {
+	if err := unstructured.SetNestedField(object, value, fields...); err != nil {
+		panic(err)
+	}
+}
+
+// AnySpec lets the field spec of a version be anything.
+const AnySpec = "spec: {type: object, x-kubernetes-preserve-unknown-fields: true}"

@@ -1,0 +1,184 @@
+package kit
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// ClientWith returns a client of the credentials that set puts into a configuration without any.
+func (c *Cluster) ClientWith(t testing.TB, set func(*rest.Config)) *Client {
+	t.Helper()
+	config := rest.AnonymousClientConfig(c.Config)
+	set(config)
+	return NewClient(t, config)
+}
+
+// Anonymous returns a client without credentials.
+func (c *Cluster) Anonymous(t testing.TB) *Client {
+	t.Helper()
+	return c.ClientWith(t, func(*rest.Config) {})
+}
+
+// Bearer returns a client of a bearer token.
+func (c *Cluster) Bearer(t testing.TB, token string) *Client {
+	t.Helper()
+	return c.ClientWith(t, func(config *rest.Config) { config.BearerToken = token })
+}
+
+// Certified returns a client of a client certificate.
+func (c *Cluster) Certified(t testing.TB, p KeyPair) *Client {
+	t.Helper()
+	return c.ClientWith(t, func(config *rest.Config) { config.CertData, config.KeyData = p.Certificate, p.Key })
+}
+
+// As returns a client of the administrator that acts as somebody else.
+func (c *Cluster) As(t testing.TB, user string, groups ...string) *Client {
+	t.Helper()
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return NewClient(t, config)
+}
+
+// WhoAmI asks the server who the client is.
+func (c *Client) WhoAmI(t testing.TB) authenticationv1.UserInfo {
+	t.Helper()
+	return SelfReview(t, c.Post(t, SelfReviews, SelfSubjectReview).Want(t, http.StatusCreated))
+}
+
+// SelfReviews is where a client asks who it is, by sending SelfSubjectReview.
+const SelfReviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+// SelfSubjectReview is the request.
+var SelfSubjectReview = map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+// SelfReview is the user that the answer names.
+func SelfReview(t testing.TB, a Answer) authenticationv1.UserInfo {
+	t.Helper()
+	var review authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(a.Body, &review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.UserInfo
+}
+
+// Is fails the test unless the server takes the client for this user in these groups.
+func (c *Client) Is(t testing.TB, name string, groups ...string) authenticationv1.UserInfo {
+	t.Helper()
+	user := c.WhoAmI(t)
+	slices.Sort(user.Groups)
+	slices.Sort(groups)
+	if user.Username != name || !slices.Equal(user.Groups, groups) {
+		t.Fatalf("the server takes the client for %q in %q instead of %q in %q", user.Username, user.Groups, name, groups)
+	}
+	return user
+}
+
+// IsUnauthenticated fails the test unless the server refuses the client's credentials.
+func (c *Client) IsUnauthenticated(t testing.TB) {
+	t.Helper()
+	c.Post(t, SelfReviews, SelfSubjectReview).Refused(t, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+}
+
+// IsAuthenticated tells whether the server accepts the client's credentials.
+func (c *Client) IsAuthenticated(t testing.TB) bool {
+	t.Helper()
+	return c.Post(t, SelfReviews, SelfSubjectReview).Want(t, http.StatusCreated, http.StatusUnauthorized).Code == http.StatusCreated
+}
+
+// KeyPair is a certificate and its key, in PEM.
+type KeyPair struct{ Certificate, Key []byte }
+
+// Authority issues certificates as an operator's own does.
+type Authority struct {
+	File        string // its certificate, in PEM
+	Certificate *x509.Certificate
+	Key         *ecdsa.PrivateKey
+}
+
+// NewAuthority makes one with a certificate of its own.
+func NewAuthority(t testing.TB, name string) *Authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Authority{File: WriteFile(t, "ca.crt", string(EncodeCertificate(certificate.Raw))), Certificate: certificate, Key: key}
+}
+
+// Issue issues a certificate as the template says. What it does not say makes a client certificate that is valid now.
+func (a *Authority) Issue(t testing.TB, template x509.Certificate) KeyPair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return KeyPair{a.Sign(t, template, &key.PublicKey), text}
+}
+
+// Sign is issue for a key that somebody else has.
+func (a *Authority) Sign(t testing.TB, template x509.Certificate, key any) []byte {
+	t.Helper()
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-time.Hour)
+	}
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
+	if template.ExtKeyUsage == nil {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &template, a.Certificate, key, a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return EncodeCertificate(der)
+}
+
+// EncodeCertificate is a certificate in PEM.
+func EncodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
+}
+
+// Impersonating returns a client that says it is somebody else, in every way there is.
+func (c *Cluster) Impersonating(t testing.TB, who rest.ImpersonationConfig) *Client {
+	t.Helper()
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = who
+	return NewClient(t, config)
+}
+
+// MakeServiceAccount makes a ServiceAccount in the promise's namespace.
+func (c *Cluster) MakeServiceAccount(t testing.TB, name string) *corev1.ServiceAccount {
+	t.Helper()
+	account, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account
+}

@@ -1,0 +1,211 @@
+package kit
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// What the sections on writing write, and write with.
+
+// Manifest is an object written down in YAML; what is in args is formatted into it.
+func Manifest(text string, args ...any) map[string]any {
+	var object map[string]any
+	if err := yaml.Unmarshal(fmt.Appendf(nil, text, args...), &object); err != nil {
+		panic(err) // a mistake in the test
+	}
+	return object
+}
+
+// With is a copy of the object in which the field has the value.
+func With(object map[string]any, value any, fields ...string) map[string]any {
+	changed := Manifest("%s", JSON(object))
+	if err := unstructured.SetNestedField(changed, Manifest("value: %s", JSON(value))["value"], fields...); err != nil {
+		panic(err)
+	}
+	return changed
+}
+
+// JSON is JSON, which is YAML on one line.
+func JSON(value any) []byte {
+	text, err := yaml.Marshal(value)
+	if err == nil {
+		text, err = yaml.YAMLToJSON(text)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// ConfigMap is the object that most promises are shown with.
+func ConfigMap(name string, data map[string]string) map[string]any {
+	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": data}
+}
+
+// Pod is one that runs on a node as far as the API knows: no kubelet ever will have it.
+func Pod(name string) map[string]any {
+	return Manifest(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: node, automountServiceAccountToken: false,
+		containers: [{name: c, image: i}]}}`, name)
+}
+
+// Deployment is one of three replicas.
+func Deployment(name string) map[string]any {
+	return Manifest(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %[1]s}, spec: {replicas: 3, selector: {matchLabels: {app: %[1]s}},
+		template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i}]}}}}`, name)
+}
+
+// Service is one of port 80.
+func Service(name string) map[string]any {
+	return Manifest(`{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: a}, ports: [{port: 80}]}}`, name)
+}
+
+// MakeDefaultServiceAccount makes the namespace's default one, without which there are no pods, unless a controller was faster.
+func (c *Cluster) MakeDefaultServiceAccount(t testing.TB) {
+	t.Helper()
+	account := Manifest("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}")
+	c.Post(t, c.Path("v1", "serviceaccounts"), account).Want(t, http.StatusCreated, http.StatusConflict)
+}
+
+// DefineWidgets defines a custom resource that is the promise's alone, with the schema given in YAML and the subresources status
+// and scale, and returns its group and version. It goes with the test.
+func (c *Cluster) DefineWidgets(t testing.TB, schema string) string {
+	t.Helper()
+	group := c.Namespace + ".example.com"
+	c.Post(t, Definitions, WidgetDefinition(group, schema)).Created(t)
+	c.DeleteAtEnd(t, Definitions+"/widgets."+group)
+	harness.Eventually(t, "the custom resource is served and told of", func() bool {
+		return c.Get(t, c.Path(group+"/v1", "widgets")).Code == http.StatusOK && c.Get(t, "/apis/"+group+"/v1").Code == http.StatusOK
+	})
+	return group + "/v1"
+}
+
+// DeleteAtEnd deletes what a path names when the test ends: with -against the server outlives it.
+func (c *Cluster) DeleteAtEnd(t testing.TB, path string) {
+	t.Cleanup(func() {
+		request, err := http.NewRequest(http.MethodDelete, c.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := c.HTTP.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	})
+}
+
+// WidgetDefinition defines widgets in a group, with status and scale.
+func WidgetDefinition(group, schema string) map[string]any {
+	definition := Manifest(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.%[1]s},
+		spec: {group: %[1]s, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList},
+		versions: [{name: v1, served: true, storage: true, schema: {},
+		subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}}]}}`, group)
+	versions := definition["spec"].(map[string]any)["versions"].([]any)
+	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": Manifest("%s", schema)}
+	return definition
+}
+
+// AnySchema lets a custom resource be anything.
+const AnySchema = "{type: object, x-kubernetes-preserve-unknown-fields: true}"
+
+// Widget is a custom resource of what widgets has defined.
+func Widget(groupVersion, name string) map[string]any {
+	return Manifest("{apiVersion: %s, kind: Widget, metadata: {name: %s}}", groupVersion, name)
+}
+
+// WaitGone waits until the object does not exist.
+func (c *Cluster) WaitGone(t testing.TB, path string) {
+	t.Helper()
+	harness.Eventually(t, path+" is gone", func() bool { return c.Get(t, path).Code == http.StatusNotFound })
+}
+
+// Equal fails the test where a value is not the wanted one; both may be what JSON is decoded to.
+func Equal(t testing.TB, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("not what it should be (-want +got):\n%s", diff)
+	}
+}
+
+// WriteFile writes a file that goes with the test, and returns its path.
+func WriteFile(t testing.TB, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ObjectOf is a body that is one.
+func ObjectOf(body any) map[string]any {
+	o, _ := body.(map[string]any)
+	return o
+}
+
+// PodTemplate is an object that no controller and no other part of a server is interested in.
+func PodTemplate(name string) map[string]any {
+	return Manifest("{apiVersion: v1, kind: PodTemplate, metadata: {name: %s}, template: {spec: {containers: [{name: c, image: i}]}}}", name)
+}
+
+// WithFinalizers is a ConfigMap with finalizers.
+func WithFinalizers(name string, finalizers ...string) map[string]any {
+	return With(ConfigMap(name, map[string]string{"a": "1"}), finalizers, "metadata", "finalizers")
+}
+
+// SetFinalizers replaces an object's finalizers.
+func (c *Cluster) SetFinalizers(t testing.TB, path string, finalizers ...string) Answer {
+	t.Helper()
+	return c.Patch(t, MergePatch, path, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+}
+
+// StructuralSchema is a schema with fields that are known, one in which all is kept, and one that is an object with metadata.
+const StructuralSchema = `{type: object, properties: {status: {type: object, properties: {replicas: {type: integer}}}, spec: {type: object, properties: {
+	replicas: {type: integer}, free: {type: object, x-kubernetes-preserve-unknown-fields: true},
+	template: {type: object, x-kubernetes-embedded-resource: true, properties: {spec: {type: object, properties: {a: {type: string}}}}}}}}}`
+
+// CollectionOf is the path of the list that the object of a path is in.
+func CollectionOf(path string) string { return path[:len(path)-len("/a")] }
+
+// Namespace is one to create.
+func Namespace(name string) map[string]any {
+	return map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}
+}
+
+// Secret is an object of a collection in which nothing appears by itself.
+func Secret(name string) map[string]any {
+	return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name}}
+}
+
+// Apply applies an object, in YAML or as a map, as a manager. The manager "name&force=true" forces it.
+func (c *Cluster) Apply(t testing.TB, path, manager string, object any) Answer {
+	t.Helper()
+	return c.Patch(t, ApplyPatch, path+"?fieldManager="+manager, object)
+}
+
+// MakePodWithVolumes makes a Pod on a node that mounts a Secret and a ConfigMap, each named after it, and a claim of that name.
+func (c *Cluster) MakePodWithVolumes(t testing.TB, name, node string) *corev1.Pod {
+	t.Helper()
+	c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": name}}).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "configmaps"), ConfigMap(name, nil)).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "persistentvolumeclaims"), Manifest(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s},
+		spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}`, name)).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "pods"), Manifest(`{apiVersion: v1, kind: Pod, metadata: {name: %[1]s}, spec: {nodeName: %[2]s, serviceAccountName: robot, containers: [{name: c, image: i}],
+		volumes: [{name: s, secret: {secretName: %[1]s}}, {name: m, configMap: {name: %[1]s}}, {name: v, persistentVolumeClaim: {claimName: %[1]s}}]}}`, name, node)).Want(t, http.StatusCreated)
+	pod, err := c.Kube.CoreV1().Pods(c.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}

@@ -1,0 +1,174 @@
+package kit
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// Against is the flag of that name; "" is for sqube itself.
+var Against = flag.String("against", "", "prove the promises of the server that this kubeconfig names, instead of sqube's")
+
+// Most promises wait most of the time, so it is not the number of processors that limits how many run at once, but these.
+const (
+	serversAtOnce  = 4
+	promisesAtOnce = 8 // on each server
+)
+
+// Main runs a package's tests, all at once as far as these limits let them.
+func Main(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "1000"); err != nil {
+		panic(err) // the flag is gone
+	}
+	os.Exit(m.Run())
+}
+
+// room is taken by each test that has a server.
+var room = make(chan struct{}, serversAtOnce)
+
+// Engines runs a test that starts servers, on each engine, when there is room for them.
+func Engines(t *testing.T, run func(t *testing.T, engine harness.Engine)) {
+	t.Helper()
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		room <- struct{}{}
+		t.Cleanup(func() { <-room })
+		run(t, engine)
+	})
+}
+
+// Promise is one statement of the documents, and what shows that it is kept.
+type Promise struct {
+	Statement string
+	// Proof gets a namespace of its own. It runs beside those of the other promises on the same server.
+	Proof func(t *testing.T, c *Cluster)
+}
+
+// Prove runs a section: its promises on one server with the given flags, on each engine.
+func Prove(t *testing.T, args []string, promises ...Promise) {
+	t.Helper()
+	if *Against != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", *Against)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proveOn(t, config, nil, promises)
+		return
+	}
+	Engines(t, func(t *testing.T, engine harness.Engine) {
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: args})
+		proveOn(t, server.Config(t), server, promises)
+	})
+}
+
+func proveOn(t *testing.T, config *rest.Config, server *sqube.Server, promises []Promise) {
+	turn := make(chan struct{}, promisesAtOnce)
+	// One group, so that the server outlives all of them.
+	t.Run("", func(t *testing.T) {
+		for i, p := range promises {
+			t.Run(p.Statement, func(t *testing.T) {
+				t.Parallel()
+				turn <- struct{}{}
+				defer func() { <-turn }()
+				p.Proof(t, NewCluster(t, config, server, i))
+			})
+		}
+	})
+}
+
+// Cluster is a server as one promise sees it.
+type Cluster struct {
+	*Client // the administrator
+	// Server is the process; nil with -against.
+	Server *sqube.Server
+	// Config is that of the administrator.
+	Config *rest.Config
+	// Kube is the administrator's typed client.
+	Kube kubernetes.Interface
+	// Namespace is of the promise alone. It is also a fit name, or part of one, for what is not namespaced.
+	Namespace string
+}
+
+// NewCluster makes the namespace of a promise, which the section and its number name.
+func NewCluster(t *testing.T, config *rest.Config, server *sqube.Server, number int) *Cluster {
+	t.Helper()
+	section, _, _ := strings.Cut(strings.TrimPrefix(t.Name(), "Test"), "/")
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // no limit of the client's own
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{Client: NewClient(t, config), Server: server, Config: config, Kube: kube, Namespace: fmt.Sprintf("%s-%d", strings.ToLower(section), number)}
+	if *Against != "" { // whose state outlives the test
+		c.Namespace += "-" + rand.String(5)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}}
+	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if *Against != "" { // where no controller may run that makes it; Pods need it
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		if _, err := kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// Path is that of a resource in the promise's namespace: path("v1", "configmaps", "name"), path("apps/v1", "deployments").
+func (c *Cluster) Path(groupVersion string, rest ...string) string {
+	return c.ClusterPath(groupVersion, append([]string{"namespaces", c.Namespace}, rest...)...)
+}
+
+// ClusterPath is a path of what is not namespaced, or of all namespaces.
+func (c *Cluster) ClusterPath(groupVersion string, rest ...string) string {
+	root := "/apis/"
+	if !strings.Contains(groupVersion, "/") {
+		root = "/api/"
+	}
+	return root + groupVersion + "/" + strings.Join(rest, "/")
+}
+
+// RefusesToStart runs a server with flags that are wrong, and expects that it ends with an error that names the flag
+// and has the part.
+func RefusesToStart(t *testing.T, flag, part string, args ...string) {
+	t.Helper()
+	serve := []string{"serve", "--data-dir", t.TempDir(), "--bind-address", "127.0.0.1", "--secure-port", "1"}
+	output, err := exec.Command(sqube.Binary(t), append(serve, args...)...).CombinedOutput()
+	var ended *exec.ExitError
+	if text := string(output); !errors.As(err, &ended) || !strings.Contains(text, flag) || !strings.Contains(text, part) {
+		t.Errorf("%v ends with %v and tells no %q with %q:\n%s", args, err, flag, part, text)
+	}
+}
+
+// ChangesNothing runs requests on a collection, and fails unless its objects are afterwards what they were, and its watchers have seen
+// nothing. The marker is an object that it makes so that there is something to see then.
+func (c *Cluster) ChangesNothing(t *testing.T, collection string, marker map[string]any, run func()) {
+	t.Helper()
+	before := c.Get(t, collection+"?fieldSelector=metadata.name!=kube-root-ca.crt").OK(t)
+	watch := c.Watch(t, collection+"?watch=true&fieldSelector=metadata.name!=kube-root-ca.crt&resourceVersion="+before.ResourceVersion(t))
+	run()
+	after := c.Get(t, collection+"?fieldSelector=metadata.name!=kube-root-ca.crt").OK(t)
+	Equal(t, after.Value(t, "items"), before.Value(t, "items"))
+	made := c.Post(t, collection, marker).Created(t)
+	if first := watch.Next(t); first.ResourceVersion() != made.ResourceVersion(t) {
+		t.Errorf("watchers saw %s %s", first.Type, first.Name())
+	}
+}

@@ -1,0 +1,116 @@
+package kit
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Rows is the database beside the server.
+type Rows struct{ DB *sql.DB }
+
+// Row is what it holds of one object.
+type Row struct{ Labels, fields, Value string }
+
+// Live reads the row of an object that exists.
+func (r Rows) Live(t testing.TB, resource, namespace, name string) Row {
+	t.Helper()
+	var found Row
+	err := r.DB.QueryRow("SELECT labels, fields, value FROM log WHERE replaced_by IS NULL AND resource = $1 AND namespace = $2 AND name = $3",
+		resource, namespace, name).Scan(&found.Labels, &found.fields, &found.Value)
+	if err != nil {
+		t.Fatalf("the row of %s %s: %v", resource, name, err)
+	}
+	return found
+}
+
+// Exists says whether an object has a row that is live.
+func (r Rows) Exists(t testing.TB, resource, namespace, name string) (exists bool) {
+	t.Helper()
+	err := r.DB.QueryRow("SELECT EXISTS (SELECT 1 FROM log WHERE replaced_by IS NULL AND resource = $1 AND namespace = $2 AND name = $3)",
+		resource, namespace, name).Scan(&exists)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exists
+}
+
+// History reads the values of all versions of an object that are still kept.
+func (r Rows) History(t testing.TB, resource, namespace, name string) (values []string) {
+	t.Helper()
+	found, err := r.DB.Query("SELECT value FROM history WHERE resource = $1 AND namespace = $2 AND name = $3", resource, namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer found.Close()
+	for found.Next() {
+		var value string
+		if err := found.Scan(&value); err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+	}
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// Edit changes the value of an object. The server must not run.
+func (r Rows) Edit(t testing.TB, resource, namespace, name, value string) {
+	t.Helper()
+	result, err := r.DB.Exec("UPDATE log SET value = $1 WHERE replaced_by IS NULL AND resource = $2 AND namespace = $3 AND name = $4",
+		value, resource, namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := result.RowsAffected(); n != 1 || err != nil {
+		t.Fatalf("%d rows of %s %s, %v", n, resource, name, err)
+	}
+}
+
+// Everything is the row, with what is encrypted as bytes.
+func (r Row) Everything() string {
+	text := strings.Join([]string{r.Labels, r.fields, r.Value}, "\n")
+	if ciphertext := r.sealed(); ciphertext != nil {
+		text += "\n" + string(ciphertext)
+	}
+	return text
+}
+
+// sealed is what is encrypted, or nil.
+func (r Row) sealed() []byte {
+	var box struct {
+		Encrypted []byte `json:"$encrypted"`
+	}
+	if err := json.Unmarshal([]byte(r.Value), &box); err != nil {
+		return nil
+	}
+	return box.Encrypted
+}
+
+// Ciphertext fails the test if the row is in the clear.
+func (r Row) Ciphertext(t testing.TB) []byte {
+	t.Helper()
+	ciphertext := r.sealed()
+	if ciphertext == nil {
+		t.Fatalf("the row is in the clear: %s", r.Value)
+	}
+	return ciphertext
+}
+
+// EncryptedBy fails the test unless the ciphertext begins so; "" is for a row in the clear.
+func (r Row) EncryptedBy(t testing.TB, prefix string) {
+	t.Helper()
+	if prefix == "" {
+		if ciphertext := r.sealed(); ciphertext != nil {
+			t.Errorf("the row is encrypted: %q", ciphertext)
+		}
+		return
+	}
+	if ciphertext := r.Ciphertext(t); !bytes.HasPrefix(ciphertext, []byte(prefix)) {
+		t.Errorf("the ciphertext is not of %s: %.60q", prefix, ciphertext)
+	}
+}

@@ -1,0 +1,113 @@
+package lists
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// largeEnough is from which size of a response it is compressed.
+const largeEnough = 128 << 10
+
+var compression = []kit.Promise{
+	{Statement: "responses of more than 128 KiB are compressed for a client that takes gzip, and smaller ones are not", Proof: func(t *testing.T, c *kit.Cluster) {
+		raw := uncompressing(t, c)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("small", map[string]string{"x": strings.Repeat("x", largeEnough-2<<10)})).Want(t, http.StatusCreated)
+		list := c.Path("v1", "configmaps") + "?resourceVersionMatch=Exact&resourceVersion=" + c.Get(t, c.Path("v1", "configmaps")).ResourceVersion(t)
+		for path, compressed := range map[string]bool{
+			c.Path("v1", "configmaps", "large"): true, c.Path("v1", "configmaps", "small"): false, c.Path("v1", "configmaps", "none"): false,
+			list: true, list + "&fieldSelector=metadata.name%3Dlarge": true, list + "&fieldSelector=metadata.name%3Dsmall": false,
+		} {
+			for _, accept := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"} {
+				plain := raw.Send(t, http.MethodGet, path, kit.Header{"Accept", accept}, nil)
+				zipped := raw.Send(t, http.MethodGet, path, kit.Header{"Accept", accept, "Accept-Encoding", "gzip"}, nil)
+				if plain.Header.Get("Content-Encoding") != "" {
+					t.Errorf("%s is compressed without being asked", path)
+				}
+				body := zipped.Body
+				if (zipped.Header.Get("Content-Encoding") == "gzip") != compressed {
+					t.Errorf("%s as %s: the encoding is %q", path, accept, zipped.Header.Get("Content-Encoding"))
+				} else if compressed {
+					body = unzip(t, zipped)
+				}
+				if !bytes.Equal(body, plain.Body) || zipped.Header.Get("Content-Type") != plain.Header.Get("Content-Type") {
+					t.Errorf("%s as %s: with gzip it is another answer", path, accept)
+				}
+			}
+		}
+	}},
+	{Statement: "gzip has to be named in Accept-Encoding, alone or with others", Proof: func(t *testing.T, c *kit.Cluster) {
+		raw := uncompressing(t, c)
+		path := c.Path("v1", "configmaps", "large")
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
+		// A weight is not understood: kube-apiserver looks for the name alone.
+		for accept, want := range map[string]string{
+			"gzip": "gzip", "deflate, gzip": "gzip", "gzip, deflate, br": "gzip", "br , gzip , identity": "gzip", "": "", "identity": "", "deflate": "", "br": "", "*": "", "gzip;q=1.0": "", "x-gzip": "",
+		} {
+			a := raw.Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", accept}, nil).Want(t, http.StatusOK)
+			if got := a.Header.Get("Content-Encoding"); got != want {
+				t.Errorf("%q gets %q instead of %q", accept, got, want)
+			}
+			if vary := a.Header.Values("Vary"); want != "" && !strings.Contains(strings.Join(vary, ","), "Accept-Encoding") {
+				t.Errorf("%q: Vary is %q", accept, vary)
+			}
+		}
+	}},
+	// The documents say that of get and list only.
+	{Statement: "answers to writes are compressed too, and a watch is not", Proof: func(t *testing.T, c *kit.Cluster) {
+		raw := uncompressing(t, c)
+		gzipped := kit.Header{"Accept-Encoding", "gzip"}
+		created := raw.Send(t, http.MethodPost, c.Path("v1", "configmaps"), gzipped, kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
+		watch := raw.Send(t, http.MethodGet, c.Path("v1", "configmaps")+"?watch=true&timeoutSeconds=3&resourceVersion=0", gzipped, nil).Want(t, http.StatusOK)
+		if encoding := watch.Header.Get("Content-Encoding"); encoding != "" || len(watch.Body) < largeEnough {
+			t.Errorf("a watch of %d bytes is encoded as %q", len(watch.Body), encoding)
+		}
+		if encoding := created.Header.Get("Content-Encoding"); encoding != "gzip" || len(unzip(t, created)) < largeEnough {
+			t.Errorf("what was created comes encoded as %q", encoding)
+		}
+	}},
+}
+
+// With the gate closed nothing is compressed.
+func TestCompressionOff(t *testing.T) {
+	kit.Prove(t, []string{"--feature-gates=APIResponseCompression=false"},
+		kit.Promise{Statement: "without the gate APIResponseCompression no response is compressed", Proof: func(t *testing.T, c *kit.Cluster) {
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
+			for _, path := range []string{c.Path("v1", "configmaps", "large"), c.Path("v1", "configmaps")} {
+				a := uncompressing(t, c).Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", "gzip"}, nil).Want(t, http.StatusOK)
+				if encoding := a.Header.Get("Content-Encoding"); encoding != "" || len(a.Body) < largeEnough {
+					t.Errorf("%s: %d bytes encoded as %q", path, len(a.Body), encoding)
+				}
+			}
+		}},
+	)
+}
+
+// uncompressing is the administrator with a transport that neither asks for compression nor undoes it.
+func uncompressing(t testing.TB, c *kit.Cluster) *kit.Client {
+	t.Helper()
+	config := rest.CopyConfig(c.Config)
+	config.DisableCompression = true
+	return kit.NewClient(t, config)
+}
+
+func unzip(t testing.TB, a kit.Answer) []byte {
+	t.Helper()
+	reader, err := gzip.NewReader(bytes.NewReader(a.Body))
+	if err != nil {
+		t.Fatalf("%s: %v", a.Request, err)
+	}
+	body, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatalf("%s: %v", a.Request, err)
+	}
+	return body
+}

@@ -1,0 +1,99 @@
+package lists
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// "410 Gone" responses to lists. Those to watches are in TestWatch.
+func TestExpiredRevisions(t *testing.T) {
+	kit.Prove(t, []string{"--retention=1s", "--compact-interval=100ms"},
+		kit.Promise{Statement: "a list at an exact revision that is no longer kept is answered with 410", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			exact := path + "?resourceVersionMatch=Exact&resourceVersion=" + old
+			outlive(t, c, exact)
+			for _, query := range []string{"&limit=1", "&labelSelector=a", "&fieldSelector=metadata.name%3Da"} {
+				c.Get(t, exact+query).Refused(t, http.StatusGone, "Expired", "The resourceVersion for the provided list is too old.")
+			}
+			c.Get(t, path+"?limit=1&resourceVersion="+old).Refused(t, http.StatusGone, "Expired", "The resourceVersion for the provided list is too old.")
+			c.Send(t, http.MethodGet, exact, kit.Header{"Accept", "application/vnd.kubernetes.protobuf, application/json"}, nil).Want(t, http.StatusGone)
+		}},
+		kit.Promise{Statement: "a read that must not be older than a revision does not mind that it is no longer kept", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			outlive(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+old)
+			for _, query := range []string{"?resourceVersion=", "?resourceVersionMatch=NotOlderThan&resourceVersion=", "?resourceVersionMatch=NotOlderThan&limit=5&resourceVersion="} {
+				kit.Equal(t, c.Get(t, path+query+old).Want(t, http.StatusOK).Names(t), []string{"a"})
+			}
+			c.Get(t, path+"/a?resourceVersion="+old).Want(t, http.StatusOK)
+		}},
+		kit.Promise{Statement: "an expired continue token is answered with 410 and a token, with which the rest can be read as it is now", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			for _, name := range []string{"a", "b", "c"} {
+				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+			}
+			first := c.Get(t, path+"?limit=1").Want(t, http.StatusOK)
+			c.Delete(t, path+"/b").Want(t, http.StatusOK)
+			c.Post(t, path, kit.Secret("d")).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret("0")).Want(t, http.StatusCreated) // behind which the list is already
+			rest := path + "?limit=1&continue=" + url.QueryEscape(first.Text(t, "metadata", "continue"))
+			outlive(t, c, rest)
+			expired := c.Get(t, rest).Refused(t, http.StatusGone, "Expired", "The provided continue parameter is too old to display a consistent list result. You can start a new list without "+
+				"the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list")
+			second := c.NextPage(t, path+"?limit=1", expired)
+			kit.Equal(t, second.Names(t), []string{"c"})
+			kit.Equal(t, second.Value(t, "metadata", "remainingItemCount"), any(1.0))
+			if second.ResourceVersion(t) == first.ResourceVersion(t) {
+				t.Errorf("the rest is of revision %s, which is no longer kept", second.ResourceVersion(t))
+			}
+			// From there on the list is consistent again.
+			third := c.NextPage(t, path+"?limit=1", second)
+			kit.Equal(t, third.Names(t), []string{"d"})
+			if third.ResourceVersion(t) != second.ResourceVersion(t) {
+				t.Errorf("the rest is of revisions %s and %s", second.ResourceVersion(t), third.ResourceVersion(t))
+			}
+			kit.Equal(t, c.NextPage(t, path+"?", expired).Names(t), []string{"c", "d"})
+		}},
+		kit.Promise{Statement: "a token that names its place in another form goes on from the same place", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			for _, name := range []string{"a", "b"} {
+				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+			}
+			for start, names := range map[string][]string{"b": {"b"}, "/b": {"b"}, "a\x00": {"b"}, "/a\x00": {"b"}, "/": {"a", "b"}, "b\x00": {}, "c": {}} {
+				query := path + "?continue=" + continueToken(1, start)
+				outlive(t, c, query)
+				expired := c.Get(t, query).Refused(t, http.StatusGone, "Expired")
+				if start != "/" {
+					kit.Equal(t, c.NextPage(t, path+"?", expired).Names(t), names)
+				}
+			}
+		}},
+		kit.Promise{Statement: "what is current is never forgotten", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			outlive(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+old.ResourceVersion(t))
+			list := c.Get(t, path).Want(t, http.StatusOK)
+			again := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+list.ResourceVersion(t)).Want(t, http.StatusOK)
+			kit.Equal(t, again.Names(t), []string{"a"})
+			kit.Equal(t, c.Get(t, path+"/a").ResourceVersion(t), old.ResourceVersion(t))
+		}},
+	)
+}
+
+// outlive waits until the revision that the path names is no longer kept. It writes, since what is newest always is kept.
+func outlive(t testing.TB, c *kit.Cluster, path string) {
+	t.Helper()
+	written := 0
+	harness.Eventually(t, "410 for "+path, func() bool {
+		written++
+		annotations := map[string]any{"written": fmt.Sprint(written)}
+		c.Patch(t, kit.MergePatch, c.ClusterPath("v1", "namespaces", c.Namespace), map[string]any{"metadata": map[string]any{"annotations": annotations}}).Want(t, http.StatusOK)
+		return c.Get(t, path).Code == http.StatusGone
+	})
+}

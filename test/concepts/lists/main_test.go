@@ -1,0 +1,10 @@
+// Package lists holds sqube to what the documents say of reads: resource versions, lists, pages, selectors, compression.
+package lists
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

@@ -1,0 +1,189 @@
+package lists
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+var pages = []kit.Promise{
+	{Statement: "a list in pages is that of the first page's revision, whatever happens meanwhile", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		var want []string
+		for i := range 9 {
+			want = append(want, fmt.Sprintf("s%d", i))
+			c.Post(t, path, kit.Secret(want[i])).Want(t, http.StatusCreated)
+		}
+		first := c.Get(t, path+"?limit=2").Want(t, http.StatusOK)
+		names, page := first.Names(t), first
+		for i := 0; page.Text(t, "metadata", "continue") != ""; i++ {
+			c.Delete(t, path+"/"+want[i]).Want(t, http.StatusOK)
+			c.Delete(t, path+"/"+want[8-i]).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, path+"/s4", map[string]any{"metadata": map[string]any{"labels": map[string]any{"n": fmt.Sprint(i)}}}).Want(t, http.StatusOK)
+			c.Post(t, path, kit.Secret(want[4]+fmt.Sprint(i))).Want(t, http.StatusCreated)
+			page = c.NextPage(t, path+"?limit=2", page)
+			names = append(names, page.Names(t)...)
+			if page.ResourceVersion(t) != first.ResourceVersion(t) {
+				t.Errorf("the pages are of revisions %s and %s", first.ResourceVersion(t), page.ResourceVersion(t))
+			}
+			for _, item := range page.Value(t, "items").([]any) {
+				if metadata := item.(map[string]any)["metadata"].(map[string]any); metadata["labels"] != nil {
+					t.Errorf("%v has labels that it had not then", metadata["name"])
+				}
+			}
+		}
+		kit.Equal(t, names, want)
+	}},
+	{Statement: "remainingItemCount is what is left, exactly, and is missing on the last page", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		for i := range 7 {
+			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Want(t, http.StatusCreated)
+		}
+		for limit, want := range map[int][]any{1: {6.0, 5.0, 4.0, 3.0, 2.0, 1.0, nil}, 3: {4.0, 1.0, nil}, 6: {1.0, nil}, 7: {nil}, 8: {nil}} {
+			query := fmt.Sprintf("%s?limit=%d", path, limit)
+			page := c.Get(t, query).Want(t, http.StatusOK)
+			remaining := []any{page.Value(t, "metadata", "remainingItemCount")}
+			for page.Text(t, "metadata", "continue") != "" {
+				page = c.NextPage(t, query, page)
+				remaining = append(remaining, page.Value(t, "metadata", "remainingItemCount"))
+			}
+			kit.Equal(t, remaining, want)
+		}
+		// At an exact revision it counts what there was then.
+		then := c.Get(t, path).ResourceVersion(t)
+		c.Delete(t, path+"/s6").Want(t, http.StatusOK)
+		old := c.Get(t, path+"?limit=2&resourceVersion="+then).Want(t, http.StatusOK)
+		kit.Equal(t, old.Value(t, "metadata", "remainingItemCount"), any(5.0))
+	}},
+	{Statement: "a limit may be any number: one that no list reaches is none, whatever the selector", Proof: func(t *testing.T, c *kit.Cluster) {
+		version := c.DefineWidgets(t, kit.AnySchema)
+		for path, object := range map[string]map[string]any{
+			c.Path("v1", "secrets"):    kit.Secret("a"),
+			c.Path(version, "widgets"): kit.Widget(version, "a"),
+		} {
+			c.Post(t, path, object).Want(t, http.StatusCreated)
+			for _, limit := range []string{"9223372036854775807", "9223372036854775806", "4294967296", "2147483648", "2147483647", "501", "500"} {
+				for selector, want := range map[string][]string{"": {"a"}, "&labelSelector=no%3Dbody": {}, "&labelSelector=!no": {"a"}, "&fieldSelector=metadata.name%3Db": {}} {
+					list := c.Get(t, path+"?limit="+limit+selector).Want(t, http.StatusOK)
+					kit.Equal(t, list.Names(t), want)
+					kit.Equal(t, list.Text(t, "metadata", "continue"), "")
+				}
+			}
+		}
+	}},
+	{Statement: "with a selector pages are full, and there is no remainingItemCount", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		var want []string
+		for i := range 12 {
+			s := kit.Secret(fmt.Sprintf("s%02d", i))
+			if i%4 == 3 {
+				s = kit.With(s, "yes", "metadata", "labels", "chosen")
+				want = append(want, fmt.Sprintf("s%02d", i))
+			}
+			c.Post(t, path, s).Want(t, http.StatusCreated)
+		}
+		query := path + "?limit=2&labelSelector=chosen"
+		first := c.Get(t, query).Want(t, http.StatusOK)
+		second := c.NextPage(t, query, first)
+		kit.Equal(t, first.Names(t), want[:2])
+		kit.Equal(t, second.Names(t), want[2:])
+		kit.Equal(t, []any{first.Value(t, "metadata", "remainingItemCount"), second.Value(t, "metadata", "remainingItemCount"), second.Text(t, "metadata", "continue")}, []any{nil, nil, ""})
+		byField := c.Get(t, path+"?limit=2&fieldSelector=metadata.name!%3Ds00").Want(t, http.StatusOK)
+		kit.Equal(t, byField.Names(t), []string{"s01", "s02"})
+		kit.Equal(t, byField.Value(t, "metadata", "remainingItemCount"), nil)
+	}},
+	{Statement: "a page may have another limit than the one before, or none", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		for i := range 6 {
+			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Want(t, http.StatusCreated)
+		}
+		first := c.Get(t, path+"?limit=1").Want(t, http.StatusOK)
+		second := c.NextPage(t, path+"?limit=3", first)
+		kit.Equal(t, second.Names(t), []string{"s1", "s2", "s3"})
+		kit.Equal(t, c.NextPage(t, path+"?", second).Names(t), []string{"s4", "s5"})
+		kit.Equal(t, c.NextPage(t, path+"?", first).Names(t), []string{"s1", "s2", "s3", "s4", "s5"})
+		kit.Equal(t, c.NextPage(t, path+"?limit=3", first).Names(t), second.Names(t)) // again
+	}},
+	{Statement: "a list of all namespaces goes on from one to the next", Proof: func(t *testing.T, c *kit.Cluster) {
+		var want []string
+		for _, namespace := range []string{c.Namespace, c.Namespace + "-b", c.Namespace + "-c"} {
+			if namespace != c.Namespace {
+				c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(namespace)).Want(t, http.StatusCreated)
+			}
+			for _, name := range []string{"x", "y"} {
+				c.Post(t, c.ClusterPath("v1", "namespaces", namespace, "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Want(t, http.StatusCreated)
+				want = append(want, name)
+			}
+		}
+		query := c.ClusterPath("v1", "secrets") + "?limit=1&labelSelector=of%3D" + c.Namespace
+		page := c.Get(t, query).Want(t, http.StatusOK)
+		names := page.Names(t)
+		for page.Text(t, "metadata", "continue") != "" {
+			page = c.NextPage(t, query, page)
+			names = append(names, page.Names(t)...)
+		}
+		kit.Equal(t, names, want)
+	}},
+	{Statement: "the selectors of a page are its own: a token does not keep them", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		for _, name := range []string{"a", "b", "c"} {
+			c.Post(t, path, kit.With(kit.Secret(name), name, "metadata", "labels", "is")).Want(t, http.StatusCreated)
+		}
+		first := c.Get(t, path+"?limit=1&labelSelector=is").Want(t, http.StatusOK)
+		kit.Equal(t, c.NextPage(t, path+"?labelSelector=is%3Dc", first).Names(t), []string{"c"})
+	}},
+	{Statement: "a token holds a revision and a place in the order of names, which stand for any collection", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, name := range []string{"a", "b", "c"} {
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "services"), kit.With(kit.Service(name), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
+		}
+		page := c.Get(t, c.Path("v1", "secrets")+"?limit=1").Want(t, http.StatusOK)
+		rest := c.NextPage(t, c.Path("v1", "services")+"?", page)
+		kit.Equal(t, rest.Names(t), []string{"b", "c"})
+		elsewhere := c.NextPage(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-none", "secrets")+"?", page)
+		kit.Equal(t, elsewhere.Names(t), []string{})
+		if rest.ResourceVersion(t) != page.ResourceVersion(t) || elsewhere.ResourceVersion(t) != page.ResourceVersion(t) {
+			t.Errorf("the revision is %s, then %s and %s", page.ResourceVersion(t), rest.ResourceVersion(t), elsewhere.ResourceVersion(t))
+		}
+	}},
+	{Statement: "what is no continue token is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		invalid := "invalid continue token: continue key is not valid"
+		for token, message := range map[string]string{
+			"***": invalid, "zzz": invalid, "bnVsbA": invalid + ": server does not recognize this encoded version", continueToken(0, "a"): invalid + ": incorrect encoded start resourceVersion",
+			continueToken(1, ""): invalid + ": encoded start key empty", continueToken(1, "../a"): invalid + ": ../a", continueToken(1, "a/../b"): invalid + ": a/../b",
+			continueToken(1, ".."): invalid, continueToken(1, "a//b"): invalid, encoded(`{"v":"meta.k8s.io/v2","rv":1,"start":"a"}`): "does not recognize this encoded version meta.k8s.io/v2",
+			encoded(`{"v":"meta.k8s.io/v1","rv":"1","start":"a"}`): invalid, encoded(`[]`): invalid, encoded(`{`): invalid,
+		} {
+			for _, query := range []string{"?continue=", "?limit=1&continue="} {
+				c.Get(t, c.Path("v1", "secrets")+query+url.QueryEscape(token)).Refused(t, http.StatusBadRequest, "BadRequest", message)
+			}
+		}
+	}},
+	{Statement: "a list of one object by name does not mind a limit", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, name := range []string{"a", "b"} {
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Want(t, http.StatusCreated)
+		}
+		list := c.Get(t, c.Path("v1", "secrets")+"?limit=1&fieldSelector=metadata.name%3Da").Want(t, http.StatusOK)
+		kit.Equal(t, list.Names(t), []string{"a"})
+		kit.Equal(t, list.Text(t, "metadata", "continue"), "")
+	}},
+	{Statement: "clients that page by themselves see all", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		var want []string
+		for i := range 25 {
+			want = append(want, fmt.Sprintf("s%02d", i))
+			c.Post(t, path, kit.Secret(want[i])).Want(t, http.StatusCreated)
+		}
+		output, ok := c.Kubectl(t, "", "get", "secrets", "-o", "name", "--chunk-size=10")
+		for _, name := range want {
+			if !ok || !slices.Contains(strings.Fields(output), "secret/"+name) {
+				t.Fatalf("%s is missing in\n%s", name, output)
+			}
+		}
+	}},
+}

@@ -1,0 +1,228 @@
+package lists
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// Section "Resource versions": their semantics for get and list. Those for watch are in TestWatch.
+func TestResourceVersions(t *testing.T) {
+	kit.Prove(t, nil,
+		kit.Promise{Statement: "every change gives an object another resourceVersion, a string; a read does not", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets", "a")
+			created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			seen := []string{created.ResourceVersion(t)}
+			for i := range 3 {
+				seen = append(seen, c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).Want(t, http.StatusOK).ResourceVersion(t))
+			}
+			if slices.Sort(seen); seen[0] == "" || len(slices.Compact(slices.Clone(seen))) != 4 {
+				t.Errorf("the resourceVersions are %q", seen)
+			}
+			for range 2 {
+				if got := c.Get(t, path).ResourceVersion(t); !slices.Contains(seen, got) {
+					t.Errorf("a read has made it %s", got)
+				}
+			}
+		}},
+		kit.Promise{Statement: "what was written has the same resourceVersion in the answer to the write, in a get, in a list and in a watch", Proof: func(t *testing.T, c *kit.Cluster) {
+			written := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			list := c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+			item, _ := list.Value(t, "items").([]any)
+			watched := c.Watch(t, c.Path("v1", "secrets")+"?watch=true&resourceVersion=0").Next(t)
+			for where, version := range map[string]string{
+				"get":   c.Get(t, c.Path("v1", "secrets", "a")).ResourceVersion(t),
+				"list":  kit.Event{Object: item[0].(map[string]any)}.ResourceVersion(),
+				"watch": watched.ResourceVersion(),
+			} {
+				if version != written {
+					t.Errorf("%s says %s instead of %s", where, version, written)
+				}
+			}
+		}},
+		kit.Promise{Statement: "a list has a resourceVersion of its own, which goes on while its items stay as they are", Proof: func(t *testing.T, c *kit.Cluster) {
+			item := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			c.Delete(t, c.Path("v1", "secrets", c.Post(t, c.Path("v1", "secrets"), kit.Secret("b")).Text(t, "metadata", "name"))).Want(t, http.StatusOK)
+			list := c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+			if list.ResourceVersion(t) == "" || list.ResourceVersion(t) == item {
+				t.Errorf("the list has %q, its only item %s", list.ResourceVersion(t), item)
+			}
+		}},
+		kit.Promise{Statement: "a get without a resourceVersion sees every write that was answered before", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets", "a")
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			for i := range 20 {
+				version := c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).Want(t, http.StatusOK).ResourceVersion(t)
+				for _, query := range []string{"", "?resourceVersion="} {
+					if got := c.Get(t, path+query).Want(t, http.StatusOK).ResourceVersion(t); got != version {
+						t.Errorf("%s was written, %s read", version, got)
+					}
+				}
+			}
+		}},
+		kit.Promise{Statement: "a get at a resourceVersion is answered with that state or a newer one", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets", "a")
+			old := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			last := c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK).ResourceVersion(t)
+			if got := c.Get(t, path+"?resourceVersion="+last).Want(t, http.StatusOK).ResourceVersion(t); got != last {
+				t.Errorf("not older than %s is %s", last, got)
+			}
+			for _, version := range []string{"0", "1", old} {
+				if got := c.Get(t, path+"?resourceVersion="+version).Want(t, http.StatusOK).ResourceVersion(t); got != old && got != last {
+					t.Errorf("at %s it is %s", version, got)
+				}
+			}
+			c.Delete(t, path).Want(t, http.StatusOK)
+			after := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
+			c.Get(t, path+"?resourceVersion="+after).Refused(t, http.StatusNotFound, "NotFound", `secrets "a" not found`)
+		}},
+		kit.Promise{Statement: "a get has no resourceVersionMatch: it is ignored", Proof: func(t *testing.T, c *kit.Cluster) {
+			version := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			path := c.Path("v1", "secrets", "a")
+			c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK)
+			c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).Want(t, http.StatusOK)
+			c.Get(t, path+"?resourceVersionMatch=nonsense").Want(t, http.StatusOK)
+		}},
+		kit.Promise{Statement: "what is no resourceVersion is refused by get and list", Proof: func(t *testing.T, c *kit.Cluster) {
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			for _, version := range []string{"x", "-1", "1.0", "0x1", "99999999999999999999", "1 OR 1=1"} {
+				query := "?resourceVersion=" + url.QueryEscape(version)
+				message := fmt.Sprintf("invalid resource version: resourceVersion: Invalid value: %q", version)
+				for _, match := range []string{"", "&limit=1", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"} {
+					c.Get(t, c.Path("v1", "secrets")+query+match).Refused(t, http.StatusBadRequest, "BadRequest", message)
+				}
+				// kube-apiserver takes this one for an error of its own, with 500.
+				if a := c.Get(t, c.Path("v1", "secrets", "a")+query); a.Code != http.StatusInternalServerError || *kit.Against == "" {
+					a.Refused(t, http.StatusBadRequest, "BadRequest", message)
+				}
+			}
+		}},
+		kit.Promise{Statement: "a list does with resourceVersion, resourceVersionMatch, limit and continue what the documents' table says", Proof: func(t *testing.T, c *kit.Cluster) {
+			newTable(t, c, c.Path("v1", "secrets"), kit.Secret).check(t)
+		}},
+		kit.Promise{Statement: "a list of custom resources does the same", Proof: func(t *testing.T, c *kit.Cluster) {
+			version := c.DefineWidgets(t, kit.AnySchema)
+			newTable(t, c, c.Path(version, "widgets"), func(name string) map[string]any { return kit.Widget(version, name) }).check(t)
+		}},
+		kit.Promise{Statement: "a list of all namespaces does the same", Proof: func(t *testing.T, c *kit.Cluster) {
+			labelled := func(name string) map[string]any {
+				return kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")
+			}
+			newTable(t, c, c.Path("v1", "secrets"), labelled, c.ClusterPath("v1", "secrets"), "&labelSelector=of%3D"+c.Namespace).check(t)
+		}},
+		kit.Promise{Statement: "a list at an exact revision shows each state of the collection as it was", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			var states [][]string
+			var versions []string
+			note := func() {
+				list := c.Get(t, path).Want(t, http.StatusOK)
+				states, versions = append(states, list.Names(t)), append(versions, list.ResourceVersion(t))
+			}
+			for _, name := range []string{"c", "a", "b"} {
+				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+				note()
+			}
+			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			note()
+			c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			note()
+			for i, version := range versions {
+				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).Want(t, http.StatusOK)
+				if !slices.Equal(list.Names(t), states[i]) || list.ResourceVersion(t) != version {
+					t.Errorf("at %s there were %q, and are %q at %s", version, states[i], list.Names(t), list.ResourceVersion(t))
+				}
+			}
+		}},
+		kit.Promise{Statement: "a list at an exact revision has the objects as they were then", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			created := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"now":"yes"}}}`).Want(t, http.StatusOK)
+			for query, found := range map[string]int{"": 1, "&labelSelector=now": 0, "&labelSelector=!now": 1, "&fieldSelector=metadata.name%3Da": 1} {
+				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+created.ResourceVersion(t)+query).Want(t, http.StatusOK)
+				items, _ := list.Value(t, "items").([]any)
+				if len(items) != found {
+					t.Errorf("%q finds %d", query, len(items))
+				}
+				for _, item := range items {
+					if got := (kit.Event{Object: item.(map[string]any)}).ResourceVersion(); got != created.ResourceVersion(t) {
+						t.Errorf("%q finds it at %s instead of %s", query, got, created.ResourceVersion(t))
+					}
+				}
+			}
+		}},
+		kit.Promise{Statement: "a revision that does not come is answered after a while with 504, its cause and Retry-After", Proof: func(t *testing.T, c *kit.Cluster) {
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			const never = "9000000000000"
+			token := url.QueryEscape(continueToken(9000000000000, "a"))
+			paths := []string{
+				c.Path("v1", "secrets", "a") + "?resourceVersion=" + never,
+				c.Path("v1", "secrets", "none") + "?resourceVersion=" + never,
+				c.Path("v1", "secrets") + "?resourceVersion=" + never,
+				c.Path("v1", "secrets") + "?limit=1&resourceVersion=" + never,
+				c.Path("v1", "secrets") + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + never,
+				c.Path("v1", "secrets") + "?limit=1&resourceVersionMatch=NotOlderThan&resourceVersion=" + never,
+				c.Path("v1", "secrets") + "?resourceVersionMatch=Exact&resourceVersion=" + never,
+				c.Path("v1", "secrets") + "?limit=1&continue=" + token,
+				c.ClusterPath("v1", "secrets") + "?resourceVersion=" + never,
+			}
+			answers := make([]kit.Answer, len(paths))
+			var waiting sync.WaitGroup // for all at once, since each takes its while
+			for i, path := range paths {
+				waiting.Go(func() { answers[i] = c.Get(t, path) })
+			}
+			waiting.Wait()
+			for _, a := range answers {
+				a.Refused(t, http.StatusGatewayTimeout, "Timeout", "Too large resource version: "+never+", current: ")
+				kit.Equal(t, a.Value(t, "details", "causes"), any([]any{map[string]any{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}}))
+				if seconds := a.Value(t, "details", "retryAfterSeconds"); seconds != 1.0 || a.Header.Get("Retry-After") != "1" {
+					t.Errorf("%s: come again after %v and %q seconds", a.Request, seconds, a.Header.Get("Retry-After"))
+				}
+			}
+		}},
+		kit.Promise{Statement: "a read that waits for a revision is answered as soon as that comes", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "secrets")
+			c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			for _, query := range []string{"/a?resourceVersion=", "?resourceVersion=", "?resourceVersionMatch=NotOlderThan&limit=1&resourceVersion=", "?resourceVersionMatch=Exact&resourceVersion="} {
+				answered := false
+				for attempt := 0; attempt < 5 && !answered; attempt++ { // since a busy machine may take longer to write than the read waits
+					wanted := number(t, c.Get(t, path)) + 20
+					answers := make(chan int, 1)
+					go func() { answers <- code(c.Client, path+query+strconv.FormatInt(wanted, 10)) }()
+					for i, at := 0, int64(0); at < wanted; i++ {
+						at = number(t, c.Patch(t, kit.MergePatch, path+"/a", map[string]any{"stringData": map[string]string{"n": fmt.Sprint(attempt, i)}}).Want(t, http.StatusOK))
+					}
+					answered = <-answers == http.StatusOK
+				}
+				if !answered {
+					t.Errorf("%s: it came, and was never sent", query)
+				}
+			}
+		}},
+	)
+}
+
+// code is that of the answer to a GET, or 0 if there was none.
+func code(c *kit.Client, path string) int {
+	response, err := c.HTTP.Get(c.URL + path)
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// number is the resourceVersion as the servers here count it. A client must not: to it, versions are opaque.
+func number(t testing.TB, a kit.Answer) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(a.ResourceVersion(t), 10, 64)
+	if err != nil {
+		t.Errorf("%s: %v", a.Request, err)
+	}
+	return n
+}

@@ -1,0 +1,134 @@
+package mediatypes
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// client-go reads its feature gates once, from the environment, so they hold for all of a process.
+var cborGates = []string{"KUBE_FEATURE_ClientsAllowCBOR", "KUBE_FEATURE_ClientsPreferCBOR"}
+
+// TestClientsInCBOR runs itself again as a process whose client-go prefers CBOR.
+func TestClientsInCBOR(t *testing.T) {
+	if os.Getenv(cborGates[0]) == "" {
+		t.Parallel()
+		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestClientsInCBOR$", "-against="+*kit.Against)
+		again.Env = os.Environ()
+		for _, gate := range cborGates {
+			again.Env = append(again.Env, gate+"=true")
+		}
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("%v:\n%s", err, out)
+		}
+		return
+	}
+	kit.Prove(t, nil, kit.Promise{Statement: "client-go's dynamic client writes, reads and watches in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
+		groupVersion := c.DefineWidgets(t, kit.AnySchema)
+		gv, err := schema.ParseGroupVersion(groupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire := &wire{}
+		config := rest.CopyConfig(c.Config)
+		config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+			wire.RoundTripper = rt
+			return wire
+		})
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dynamicClient(t, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).
+			Namespace(c.Namespace), kit.ConfigMap("a", nil))
+		dynamicClient(t, client.Resource(gv.WithResource("widgets")).Namespace(c.Namespace), kit.Widget(groupVersion, "a"))
+		for _, seen := range wire.seen {
+			if !strings.HasSuffix(seen, "-> application/cbor") && !strings.HasSuffix(seen, "-> application/cbor-seq") {
+				t.Errorf("over the wire went %s", seen)
+			}
+		}
+		for _, sent := range []string{kit.CBOR, applyCBOR} {
+			if !slices.ContainsFunc(wire.seen, func(seen string) bool { return strings.HasPrefix(seen, sent+" ") }) {
+				t.Errorf("nothing was sent as %s: %s", sent, wire.seen)
+			}
+		}
+	}})
+}
+
+// dynamicClient does all that a dynamic client can with an object.
+func dynamicClient(t *testing.T, objects dynamic.ResourceInterface, object map[string]any) {
+	t.Helper()
+	ctx := t.Context()
+	ok := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	watcher, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	created, err := objects.Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created.SetLabels(map[string]string{"l": "x"})
+	ok(objects.Update(ctx, created, metav1.UpdateOptions{}))
+	ok(objects.Apply(ctx, "a", &unstructured.Unstructured{Object: kit.With(object, "y", "metadata", "annotations", "a")},
+		metav1.ApplyOptions{FieldManager: "m"}))
+	ok(objects.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"z"}}}`), metav1.PatchOptions{}))
+	got, err := objects.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit.Equal(t, []any{got.GetLabels()["l"], got.GetAnnotations()["a"]}, []any{"z", "y"})
+	list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: "l=z"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit.Equal(t, len(list.Items), 1)
+	ok(nil, objects.Delete(ctx, "a", metav1.DeleteOptions{}))
+	ok(nil, objects.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "l=z"}))
+	_, err = objects.Get(ctx, "a", metav1.GetOptions{})
+	kit.Equal(t, errors.IsNotFound(err), true)
+	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Modified, watch.Deleted} {
+		if event := <-watcher.ResultChan(); event.Type != want {
+			t.Errorf("the event is %+v instead of %s", event, want)
+		}
+	}
+}
+
+// wire notes the media types of requests and answers.
+type wire struct {
+	http.RoundTripper
+	mu   sync.Mutex
+	seen []string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := w.RoundTripper.RoundTrip(r)
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.seen = append(w.seen, r.Header.Get("Content-Type")+" -> "+response.Header.Get("Content-Type"))
+	}
+	return response, err
+}

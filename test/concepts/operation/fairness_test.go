@@ -1,0 +1,330 @@
+package operation
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+const (
+	flowSchemas    = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+	priorityLevels = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
+)
+
+// Concept "API Priority and Fairness".
+func TestFairness(t *testing.T) {
+	// 60 requests at once; a quarter of the time of a request is what it may wait.
+	kit.Prove(t, []string{"--max-requests-inflight=40", "--max-mutating-requests-inflight=20", "--request-timeout=4m"},
+		kit.Promise{Statement: "a cluster has the mandatory and the suggested flow schemas and priority levels", Proof: func(t *testing.T, c *kit.Cluster) {
+			for path, want := range map[string][]string{
+				flowSchemas: {
+					"catch-all", "exempt", "global-default", "kube-controller-manager", "kube-scheduler", "kube-system-service-accounts",
+					"probes", "service-accounts", "system-leader-election", "system-node-high", "system-nodes",
+				},
+				priorityLevels: {"catch-all", "exempt", "global-default", "leader-election", "node-high", "system", "workload-high", "workload-low"},
+			} {
+				names := c.Get(t, path).Want(t, http.StatusOK).Names(t)
+				names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "fairness") })
+				if !slices.Equal(names, want) {
+					t.Errorf("%s has %v instead of %v", path, names, want)
+				}
+			}
+		}},
+		kit.Promise{Statement: "an answer names the flow schema and the priority level of the request", Proof: func(t *testing.T, c *kit.Cluster) {
+			lease := c.Path("coordination.k8s.io/v1", "leases")
+			system := "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+			for _, r := range []struct {
+				client               *kit.Client
+				method, path         string
+				flowSchema, priority string
+			}{
+				{c.Client, http.MethodGet, "/version", "exempt", "exempt"},
+				{c.Anonymous(t), http.MethodGet, "/readyz", "probes", "exempt"},
+				{c.Anonymous(t), http.MethodGet, "/version", "global-default", "global-default"},
+				{c.As(t, "jane"), http.MethodGet, "/version", "global-default", "global-default"},
+				{c.As(t, "jane"), http.MethodGet, "/api/v1/pods", "global-default", "global-default"}, // though it is forbidden
+				{c.As(t, "system:node:n", "system:nodes"), http.MethodGet, "/api/v1/pods", "system-nodes", "system"},
+				{c.As(t, "system:node:n", "system:nodes"), http.MethodPut, "/api/v1/nodes/n/status", "system-node-high", "node-high"},
+				{c.As(t, "system:node:n", "system:nodes"), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "system-node-high", "node-high"},
+				{c.As(t, "system:kube-scheduler"), http.MethodGet, "/api/v1/pods", "kube-scheduler", "workload-high"},
+				{c.As(t, "system:kube-scheduler"), http.MethodPut, system + "/kube-scheduler", "system-leader-election", "leader-election"},
+				{c.As(t, "system:kube-controller-manager"), http.MethodGet, lease, "kube-controller-manager", "workload-high"},
+				{c.As(t, "system:serviceaccount:kube-system:a", "system:serviceaccounts", "system:serviceaccounts:kube-system"), http.MethodGet, lease, "kube-system-service-accounts", "workload-high"},
+				{c.As(t, "system:serviceaccount:default:a", "system:serviceaccounts", "system:serviceaccounts:default"), http.MethodGet, lease, "service-accounts", "workload-low"},
+			} {
+				schema, level := c.Get(t, flowSchemas+"/"+r.flowSchema).Text(t, "metadata", "uid"), c.Get(t, priorityLevels+"/"+r.priority).Text(t, "metadata", "uid")
+				// A server that has just started takes a moment to read them.
+				harness.Eventually(t, r.method+" "+r.path+" is of "+r.flowSchema+" and "+r.priority, func() bool {
+					a := r.client.Send(t, r.method, r.path, kit.Header{"Content-Type", "application/json"}, nil)
+					return a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == schema && a.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level
+				})
+			}
+		}},
+		kit.Promise{Statement: "a flow schema whose priority level is missing says so, and requests go on to the next", Proof: func(t *testing.T, c *kit.Cluster) {
+			user := c.As(t, c.Namespace)
+			c.Post(t, flowSchemas, kit.Manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 60, priorityLevelConfiguration: {name: %[1]s},
+				rules: [{subjects: [{kind: User, user: {name: %[1]s}}], nonResourceRules: [{verbs: ["*"], nonResourceURLs: ["*"]}]}]}}`, c.Namespace)).Want(t, http.StatusCreated)
+			dangling := func(want string) {
+				t.Helper()
+				harness.Eventually(t, "Dangling is "+want, func() bool {
+					conditions, _ := c.Get(t, flowSchemas+"/"+c.Namespace).Value(t, "status", "conditions").([]any)
+					return slices.ContainsFunc(conditions, func(condition any) bool {
+						return kit.ObjectOf(condition)["type"] == "Dangling" && kit.ObjectOf(condition)["status"] == want
+					})
+				})
+			}
+			dangling("True")
+			if got, want := user.Get(t, "/version").Header.Get("X-Kubernetes-Pf-Flowschema-Uid"), c.Get(t, flowSchemas+"/global-default").Text(t, "metadata", "uid"); got != want {
+				t.Errorf("the flow schema is %q instead of %q", got, want)
+			}
+			level := c.Post(t, priorityLevels, kit.Manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {limitResponse: {type: Reject}}}}`, c.Namespace)).Want(t, http.StatusCreated)
+			dangling("False")
+			harness.Eventually(t, "the level is in force", func() bool {
+				return user.Get(t, "/version").Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level.Text(t, "metadata", "uid")
+			})
+		}},
+		kit.Promise{Statement: "a user who floods a priority level is told to come again, others of the level take their turns, other levels notice nothing", Proof: flood},
+		kit.Promise{Statement: "metrics and dumps tell what became of requests", Proof: func(t *testing.T, c *kit.Cluster) {
+			c.As(t, "jane").Get(t, "/version").Want(t, http.StatusOK)
+			if metrics := string(c.Get(t, "/metrics").Body); !strings.Contains(metrics, `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`) {
+				t.Error("no metric of global-default")
+			}
+			for dump, column := range map[string]string{
+				"dump_priority_levels": "PriorityLevelName", "dump_queues": "PriorityLevelName", "dump_requests": "FlowSchemaName",
+			} {
+				if a := c.Get(t, "/debug/api_priority_and_fairness/"+dump).Want(t, http.StatusOK); !strings.Contains(string(a.Body), column) {
+					t.Errorf("%s is\n%s", dump, a.Body)
+				}
+			}
+		}},
+	)
+}
+
+// flood has a priority level of one seat, with a queue of six for each of two users, of whom one sends far too much.
+func flood(t *testing.T, c *kit.Cluster) {
+	const requests, fit = 20, 1 + 6 // in the seat, and in the queue
+	flooder, other := writer(t, c, c.Namespace+"-flooder"), writer(t, c, c.Namespace+"-other")
+	level := c.Post(t, priorityLevels, kit.Manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {
+		nominalConcurrencyShares: 1, lendablePercent: 0, borrowingLimitPercent: 0,
+		limitResponse: {type: Queue, queuing: {queues: 512, handSize: 1, queueLengthLimit: 6}}}}}`, c.Namespace)).Want(t, http.StatusCreated).Text(t, "metadata", "uid")
+	c.Post(t, flowSchemas, kit.Manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 50, priorityLevelConfiguration: {name: %[1]s}, distinguisherMethod: {type: ByUser},
+		rules: [{subjects: [{kind: User, user: {name: %[1]s-flooder}}, {kind: User, user: {name: %[1]s-other}}],
+			resourceRules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"], namespaces: ["*"]}]}]}}`, c.Namespace)).Want(t, http.StatusCreated)
+	maps := c.Path("v1", "configmaps")
+	for _, user := range []*kit.Client{flooder, other} {
+		harness.Eventually(t, "the level is in force", func() bool { return user.Get(t, maps).Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level })
+	}
+	gate := newGate(t, c, c.Namespace+"-flooder")
+
+	answers, others := make(chan kit.Answer, requests), make(chan kit.Answer, 1)
+	for range requests {
+		go func() { answers <- flooder.Post(t, maps, kit.Manifest(`{metadata: {generateName: flood-}}`)) }()
+	}
+	gate.arrival(t)
+	for range requests - fit {
+		tooMany(t, (<-answers))
+	}
+	c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Want(t, http.StatusCreated)
+	c.As(t, "jane").Get(t, "/version").Want(t, http.StatusOK)
+	c.Anonymous(t).Get(t, "/livez").Want(t, http.StatusOK)
+
+	go func() { others <- other.Post(t, maps, kit.ConfigMap("by-other", nil)) }()
+	harness.Eventually(t, "the other waits, too", func() bool {
+		levels := string(c.Get(t, "/debug/api_priority_and_fairness/dump_priority_levels").Body)
+		for line := range strings.Lines(levels) {
+			// The name, active queues, idle, quiescing, waiting.
+			if columns := strings.FieldsFunc(line, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }); len(columns) > 4 && columns[0] == c.Namespace {
+				return columns[4] == "7"
+			}
+		}
+		return false
+	})
+	// The other came last, but the flooder had the seat all the time.
+	served := 0
+	for done := false; !done; served++ {
+		gate.pass()
+		select {
+		case a := <-others:
+			a.Want(t, http.StatusCreated)
+			done = true
+		case <-gate.arrivals:
+		case <-time.After(kit.RequestTimeout):
+			t.Fatal("nobody is served")
+		}
+	}
+	if served > fit/2 {
+		t.Errorf("%d of the flood were served before the other", served)
+	}
+	gate.open()
+	for range fit {
+		(<-answers).Want(t, http.StatusCreated)
+	}
+}
+
+// TestPlainLimits is about what holds where priority and fairness is switched off.
+func TestPlainLimits(t *testing.T) {
+	kit.Prove(t, []string{"--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2"},
+		kit.Promise{Statement: "more writing requests at once than the limit are told to come again, but for those of administrators; reads go on", Proof: func(t *testing.T, c *kit.Cluster) {
+			user := writer(t, c, c.Namespace+"-user")
+			gate := newGate(t, c, c.Namespace+"-user")
+			maps := c.Path("v1", "configmaps")
+			answers := make(chan kit.Answer, 2)
+			for range cap(answers) {
+				go func() {
+					slow := kit.Manifest(`{metadata: {generateName: slow-}}`)
+					a := user.Post(t, maps, slow)
+					for a.Code == http.StatusTooManyRequests { // the cluster's own writes count, too
+						a = user.Post(t, maps, slow)
+					}
+					answers <- a
+				}()
+				gate.arrival(t)
+			}
+			tooMany(t, user.Post(t, maps, kit.ConfigMap("refused", nil)))
+			tooMany(t, user.Delete(t, maps+"/missing"))
+			a := user.Get(t, maps).Want(t, http.StatusOK)
+			if uid := a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"); uid != "" {
+				t.Errorf("the answer names flow schema %s", uid)
+			}
+			c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Want(t, http.StatusCreated)
+			gate.open()
+			for range cap(answers) {
+				(<-answers).Want(t, http.StatusCreated)
+			}
+			harness.Eventually(t, "the user may write again", func() bool {
+				return user.Post(t, maps+"?dryRun=All", kit.ConfigMap("a", nil)).Code == http.StatusCreated
+			})
+		}},
+	)
+}
+
+// tooMany fails the test unless the answer is that of a server that has too much to do.
+func tooMany(t testing.TB, a kit.Answer) {
+	t.Helper()
+	a.Want(t, http.StatusTooManyRequests)
+	if a.Header.Get("Retry-After") == "" || string(a.Body) != "Too many requests, please try again later.\n" {
+		t.Errorf("%s: the answer says %q, with Retry-After %q", a.Request, a.Body, a.Header.Get("Retry-After"))
+	}
+}
+
+// writer is a user who may do everything with the ConfigMaps of the namespace.
+func writer(t *testing.T, c *kit.Cluster, name string) *kit.Client {
+	t.Helper()
+	c.Grant(t, name, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"configmaps"}})
+	return c.As(t, name)
+}
+
+// gate is a webhook that holds up the ConfigMaps that one user creates in the namespace.
+type gate struct {
+	arrivals chan struct{} // one for each request that is held up
+	passes   chan struct{} // one for each that may pass
+}
+
+// gate makes one, and waits until it is in force.
+func newGate(t *testing.T, c *kit.Cluster, user string) *gate {
+	t.Helper()
+	g := &gate{arrivals: make(chan struct{}, 100), passes: make(chan struct{})}
+	var inForce atomic.Bool
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		inForce.Store(true)
+		if review.Request.UserInfo.Username == user {
+			g.arrivals <- struct{}{}
+			select {
+			case <-g.passes:
+			case <-r.Context().Done():
+			}
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}
+		if err := json.NewEncoder(w).Encode(review); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	c.Post(t, c.ClusterPath("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"), kit.Manifest(`{metadata: {name: %[1]s}, webhooks: [{name: gate.example.com,
+		sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 30, clientConfig: {url: %[2]q, caBundle: %[3]s},
+		namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
+		rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}]}`, c.Namespace, server.URL, kit.JSON(ca))).Want(t, http.StatusCreated)
+	harness.Eventually(t, "the webhook is in force", func() bool {
+		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("probe", nil)).Want(t, http.StatusCreated)
+		return inForce.Load()
+	})
+	return g
+}
+
+// arrival waits until a request is held up.
+func (g *gate) arrival(t testing.TB) {
+	t.Helper()
+	select {
+	case <-g.arrivals:
+	case <-time.After(kit.RequestTimeout):
+		t.Fatal("no request comes as far as the webhook")
+	}
+}
+
+// pass lets one request pass.
+func (g *gate) pass() { g.passes <- struct{}{} }
+
+// open lets all pass.
+func (g *gate) open() { close(g.passes) }
+
+// TestListCost weighs a list of objects that were created a moment ago.
+func TestListCost(t *testing.T) {
+	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
+		c := kit.NewClient(t, server.Config(t))
+		c.Get(t, "/api/v1/configmaps").Want(t, http.StatusOK)
+		big := strings.Repeat("x", 200<<10)
+		for _, name := range []string{"a", "b", "c"} {
+			c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap(name, map[string]string{"key": big})).Want(t, http.StatusCreated)
+		}
+		metric := func(name string) float64 {
+			var value float64
+			for line := range strings.Lines(string(c.Get(t, "/metrics").Body)) {
+				if rest, ok := strings.CutPrefix(line, name+" "); ok {
+					if _, err := fmt.Sscan(rest, &value); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return value
+		}
+		harness.Eventually(t, "ConfigMaps are counted", func() bool { return metric(`apiserver_resource_objects{group="",resource="configmaps"}`) >= 3 })
+
+		// A list of so much takes several seats (of 100 kB each), a get one.
+		manager := (&kit.Cluster{Config: server.Config(t)}).As(t, "system:kube-controller-manager")
+		const seats = `apiserver_flowcontrol_work_estimated_seats_sum{flow_schema="kube-controller-manager",priority_level="workload-high"}`
+		manager.Get(t, "/version").Want(t, http.StatusOK)
+		before := metric(seats)
+		manager.Get(t, "/api/v1/namespaces/default/configmaps/a")
+		if taken := metric(seats) - before; taken != 1 {
+			t.Errorf("a get takes %v seats", taken)
+		}
+		before = metric(seats)
+		manager.Get(t, "/api/v1/configmaps").Want(t, http.StatusOK)
+		if taken := metric(seats) - before; taken < 3 {
+			t.Errorf("a list takes %v seats", taken)
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package operation
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+var healthPaths = []string{"/healthz", "/livez", "/readyz"}
+
+// checks are the names of the checks in an answer to ?verbose, those that passed.
+func checks(a kit.Answer) []string {
+	var names []string
+	for _, line := range regexp.MustCompile(`(?m)^\[\+\](\S+) ok$`).FindAllStringSubmatch(string(a.Body), -1) {
+		names = append(names, line[1])
+	}
+	return names
+}
+
+// startedChecks are those of a kube-apiserver v1.36 in /healthz and /livez, but for that of a certificate which there is not.
+var startedChecks = []string{
+	"ping", "log", "etcd", "autoregister-completion",
+	"poststarthook/aggregator-reload-proxy-client-cert",
+	"poststarthook/apiservice-discovery-controller",
+	"poststarthook/apiservice-openapi-controller",
+	"poststarthook/apiservice-openapiv3-controller",
+	"poststarthook/apiservice-registration-controller",
+	"poststarthook/apiservice-status-local-available-controller",
+	"poststarthook/apiservice-status-remote-available-controller",
+	"poststarthook/bootstrap-controller",
+	"poststarthook/crd-informer-synced",
+	"poststarthook/generic-apiserver-start-informers",
+	"poststarthook/kube-apiserver-autoregistration",
+	"poststarthook/priority-and-fairness-config-consumer",
+	"poststarthook/priority-and-fairness-config-producer",
+	"poststarthook/priority-and-fairness-filter",
+	"poststarthook/rbac/bootstrap-roles",
+	"poststarthook/scheduling/bootstrap-system-priority-classes",
+	"poststarthook/start-apiextensions-controllers",
+	"poststarthook/start-apiextensions-informers",
+	"poststarthook/start-apiserver-admission-initializer",
+	"poststarthook/start-cluster-authentication-info-controller",
+	"poststarthook/start-kube-aggregator-informers",
+	"poststarthook/start-kube-apiserver-identity-lease-controller",
+	"poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+	"poststarthook/start-kubernetes-service-cidr-controller",
+	"poststarthook/start-legacy-token-tracking-controller",
+	"poststarthook/start-service-ip-repair-controllers",
+	"poststarthook/start-system-namespaces-controller",
+	"poststarthook/storage-object-count-tracker-hook",
+	"poststarthook/storage-readiness",
+}
+
+// Reference "Kubernetes API health endpoints".
+func TestHealth(t *testing.T) {
+	kit.Prove(t, nil,
+		kit.Promise{Statement: "a server that is well answers ok", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range healthPaths {
+				a := c.Get(t, path).Want(t, http.StatusOK)
+				if string(a.Body) != "ok" || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+					t.Errorf("%s answers %q as %s", path, a.Body, a.Header.Get("Content-Type"))
+				}
+			}
+		}},
+		kit.Promise{Statement: "?verbose tells every check and the sum", Proof: func(t *testing.T, c *kit.Cluster) {
+			for path, want := range map[string][]string{
+				"/healthz": startedChecks,
+				"/livez":   startedChecks,
+				"/readyz":  append([]string{"etcd-readiness", "informer-sync", "shutdown"}, startedChecks...),
+			} {
+				a := c.Get(t, path+"?verbose").Want(t, http.StatusOK)
+				checks := checks(a)
+				for _, check := range want {
+					if !slices.Contains(checks, check) {
+						t.Errorf("%s has no check %s:\n%s", path, check, a.Body)
+					}
+				}
+				lines := strings.Split(string(a.Body), "\n")
+				if len(lines) != len(checks)+2 || lines[len(checks)] != path[1:]+" check passed" || lines[len(checks)+1] != "" {
+					t.Errorf("%s answers\n%s", path, a.Body)
+				}
+			}
+		}},
+		kit.Promise{Statement: "every check has a path of its own", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range healthPaths {
+				for _, check := range checks(c.Get(t, path+"?verbose")) {
+					if a := c.Get(t, path+"/"+check).Want(t, http.StatusOK); string(a.Body) != "ok" {
+						t.Errorf("%s/%s answers %q", path, check, a.Body)
+					}
+				}
+			}
+		}},
+		kit.Promise{Statement: "a check that there is not has no path", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range healthPaths {
+				c.Get(t, path+"/unknown").Want(t, http.StatusNotFound)
+			}
+		}},
+		kit.Promise{Statement: "?exclude leaves checks out, as often as it is given", Proof: func(t *testing.T, c *kit.Cluster) {
+			for _, path := range healthPaths {
+				all := checks(c.Get(t, path+"?verbose"))
+				a := c.Get(t, path+"?verbose&exclude=ping&exclude=log").Want(t, http.StatusOK)
+				if got := checks(a); len(got) != len(all)-2 || slices.Contains(got, "ping") || slices.Contains(got, "log") {
+					t.Errorf("%s has %v", path, got)
+				}
+				for _, check := range []string{"ping", "log"} {
+					if !strings.Contains(string(a.Body), "[+]"+check+" excluded: ok\n") {
+						t.Errorf("%s answers\n%s", path, a.Body)
+					}
+				}
+			}
+		}},
+		kit.Promise{Statement: "an unknown check to exclude is told, and does no harm", Proof: func(t *testing.T, c *kit.Cluster) {
+			a := c.Get(t, "/readyz?verbose&exclude=unknown&exclude=other").Want(t, http.StatusOK)
+			if want := `warn: some health checks cannot be excluded: no matches for "other","unknown"`; !strings.Contains(string(a.Body), want) {
+				t.Errorf("no %q in\n%s", want, a.Body)
+			}
+		}},
+		kit.Promise{Statement: "everybody may ask whether the server is well, but not about single checks", Proof: func(t *testing.T, c *kit.Cluster) {
+			anyone := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
+			for _, path := range healthPaths {
+				anyone.Get(t, path).Want(t, http.StatusOK)
+				anyone.Get(t, path+"?verbose").Want(t, http.StatusOK)
+				anyone.Get(t, path+"/ping").Refused(t, http.StatusForbidden, "Forbidden", path+"/ping")
+			}
+		}},
+		kit.Promise{Statement: "metrics tell how the checks went", Proof: func(t *testing.T, c *kit.Cluster) {
+			c.Get(t, "/readyz").Want(t, http.StatusOK)
+			slis := string(c.Get(t, "/metrics/slis").Want(t, http.StatusOK).Body)
+			for _, line := range []string{`kubernetes_healthcheck{name="ping",type="readyz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} `} {
+				if !strings.Contains(slis, line) {
+					t.Errorf("no %s in\n%s", line, slis)
+				}
+			}
+		}},
+	)
+}
+
+// TestHealthOutage stops Postgres. (A file of SQLite is not taken away from its server.)
+func TestHealthOutage(t *testing.T) {
+	t.Parallel()
+	postgres := harness.NewPostgresServer(t)
+	server := sqube.Start(t, sqube.Options{Datastore: postgres.Database(t)})
+	c := kit.NewClient(t, server.Config(t))
+	if err := postgres.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// In /livez the check called etcd passes here: to start the server again brings no database back.
+	harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
+	for _, path := range []string{"/healthz", "/readyz"} {
+		a := c.Get(t, path).Want(t, http.StatusInternalServerError)
+		for _, line := range []string{"[-]datastore failed: reason withheld\n", "[-]etcd failed: reason withheld\n", "[+]ping ok\n", "\n" + path[1:] + " check failed\n"} {
+			if !strings.Contains(string(a.Body), line) {
+				t.Errorf("no %q in the answer of %s:\n%s", line, path, a.Body)
+			}
+		}
+		c.Get(t, path+"/ping").Want(t, http.StatusOK)
+		for _, check := range []string{"etcd", "datastore"} {
+			a = c.Get(t, path+"/"+check).Want(t, http.StatusInternalServerError)
+			if want := "internal server error: the datastore does not answer\n"; string(a.Body) != want {
+				t.Errorf("%s/%s answers %q", path, check, a.Body)
+			}
+		}
+	}
+	c.Get(t, "/healthz?exclude=datastore").Want(t, http.StatusOK)
+	c.Get(t, "/healthz?exclude=etcd").Want(t, http.StatusOK)
+	c.Get(t, "/readyz?exclude=datastore").Want(t, http.StatusOK)
+	c.Get(t, "/readyz?exclude=etcd&exclude=etcd-readiness").Want(t, http.StatusOK)
+	c.Get(t, "/readyz/etcd-readiness").Want(t, http.StatusInternalServerError)
+	c.Get(t, "/livez").Want(t, http.StatusOK)
+	c.Get(t, "/livez/etcd").Want(t, http.StatusOK)
+	if err := postgres.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/readyz/datastore"} {
+		harness.Eventually(t, path+" is well again", func() bool { return c.Get(t, path).Code == http.StatusOK })
+	}
+}
+
+// TestHealthShutdown ends servers that take their time for it.
+func TestHealthShutdown(t *testing.T) {
+	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
+		c := kit.NewClient(t, server.Config(t))
+		if err := syscall.Kill(server.Pid(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
+		if body := string(c.Get(t, "/readyz").Body); !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
+			t.Errorf("/readyz answers\n%s", body)
+		}
+		c.Get(t, "/readyz/shutdown").Want(t, http.StatusInternalServerError)
+		c.Get(t, "/livez").Want(t, http.StatusOK)
+		c.Get(t, "/healthz").Want(t, http.StatusOK)
+		c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap("late", nil)).Want(t, http.StatusCreated)
+	})
+}
+
+// TestHealthGrace starts servers that can't do what a start has to: a webhook keeps them from making a role anew.
+func TestHealthGrace(t *testing.T) {
+	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+		dir := t.TempDir()
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: dir})
+		c := kit.NewClient(t, server.Config(t))
+		c.Post(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", map[string]any{
+			"metadata": map[string]any{"name": "deny"},
+			"webhooks": []any{map[string]any{
+				"name": "deny.example.com", "sideEffects": "None", "admissionReviewVersions": []string{"v1"},
+				"clientConfig": map[string]any{"url": "https://127.0.0.1:1/"},
+				"rules": []any{map[string]any{
+					"apiGroups": []string{"rbac.authorization.k8s.io"}, "apiVersions": []string{"v1"}, "resources": []string{"clusterroles"}, "operations": []string{"CREATE"},
+				}},
+			}},
+		}).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the webhook is in force", func() bool {
+			return c.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles?dryRun=All", map[string]any{"metadata": map[string]any{"name": "denied"}}).Code != http.StatusCreated
+		})
+		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user").Want(t, http.StatusOK)
+		server.Stop(t)
+
+		const hook = "poststarthook/rbac/bootstrap-roles"
+		const failure = "[-]" + hook + " failed: reason withheld\n"
+		for grace, code := range map[string]int{"0s": http.StatusInternalServerError, "1h": http.StatusOK} {
+			t.Run(grace, func(t *testing.T) {
+				c.URL = startUnready(t, engine.Datastore, dir, "--livez-grace-period="+grace)
+				a := c.Get(t, "/livez").Want(t, code)
+				c.Get(t, "/livez/"+hook).Want(t, code)
+				if failed := strings.Contains(string(a.Body), failure); failed != (code != http.StatusOK) {
+					t.Errorf("/livez answers\n%s", a.Body)
+				}
+				if a := c.Get(t, "/readyz").Want(t, http.StatusInternalServerError); !strings.Contains(string(a.Body), failure) {
+					t.Errorf("/readyz answers\n%s", a.Body)
+				}
+			})
+		}
+	})
+}
+
+// startUnready starts a server that does not get ready, waits until it answers, and returns its address. It ends with the
+// test.
+func startUnready(t *testing.T, datastore, dir string, args ...string) string {
+	t.Helper()
+	port, err := harness.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := []string{"serve", "--data-dir", dir, "--datastore", datastore, "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(port)}
+	cmd := exec.CommandContext(t.Context(), sqube.Binary(t), append(serve, args...)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Wait() }) // the end of the test's context has killed it
+	url := fmt.Sprintf("https://127.0.0.1:%d", port)
+	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the server answers", func() bool {
+		response, err := client.Get(url + "/livez")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return true
+	})
+	return url
+}

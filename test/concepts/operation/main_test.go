@@ -1,0 +1,10 @@
+// Package operation holds sqube to what the documents say of running a server: health, audit, priority and fairness.
+package operation
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

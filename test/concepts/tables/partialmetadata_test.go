@@ -1,0 +1,75 @@
+package tables
+
+import (
+	"net/http"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+var partialMetadata = []kit.Promise{
+	{Statement: "an object can be received without all but its metadata, in both versions, also of custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
+		for path, created := range labelledPair(t, c) {
+			for _, version := range []string{"v1", "v1beta1"} {
+				a := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, version), path+"/a").Want(t, http.StatusOK)
+				kit.Equal(t, []string{a.Text(t, "kind"), a.Text(t, "apiVersion"), a.Header.Get("Content-Type")}, []string{"PartialObjectMetadata", "meta.k8s.io/" + version, "application/json"})
+				kit.Equal(t, a.Value(t, "metadata"), created.Value(t, "metadata"))
+				kit.Equal(t, len(a.Object(t)), 3)
+			}
+		}
+	}},
+	{Statement: "a list of metadata has kind and version of each item, and the list's own metadata", Proof: func(t *testing.T, c *kit.Cluster) {
+		for path, created := range labelledPair(t, c) {
+			for _, version := range []string{"v1", "v1beta1"} {
+				list := c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, version), path+"?limit=1").Want(t, http.StatusOK)
+				kit.Equal(t, []string{list.Text(t, "kind"), list.Text(t, "apiVersion")}, []string{"PartialObjectMetadataList", "meta.k8s.io/" + version})
+				item := list.Value(t, "items").([]any)[0].(map[string]any)
+				kit.Equal(t, item, map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/" + version, "metadata": created.Value(t, "metadata")})
+				kit.Equal(t, list.Value(t, "metadata", "remainingItemCount"), any(1.0))
+				kit.Equal(t, c.NextPage(t, path+"?", list).Names(t), []string{"b"})
+				if list.ResourceVersion(t) == "" {
+					t.Error("the list has no resourceVersion")
+				}
+			}
+		}
+	}},
+	{Statement: "client-go's metadata client reads any resource", Proof: func(t *testing.T, c *kit.Cluster) {
+		client, err := metadata.NewForConfig(c.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		labelledPair(t, c)
+		for _, resource := range []schema.GroupVersionResource{
+			{Version: "v1", Resource: "secrets"}, {Group: c.Namespace + ".example.com", Version: "v1", Resource: "widgets"},
+		} {
+			got, err := client.Resource(resource).Namespace(c.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "l=b"})
+			if err != nil || len(got.Items) != 1 || got.Items[0].Name != "b" {
+				t.Errorf("it lists %v of %v, %v", got, resource, err)
+			}
+		}
+	}},
+	{Statement: "events of watches come as metadata too", Proof: func(t *testing.T, c *kit.Cluster) {
+		version := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
+		a := c.Send(t, http.MethodPost, c.Path("v1", "secrets"), kit.Header{"Accept", kit.AsMetadata(runtime.ContentTypeJSON, "v1")}, kit.Secret("a")).Want(t, http.StatusCreated)
+		watch := c.WatchAs(t, 1, kit.Header{"Accept", kit.AsMetadata(runtime.ContentTypeJSON, "v1")}, c.Path("v1", "secrets")+"?watch=true&resourceVersion="+version)
+		kit.Equal(t, watch.Value(t, "object"), any(a.Object(t)))
+	}},
+}
+
+// labelledPair creates two objects, a and b, of a built-in and of a custom resource, and returns the first of each by the
+// path of its collection.
+func labelledPair(t *testing.T, c *kit.Cluster) map[string]kit.Answer {
+	t.Helper()
+	version := c.DefineWidgets(t, kit.AnySchema)
+	pairs := map[string]kit.Answer{}
+	for path, object := range map[string]map[string]any{c.Path("v1", "secrets"): kit.Secret("a"), c.Path(version, "widgets"): kit.Widget(version, "a")} {
+		pairs[path] = c.Post(t, path, kit.With(object, "a", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.With(kit.With(object, "b", "metadata", "name"), "b", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+	}
+	return pairs
+}

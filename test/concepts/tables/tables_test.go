@@ -1,0 +1,264 @@
+package tables
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// Section "Receiving resources as Tables", and objects of which only the metadata are wanted.
+func TestTables(t *testing.T) {
+	kit.Prove(t, nil, slices.Concat(tables, partialMetadata)...)
+}
+
+// The forms in JSON; in other media types they are in TestMediaTypes.
+var (
+	tableV1      = kit.AsTable(runtime.ContentTypeJSON, "v1")
+	tableV1beta1 = kit.AsTable(runtime.ContentTypeJSON, "v1beta1")
+)
+
+// columns are the names of a Table's columns, in front of each its priority where that is not 0.
+func columns(t testing.TB, a kit.Answer) string {
+	t.Helper()
+	definitions, _ := a.Value(t, "columnDefinitions").([]any)
+	var names []string
+	for _, definition := range definitions {
+		d := definition.(map[string]any)
+		name := fmt.Sprint(d["name"])
+		if priority := d["priority"]; priority != 0.0 {
+			name = fmt.Sprint(priority, ":", name)
+		}
+		if d["type"] == "" || d["description"] == "" {
+			t.Errorf("%s: a column is %v", a.Request, d)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// rows are the cells of a Table, without those that tell an age.
+func tableRows(t testing.TB, a kit.Answer) [][]any {
+	t.Helper()
+	columns := strings.Split(columns(t, a), ", ")
+	rows := [][]any{}
+	all, _ := a.Value(t, "rows").([]any)
+	for _, row := range all {
+		var cells []any
+		for i, cell := range row.(map[string]any)["cells"].([]any) {
+			if columns[i] != "Age" && columns[i] != "Created At" {
+				cells = append(cells, cell)
+			}
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+// rowObjects are what comes with the rows of a Table.
+func rowObjects(t testing.TB, a kit.Answer) []map[string]any {
+	t.Helper()
+	var objects []map[string]any
+	all, _ := a.Value(t, "rows").([]any)
+	for _, row := range all {
+		object, _ := row.(map[string]any)["object"].(map[string]any)
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+var tables = []kit.Promise{
+	{Statement: "every resource that can be listed can be received as a Table, in both versions", Proof: func(t *testing.T, c *kit.Cluster) {
+		all, err := c.Kube.Discovery().ServerPreferredResources()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range all {
+			for _, resource := range group.APIResources {
+				if !slices.Contains(resource.Verbs, "list") || strings.Contains(group.GroupVersion, ".example.com/") {
+					continue
+				}
+				for accept, version := range map[string]string{tableV1: "meta.k8s.io/v1", tableV1beta1: "meta.k8s.io/v1beta1"} {
+					table := c.GetAs(t, accept, c.ClusterPath(group.GroupVersion, resource.Name)).Want(t, http.StatusOK)
+					if table.Text(t, "kind") != "Table" || table.Text(t, "apiVersion") != version || table.Header.Get("Content-Type") != "application/json" {
+						t.Errorf("%s: %s %s", table.Request, table.Text(t, "kind"), table.Text(t, "apiVersion"))
+					}
+					named := slices.ContainsFunc(table.Value(t, "columnDefinitions").([]any), func(definition any) bool {
+						d := definition.(map[string]any)
+						return d["name"] == "Name" && d["type"] == "string" && d["format"] == "name"
+					})
+					if !named {
+						t.Errorf("%s has no column for the names: %s", table.Request, columns(t, table))
+					}
+				}
+			}
+		}
+	}},
+	{Statement: "built-in resources have columns of their own, of which those with a priority are for wide output", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("s"), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("x")).Want(t, http.StatusCreated)
+		c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated)
+		for _, want := range []struct {
+			path, columns string
+			cells         []any
+		}{
+			{c.Path("v1", "pods"), "Name, Ready, Status, Restarts, Age, 1:IP, 1:Node, 1:Nominated Node, 1:Readiness Gates", []any{"p", "0/1", "Pending", "0", "<none>", "node", "<none>", "<none>"}},
+			{c.Path("v1", "services"), "Name, Type, Cluster-IP, External-IP, Port(s), Age, 1:Selector", []any{"s", "ClusterIP", "None", "<none>", "80/TCP", "app=a"}},
+			{c.Path("apps/v1", "deployments"), "Name, Ready, Up-to-date, Available, Age, 1:Containers, 1:Images, 1:Selector", []any{"d", "0/3", 0.0, 0.0, "c", "i", "app=d"}},
+			{c.Path("v1", "secrets"), "Name, Type, Data, Age", []any{"x", "Opaque", 0.0}},
+			{c.ClusterPath("v1", "nodes", c.Namespace), "Name, Status, Roles, Age, Version, 1:Internal-IP, 1:External-IP, 1:OS-Image, 1:Kernel-Version, 1:Container-Runtime",
+				[]any{c.Namespace, "Unknown", "<none>", "", "<none>", "<none>", "<unknown>", "<unknown>", "<unknown>"}},
+			{c.ClusterPath("v1", "namespaces", c.Namespace), "Name, Status, Age", []any{c.Namespace, "Active"}},
+		} {
+			table := c.GetAs(t, tableV1, want.path).Want(t, http.StatusOK)
+			kit.Equal(t, columns(t, table), want.columns)
+			kit.Equal(t, tableRows(t, table), [][]any{want.cells})
+		}
+	}},
+	{Statement: "a Table has the metadata of the list, and pages", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "secrets")
+		for _, name := range []string{"a", "b", "c"} {
+			c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+		}
+		first := c.GetAs(t, tableV1, path+"?limit=2").Want(t, http.StatusOK)
+		kit.Equal(t, tableRows(t, first), [][]any{{"a", "Opaque", 0.0}, {"b", "Opaque", 0.0}})
+		kit.Equal(t, first.Value(t, "metadata", "remainingItemCount"), any(1.0))
+		second := c.GetAs(t, tableV1, path+"?limit=2&continue="+first.Text(t, "metadata", "continue")).Want(t, http.StatusOK)
+		kit.Equal(t, tableRows(t, second), [][]any{{"c", "Opaque", 0.0}})
+		kit.Equal(t, columns(t, second), columns(t, first))
+		kit.Equal(t, []any{second.ResourceVersion(t), second.Text(t, "metadata", "continue"), second.Value(t, "metadata", "remainingItemCount")}, []any{first.ResourceVersion(t), "", nil})
+		// A token is good for any form.
+		kit.Equal(t, c.NextPage(t, path+"?", first).Names(t), []string{"c"})
+		kit.Equal(t, tableRows(t, c.GetAs(t, tableV1, path+"?labelSelector=none").Want(t, http.StatusOK)), [][]any{})
+		kit.Equal(t, len(tableRows(t, c.GetAs(t, tableV1, path+"?resourceVersionMatch=Exact&resourceVersion="+first.ResourceVersion(t)).Want(t, http.StatusOK))), 3)
+	}},
+	{Statement: "a Table of one object has its row and its resourceVersion", Proof: func(t *testing.T, c *kit.Cluster) {
+		created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		table := c.GetAs(t, tableV1, c.Path("v1", "secrets", "a")).Want(t, http.StatusOK)
+		kit.Equal(t, tableRows(t, table), [][]any{{"a", "Opaque", 0.0}})
+		kit.Equal(t, table.ResourceVersion(t), created.ResourceVersion(t))
+		c.GetAs(t, tableV1, c.Path("v1", "secrets", "none")).Refused(t, http.StatusNotFound, "NotFound", `secrets "none" not found`)
+	}},
+	{Statement: "includeObject says what comes with a row: nothing, the metadata or the whole object", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret("a"), map[string]string{"l": "1"}, "metadata", "labels")).Want(t, http.StatusCreated)
+		version := c.DefineWidgets(t, kit.AnySchema)
+		c.Post(t, c.Path(version, "widgets"), kit.With(kit.Widget(version, "a"), map[string]string{"l": "1"}, "metadata", "labels")).Want(t, http.StatusCreated)
+		for path, kind := range map[string][]any{c.Path("v1", "secrets"): {"v1", "Secret"}, c.Path(version, "widgets"): {version, "Widget"}} {
+			for accept, metaVersion := range map[string]string{tableV1: "meta.k8s.io/v1", tableV1beta1: "meta.k8s.io/v1beta1"} {
+				for query, want := range map[string][]any{
+					"": {metaVersion, "PartialObjectMetadata"}, "includeObject=": {metaVersion, "PartialObjectMetadata"}, "includeObject=Metadata": {metaVersion, "PartialObjectMetadata"},
+					"includeObject=Object": kind, "includeObject=None": nil,
+				} {
+					for _, read := range []string{path + "?" + query, path + "/a?" + query, path + "?limit=1&" + query} {
+						object := rowObjects(t, c.GetAs(t, accept, read).Want(t, http.StatusOK))[0]
+						if want == nil {
+							kit.Equal(t, object, map[string]any(nil))
+							continue
+						}
+						kit.Equal(t, []any{object["apiVersion"], object["kind"]}, want)
+						kit.Equal(t, object["metadata"].(map[string]any)["labels"], any(map[string]any{"l": "1"}))
+						if want[1] == "PartialObjectMetadata" && len(object) != 3 {
+							t.Errorf("%s: the metadata come with more: %v", read, object)
+						}
+					}
+				}
+			}
+			c.GetAs(t, tableV1, path+"?includeObject=Everything").Refused(t, http.StatusBadRequest, "BadRequest", `includeObject: Invalid value: "Everything": must be 'Metadata', 'Object', 'None', or empty`)
+		}
+	}},
+	{Statement: "a custom resource without columns has those of its name and age", Proof: func(t *testing.T, c *kit.Cluster) {
+		version := c.DefineWidgets(t, kit.AnySchema)
+		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
+		for _, accept := range []string{tableV1, tableV1beta1} {
+			table := c.GetAs(t, accept, c.Path(version, "widgets")).Want(t, http.StatusOK)
+			kit.Equal(t, columns(t, table), "Name, Age")
+			kit.Equal(t, tableRows(t, table), [][]any{{"a"}})
+		}
+	}},
+	{Statement: "a custom resource has the columns of its definition, in each version its own", Proof: func(t *testing.T, c *kit.Cluster) {
+		schema := `{spec: {type: object, properties: {size: {type: integer}, ratio: {type: number}, ready: {type: boolean}, name: {type: string}, born: {type: string}}}}`
+		w := c.DefineVersions(t,
+			kit.CRDVersion("v1", schema, `additionalPrinterColumns: [
+				{name: Size, type: integer, jsonPath: .spec.size, description: How large it is, format: int32}, {name: Ratio, type: number, jsonPath: .spec.ratio},
+				{name: Ready, type: boolean, jsonPath: .spec.ready}, {name: Nickname, type: string, jsonPath: .spec.name, priority: 1},
+				{name: Born, type: date, jsonPath: .spec.born}, {name: Missing, type: string, jsonPath: .spec.nothing}]`),
+			kit.CRDVersion("v2", schema, `additionalPrinterColumns: [{name: Age, type: date, jsonPath: .metadata.creationTimestamp}]`))
+		w.Create(t, "a", `spec: {size: 3, ratio: 0.5, ready: true, name: x, born: "2001-01-01T00:00:00Z"}`).Want(t, http.StatusCreated)
+		w.Create(t, "b", `{}`).Want(t, http.StatusCreated)
+		table := c.GetAs(t, tableV1, w.At("v1")).Want(t, http.StatusOK)
+		kit.Equal(t, columns(t, table), "Name, Size, Ratio, Ready, 1:Nickname, Born, Missing")
+		rows := tableRows(t, table)
+		rows[0][5] = strings.TrimLeft(rows[0][5].(string), "0123456789") // how old it is grows
+		kit.Equal(t, rows, [][]any{{"a", 3.0, 0.5, true, "x", "y", nil}, {"b", nil, nil, nil, nil, nil, nil}})
+		size := table.Value(t, "columnDefinitions").([]any)[1]
+		kit.Equal(t, size, any(map[string]any{"name": "Size", "type": "integer", "format": "int32", "description": "How large it is", "priority": 0.0}))
+		second := c.GetAs(t, tableV1, w.At("v2")).Want(t, http.StatusOK)
+		kit.Equal(t, columns(t, second), "Name, Age")
+		kit.Equal(t, tableRows(t, second), [][]any{{"a"}, {"b"}})
+	}},
+	{Statement: "what is no resource has no Table", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"} {
+			c.GetAs(t, tableV1, path).Want(t, http.StatusNotAcceptable)
+		}
+	}},
+	{Statement: "of several forms in one Accept the first that there is, is sent", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		version := c.DefineWidgets(t, kit.AnySchema)
+		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
+		const noSuch = "application/json;as=Chair;g=meta.k8s.io;v=v1"
+		for _, want := range []struct{ accept, kind, version string }{
+			{tableV1 + ", application/json", "Table", "meta.k8s.io/v1"}, {tableV1 + "," + tableV1beta1 + ",application/json", "Table", "meta.k8s.io/v1"},
+			{tableV1beta1 + ", " + tableV1, "Table", "meta.k8s.io/v1beta1"}, {noSuch + ", " + tableV1beta1, "Table", "meta.k8s.io/v1beta1"}, {noSuch + ", " + kit.AsMetadata(runtime.ContentTypeJSON, "v1"), "PartialObjectMetadata", "meta.k8s.io/v1"},
+			{noSuch + ", application/json", "", ""}, {noSuch + ", application/yaml", "", ""}, {noSuch + ", */*", "", ""}, {"application/json, " + tableV1, "", ""},
+		} {
+			for path, own := range map[string][]string{c.Path("v1", "secrets", "a"): {"Secret", "v1"}, c.Path(version, "widgets", "a"): {"Widget", version}} {
+				a := c.GetAs(t, want.accept, path).Want(t, http.StatusOK)
+				kind := []string{want.kind, want.version}
+				if want.kind == "" {
+					kind = own
+				}
+				kit.Equal(t, []string{a.Text(t, "kind"), a.Text(t, "apiVersion")}, kind)
+			}
+		}
+	}},
+	{Statement: "a watch of Tables sends a Table with each event, with columns in the first", Proof: func(t *testing.T, c *kit.Cluster) {
+		version := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("b")).Want(t, http.StatusCreated)
+		watch := c.WatchAs(t, 2, kit.Header{"Accept", tableV1}, c.Path("v1", "secrets")+"?watch=true&resourceVersion="+version)
+		events := strings.Split(strings.TrimSpace(string(watch.Body)), "\n")
+		if len(events) != 2 {
+			t.Fatalf("%d events: %s", len(events), watch.Body)
+		}
+		for i, name := range []string{"a", "b"} {
+			e := kit.Answer{Request: "event", Body: []byte(events[i])}
+			table := e.Value(t, "object").(map[string]any)
+			columns, _ := table["columnDefinitions"].([]any)
+			if e.Text(t, "type") != "ADDED" || table["kind"] != "Table" || (len(columns) > 0) != (i == 0) {
+				t.Errorf("event %d is %s", i, events[i])
+			}
+			row := table["rows"].([]any)[0].(map[string]any)
+			kit.Equal(t, row["cells"].([]any)[0], any(name))
+		}
+	}},
+	{Statement: "kubectl prints the Tables that the server makes", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
+		narrow, ok := c.Kubectl(t, "", "get", "pods", "--no-headers")
+		wide, okWide := c.Kubectl(t, "", "get", "pods", "-o", "wide")
+		if !ok || !slices.Equal(strings.Fields(narrow)[:4], []string{"p", "0/1", "Pending", "0"}) || strings.Contains(narrow, "node") {
+			t.Errorf("kubectl get pods: %s", narrow)
+		}
+		if !okWide || !strings.Contains(wide, "READINESS GATES") || !strings.Contains(wide, " node ") {
+			t.Errorf("kubectl get pods -o wide: %s", wide)
+		}
+	}},
+}

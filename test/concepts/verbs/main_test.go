@@ -1,0 +1,10 @@
+// Package verbs holds sqube to what the documents say of verbs, paths, names, subresources and virtual resources.
+package verbs
+
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

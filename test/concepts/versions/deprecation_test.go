@@ -1,0 +1,105 @@
+package versions
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// deprecated are the resources that v1.36 serves and whose use is discouraged, with what is said of them and, if there is
+// to be one, the release that will no longer have them.
+var deprecated = map[string]struct{ warning, removed string }{
+	"/api/v1/componentstatuses":                                             {"v1 ComponentStatus is deprecated in v1.19+", ""},
+	"/api/v1/endpoints":                                                     {"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice", ""},
+	"/apis/networking.k8s.io/v1beta1/ipaddresses":                           {"networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+", "1.37"},
+	"/apis/networking.k8s.io/v1beta1/servicecidrs":                          {"networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+", "1.37"},
+	"/apis/storage.k8s.io/v1beta1/volumeattributesclasses":                  {"storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass", "1.37"},
+	"/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies": {"admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+", "1.38"},
+	"/apis/coordination.k8s.io/v1beta1/leasecandidates":                     {"coordination.k8s.io/v1beta1 LeaseCandidate is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
+	"/apis/coordination.k8s.io/v1alpha2/leasecandidates":                    {"coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+, unavailable in v1.38+", "1.38"},
+	"/apis/resource.k8s.io/v1beta1/resourceclaims":                          {"resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+", "1.38"},
+	"/apis/resource.k8s.io/v1beta2/resourceclaims":                          {"resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
+	"/apis/resource.k8s.io/v1alpha3/devicetaintrules":                       {"resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
+}
+
+// warned fails the test unless the answer has this warning and no other; "" for none.
+func warned(t testing.TB, a kit.Answer, warning string) kit.Answer {
+	t.Helper()
+	want := ""
+	if warning != "" {
+		want = `299 - "` + warning + `"`
+	}
+	if got := strings.Join(a.Header.Values("Warning"), "\n"); got != want {
+		t.Errorf("%s: the warning is %q instead of %q", a.Request, got, want)
+	}
+	return a
+}
+
+// deprecations are the promises on what is deprecated.
+func deprecations(l kit.AuditLog) []kit.Promise {
+	return []kit.Promise{
+		{Statement: "a request to a deprecated version gets a warning that says since when, until when, and what to use", Proof: func(t *testing.T, c *kit.Cluster) {
+			for path, of := range deprecated {
+				warned(t, c.Get(t, path).Want(t, http.StatusOK), of.warning)
+			}
+			for _, path := range []string{"/api/v1/configmaps", "/apis/networking.k8s.io/v1/ipaddresses", "/apis/autoscaling/v1/horizontalpodautoscalers", "/apis/resource.k8s.io/v1/resourceclaims"} {
+				warned(t, c.Get(t, path).Want(t, http.StatusOK), "")
+			}
+		}},
+		{Statement: "every verb warns, and also what fails", Proof: func(t *testing.T, c *kit.Cluster) {
+			const path, warning = "/apis/storage.k8s.io/v1beta1/volumeattributesclasses", "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass"
+			one := path + "/" + c.Namespace
+			warned(t, c.Get(t, one).Want(t, http.StatusNotFound), warning)
+			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}, driverName: example.com}", c.Namespace)).Want(t, http.StatusUnprocessableEntity), warning)
+			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}, driverName: example.com, parameters: {a: b}}", c.Namespace)).Want(t, http.StatusCreated), warning)
+			warned(t, c.Patch(t, kit.MergePatch, one, `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK), warning)
+			warned(t, c.Put(t, one, c.Get(t, one).Body).Want(t, http.StatusOK), warning)
+			warned(t, c.Get(t, path+"?watch=true&timeoutSeconds=1").Want(t, http.StatusOK), warning)
+			warned(t, c.Delete(t, one).Want(t, http.StatusOK, http.StatusAccepted), warning)
+		}},
+		{Statement: "kubectl shows the warning", Proof: func(t *testing.T, c *kit.Cluster) {
+			output, ok := c.Kubectl(t, "", "get", "endpoints", "-n", c.Namespace)
+			if want := "Warning: v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\n"; !ok || !strings.Contains(output, want) {
+				t.Errorf("kubectl prints\n%s", output)
+			}
+		}},
+		{Statement: "the audit log tells that the version is deprecated, and the release that removes it", Proof: func(t *testing.T, c *kit.Cluster) {
+			for path, of := range deprecated {
+				_, e := l.Send(t, c.Client, http.MethodGet, path, nil, nil)
+				want := map[string]string{"k8s.io/deprecated": "true", "k8s.io/removed-release": of.removed}
+				if of.removed == "" {
+					delete(want, "k8s.io/removed-release")
+				}
+				kit.WantAnnotations(t, e, want)
+			}
+			_, e := l.Send(t, c.Client, http.MethodGet, c.Path("v1", "configmaps"), nil, nil)
+			if _, is := e.Annotations["k8s.io/deprecated"]; is {
+				t.Errorf("the annotations are %v", e.Annotations)
+			}
+		}},
+		{Statement: "a metric tells which deprecated versions have been asked for, and joins with that of requests", Proof: func(t *testing.T, c *kit.Cluster) {
+			for path := range deprecated {
+				c.Get(t, path).Want(t, http.StatusOK)
+			}
+			metrics := string(c.Get(t, "/metrics").Want(t, http.StatusOK).Body)
+			split := regexp.MustCompile(`^/apis?/(?:(\S+)/)?(v\w+)/(\w+)$`)
+			for path, of := range deprecated {
+				parts := split.FindStringSubmatch(path)
+				line := `apiserver_requested_deprecated_apis{group="` + parts[1] + `",removed_release="` + of.removed + `",resource="` + parts[3] + `",subresource="",version="` + parts[2] + `"} 1` + "\n"
+				if !strings.Contains(metrics, line) {
+					t.Errorf("no %s", line)
+				}
+				joined := regexp.MustCompile(`apiserver_request_total\{[^}]*group="` + regexp.QuoteMeta(parts[1]) + `",resource="` + parts[3] + `",scope="\w+",subresource="",verb="LIST",version="` + parts[2] + `"\}`)
+				if !joined.MatchString(metrics) {
+					t.Errorf("no %s", joined)
+				}
+			}
+			if strings.Contains(metrics, `apiserver_requested_deprecated_apis{group="",removed_release="",resource="configmaps"`) {
+				t.Error("configmaps are deprecated")
+			}
+		}},
+	}
+}

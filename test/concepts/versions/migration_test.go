@@ -1,0 +1,170 @@
+package versions
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// "Migrate Kubernetes Objects Using Storage Version Migration": a storage version changes, a key is rotated, and what was
+// stored before is written anew.
+func TestMigration(t *testing.T) {
+	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+		file := kit.NewEncryptionFile(t)
+		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.AESCBC("old"))))
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{
+			"--feature-gates=StorageVersionMigrator=true", "--runtime-config=storagemigration.k8s.io/v1beta1=true",
+			"--encryption-provider-config", file.Path,
+		}})
+		m := &migrated{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}
+		m.DefineWidgets(t, kit.AnySchema)
+		m.changesStorageVersion(t)
+
+		secrets := m.Path("v1", "secrets")
+		for _, name := range []string{"a", "b"} {
+			m.Post(t, secrets, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {k: v}}", name)).Want(t, http.StatusCreated)
+		}
+		server.Stop(t)
+		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.Secretbox("new"), kit.AESCBC("old"))))
+		server.Start(t)
+		t.Run("a migration encrypts anew what another key encrypted", func(t *testing.T) {
+			m.rows.Live(t, "secrets", m.Namespace, "a").EncryptedBy(t, "k8s:enc:aescbc:v1:old:")
+			m.migrate(t, "", "secrets", kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: trigger}}"))
+			for _, name := range []string{"a", "b"} {
+				m.rows.Live(t, "secrets", m.Namespace, name).EncryptedBy(t, "k8s:enc:secretbox:v1:new:")
+			}
+		})
+		m.migratesDefinition(t)
+		m.refusesMigrations(t)
+	})
+}
+
+// migrated is a server with the API of migrations.
+type migrated struct {
+	*kit.Cluster
+	rows kit.Rows
+}
+
+// group is that of the widgets.
+func (m *migrated) group() string { return m.Namespace + ".example.com" }
+
+func (m *migrated) definition() string {
+	return m.ClusterPath("apiextensions.k8s.io/v1", "customresourcedefinitions", "widgets."+m.group())
+}
+
+// changesStorageVersion makes widgets of version v1, and then of v2.
+func (m *migrated) changesStorageVersion(t *testing.T) {
+	v1, v2 := m.group()+"/v1", m.group()+"/v2"
+	m.Post(t, m.Path(v1, "widgets"), kit.With(kit.Widget(v1, "old"), "red", "spec", "color")).Want(t, http.StatusCreated)
+	m.Patch(t, kit.JsonPatch, m.definition(), `[{"op":"copy","from":"/spec/versions/0","path":"/spec/versions/1"},
+		{"op":"replace","path":"/spec/versions/1/name","value":"v2"},{"op":"replace","path":"/spec/versions/0/storage","value":false}]`).Want(t, http.StatusOK)
+	harness.Eventually(t, "the new version is served", func() bool { return m.Get(t, m.Path(v2, "widgets")).Code == http.StatusOK })
+
+	t.Run("objects stored in a version that is no longer the storage version are read in every version", func(t *testing.T) {
+		m.storedAs(t, "old", v1)
+		for _, version := range []string{v1, v2} {
+			got := m.Get(t, m.Path(version, "widgets", "old")).Want(t, http.StatusOK)
+			kit.Equal(t, []any{got.Text(t, "apiVersion"), got.Text(t, "spec", "color")}, []any{version, "red"})
+			list := m.Get(t, m.Path(version, "widgets")).Want(t, http.StatusOK)
+			kit.Equal(t, list.Names(t), []string{"old"})
+			if state := m.Watch(t, m.Path(version, "widgets")+"?watch=true").Next(t); state.Object["apiVersion"] != version {
+				t.Errorf("a watch brings %v", state)
+			}
+		}
+	})
+	t.Run("objects are stored in the storage version, whatever version they are written in", func(t *testing.T) {
+		harness.Eventually(t, "the new version is stored", func() bool { // servers hear of it a moment later
+			m.Post(t, m.Path(v1, "widgets"), kit.Widget(v1, "new")).Want(t, http.StatusCreated)
+			stored := m.rows.Live(t, "widgets", m.Namespace, "new").Value
+			m.Delete(t, m.Path(v1, "widgets", "new")).Want(t, http.StatusOK)
+			return strings.Contains(stored, v2)
+		})
+	})
+	t.Run("a definition's status names every version that may be stored", func(t *testing.T) {
+		kit.Equal(t, m.Get(t, m.definition()).Value(t, "status", "storedVersions"), any([]any{"v1", "v2"}))
+	})
+}
+
+func (m *migrated) migratesDefinition(t *testing.T) {
+	v1, v2 := m.group()+"/v1", m.group()+"/v2"
+	before := m.Get(t, m.Path(v2, "widgets", "old"))
+	t.Run("a migration writes custom resources anew in the storage version", func(t *testing.T) {
+		m.storedAs(t, "old", v1)
+		m.migrate(t, m.group(), "widgets", kit.Widget(v2, "trigger"))
+		m.storedAs(t, "old", v2)
+	})
+	t.Run("a migration changes nothing of an object but its resourceVersion", func(t *testing.T) {
+		after := m.Get(t, m.Path(v2, "widgets", "old"))
+		if after.ResourceVersion(t) == before.ResourceVersion(t) {
+			t.Error("the resourceVersion is the same")
+		}
+		kit.Equal(t, kit.With(after.Object(t), before.ResourceVersion(t), "metadata", "resourceVersion"), before.Object(t))
+	})
+	t.Run("a definition's status names the storage version alone after the migration, which it tells by a condition", func(t *testing.T) {
+		harness.Eventually(t, "the status is written", func() bool {
+			return fmt.Sprint(m.Get(t, m.definition()).Value(t, "status", "storedVersions")) == "[v2]"
+		})
+		status, reason := kit.Condition(t, m.Get(t, m.definition()), "StorageMigrating")
+		kit.Equal(t, []string{status, reason}, []string{"False", "MigrationSucceeded"})
+	})
+}
+
+func (m *migrated) refusesMigrations(t *testing.T) {
+	t.Run("a migration of what can't be listed and updated fails", func(t *testing.T) {
+		m.Post(t, m.migrations(), migration("reviews", "authentication.k8s.io", "tokenreviews")).Want(t, http.StatusCreated)
+		harness.Eventually(t, "the migration fails", func() bool {
+			status, _ := kit.Condition(t, m.Get(t, m.migrations("reviews")), "Failed")
+			return status == "True"
+		})
+		if told := m.Get(t, m.migrations("reviews")).Value(t, "status"); !strings.Contains(fmt.Sprint(told), "does not support discovery operations") {
+			t.Errorf("the status is %v", told)
+		}
+	})
+	t.Run("a migration names a resource, and never another", func(t *testing.T) {
+		m.Post(t, m.migrations(), migration("nothing", "", "")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.resource.resource")
+		m.Patch(t, kit.MergePatch, m.migrations("reviews"), `{"spec":{"resource":{"resource":"other"}}}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec")
+	})
+	t.Run("a migration is listed and deleted as any object", func(t *testing.T) {
+		kit.Equal(t, len(m.Get(t, m.migrations()).Names(t)), 3)
+		m.Delete(t, m.migrations("reviews")).Want(t, http.StatusOK)
+		m.Get(t, m.migrations("reviews")).Want(t, http.StatusNotFound)
+	})
+}
+
+// storedAs fails the test unless the widget's row is of this version.
+func (m *migrated) storedAs(t *testing.T, name, version string) {
+	t.Helper()
+	if stored := m.rows.Live(t, "widgets", m.Namespace, name).Value; !strings.Contains(stored, fmt.Sprintf(`"apiVersion":%q`, version)) {
+		t.Errorf("the row is %s", stored)
+	}
+}
+
+func (m *migrated) migrations(name ...string) string {
+	return m.ClusterPath("storagemigration.k8s.io/v1beta1", append([]string{"storageversionmigrations"}, name...)...)
+}
+
+func migration(name, group, resource string) map[string]any {
+	return kit.Manifest("{apiVersion: storagemigration.k8s.io/v1beta1, kind: StorageVersionMigration, metadata: {name: %s}, spec: {resource: {group: %q, resource: %q}}}",
+		name, group, resource)
+}
+
+// migrate runs the migration of a resource to its end. The controller begins when it has heard of a change of the
+// resource that came after the migration, or by a bookmark, a minute later, that there was none. The trigger, an object of
+// the resource, is that change.
+func (m *migrated) migrate(t *testing.T, group, resource string, trigger map[string]any) {
+	t.Helper()
+	m.Post(t, m.migrations(), migration(resource, group, resource)).Want(t, http.StatusCreated)
+	harness.Eventually(t, "the migration has a revision to begin with", func() bool {
+		return m.Get(t, m.migrations(resource)).Text(t, "status", "resourceVersion") != ""
+	})
+	m.Post(t, m.Path(trigger["apiVersion"].(string), resource), trigger).Want(t, http.StatusCreated)
+	harness.Eventually(t, "the migration succeeds", func() bool {
+		status, _ := kit.Condition(t, m.Get(t, m.migrations(resource)), "Succeeded")
+		return status == "True"
+	})
+}

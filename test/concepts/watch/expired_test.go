@@ -1,0 +1,83 @@
+package watch
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestExpiredWatch is of watches from what is forgotten, which happens soon here. (kube-apiserver has forgotten what was
+// before its start.)
+func TestExpiredWatch(t *testing.T) {
+	kit.Prove(t, []string{"--retention=1s"},
+		kit.Promise{Statement: "a watch from a forgotten revision is answered with 200, and 410 in its only event", Proof: func(t *testing.T, c *kit.Cluster) {
+			// The documents speak of a status code; kube-apiserver has always sent the event.
+			forgotten(t, c)
+			groupVersion := c.DefineWidgets(t, kit.AnySchema)
+			for _, path := range []string{
+				c.Path("v1", "configmaps") + "?watch=1&", c.ClusterPath("v1", "configmaps") + "?watch=1&",
+				c.Path("v1", "configmaps") + "?watch=1&allowWatchBookmarks=true&",
+				c.Path("v1", "configmaps") + "?watch=1&labelSelector=l=x&", "/api/v1/watch/configmaps?",
+				c.Path(groupVersion, "widgets") + "?watch=1&",
+			} {
+				s := c.Watch(t, path+"resourceVersion=1")
+				e := s.Next(t)
+				message, _ := e.Object["message"].(string)
+				kit.Equal(t, []any{e.Type, e.Object["kind"], e.Object["code"], e.Object["reason"], e.Object["status"]},
+					[]any{"ERROR", "Status", 410.0, "Expired", "Failure"})
+				if !strings.HasPrefix(message, "too old resource version: 1 (") {
+					t.Errorf("the message is %q", message)
+				}
+				s.End(t)
+			}
+		}},
+		kit.Promise{Statement: "410 comes in the media type of the watch, and as itself where Tables are asked for", Proof: func(t *testing.T, c *kit.Cluster) {
+			forgotten(t, c)
+			for _, accept := range []string{
+				runtime.ContentTypeJSON, kit.Protobuf, kit.CBOR, kit.AsTable(runtime.ContentTypeJSON, "v1"),
+				kit.AsMetadata(kit.CBOR, "v1"),
+			} {
+				events := c.GetAs(t, accept, c.Path("v1", "configmaps")+"?watch=1&resourceVersion=1").Want(t, http.StatusOK).
+					Events(t)
+				kit.Equal(t, []any{len(events), events[0].Type, events[0].Object["kind"], events[0].Object["code"]},
+					[]any{1, "ERROR", "Status", 410.0})
+			}
+		}},
+		kit.Promise{Statement: "a client that got 410 lists, and watches from there", Proof: func(t *testing.T, c *kit.Cluster) {
+			forgotten(t, c)
+			list := c.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+			seen(t, c.Watch(t, c.Path("v1", "configmaps")+"?watch=1&"+notRoot+"&resourceVersion="+list.ResourceVersion(t)), "ADDED a")
+		}},
+		kit.Promise{Statement: "a running watch goes on, however much is forgotten behind it", Proof: func(t *testing.T, c *kit.Cluster) {
+			path := c.Path("v1", "configmaps")
+			start := c.Get(t, path).ResourceVersion(t)
+			s := c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+start)
+			c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+			seen(t, s, "ADDED a")
+			forgotten(t, c)
+			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			seen(t, s, "DELETED a")
+		}},
+	)
+}
+
+// forgotten makes changes until the first revision is.
+func forgotten(t *testing.T, c *kit.Cluster) {
+	t.Helper()
+	i := 0
+	harness.Eventually(t, "the first revision is forgotten", func() bool {
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap(fmt.Sprint("change", i), nil)).Want(t, http.StatusCreated)
+		c.Delete(t, c.Path("v1", "configmaps", fmt.Sprint("change", i))).Want(t, http.StatusOK)
+		i++
+		events := c.Get(t, c.Path("v1", "secrets")+"?watch=1&timeoutSeconds=1&resourceVersion=1").Want(t, http.StatusOK).
+			Events(t)
+		return len(events) == 1 && events[0].Type == "ERROR"
+	})
+}

@@ -1,0 +1,90 @@
+package watch
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sqube/sqube/test/concepts/kit"
+)
+
+// Watches with selectors.
+
+var watchSelections = []kit.Promise{
+	{Statement: "an object that begins to match a label selector is ADDED, and DELETED when it ends to, as it was before", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "configmaps")
+		s := c.Watch(t, path+"?watch=1&labelSelector=l=in&resourceVersion="+c.Get(t, path).ResourceVersion(t))
+		label := func(value, data string) kit.Answer {
+			return c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":`+value+`}},"data":{"k":"`+data+`"}}`).
+				Want(t, http.StatusOK)
+		}
+		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		in := label(`"in"`, "1")
+		kit.Equal(t, seen(t, s, "ADDED a")[0].Object, in.Object(t))
+		in = label(`"in"`, "2")
+		kit.Equal(t, seen(t, s, "MODIFIED a")[0].Object, in.Object(t))
+		for _, out := range []string{`"out"`, "null"} {
+			left := label(out, "3")
+			want := in.Object(t) // the state that the client knows, with the resourceVersion to go on from
+			want["metadata"].(map[string]any)["resourceVersion"] = left.ResourceVersion(t)
+			kit.Equal(t, seen(t, s, "DELETED a")[0].Object, want)
+			label(out, "4")
+			in = label(`"in"`, "5")
+			kit.Equal(t, seen(t, s, "ADDED a")[0].Object, in.Object(t))
+		}
+		label(`"out"`, "6")
+		seen(t, s, "DELETED a")
+		c.Delete(t, path+"/a").Want(t, http.StatusOK)
+		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		seen(t, s, "ADDED b")
+	}},
+	{Statement: "an object that begins to match a field selector is ADDED, and DELETED when it ends to", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
+		path := c.Path("v1", "pods")
+		c.Post(t, path, kit.Pod("a")).Want(t, http.StatusCreated)
+		s := c.Watch(t, path+"?watch=1&fieldSelector=status.phase=Running,spec.nodeName=node&resourceVersion="+c.Get(t,
+			path).ResourceVersion(t))
+		phase := func(phase string) {
+			c.Patch(t, kit.MergePatch, path+"/a/status", `{"status":{"phase":"`+phase+`"}}`).Want(t, http.StatusOK)
+		}
+		phase("Running")
+		seen(t, s, "ADDED a")
+		phase("Succeeded")
+		e := seen(t, s, "DELETED a")[0]
+		kit.Equal(t, kit.FieldOf(t, e.Object, "status", "phase"), any("Running"))
+		if got, now := e.ResourceVersion(), c.Get(t, path+"/a").ResourceVersion(t); got != now {
+			t.Errorf("it was deleted at %s instead of %s", got, now)
+		}
+	}},
+	{Statement: "selectors hold for changes of the past as for those to come", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "configmaps")
+		start := c.Get(t, path).ResourceVersion(t)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"in"}}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}}}`).Want(t, http.StatusOK)
+		for selector, want := range map[string][]string{
+			"l=in": {"ADDED a", "DELETED a"}, "l": {"ADDED a", "MODIFIED a"}, "l=out": {"ADDED a"}, "!l": {"DELETED a"}, "l+notin+(in)": {"DELETED a", "ADDED a"},
+		} {
+			s := c.Watch(t, path+"?watch=1&timeoutSeconds=3&fieldSelector=metadata.name=a&labelSelector="+selector+"&resourceVersion="+start)
+			if selector == "!l" || selector == "l+notin+(in)" {
+				seen(t, s, "ADDED a")
+			}
+			seen(t, s, want...)
+			s.End(t)
+		}
+	}},
+	{Statement: "what exists is selected, too, where a watch begins with it", Proof: func(t *testing.T, c *kit.Cluster) {
+		path := c.Path("v1", "configmaps")
+		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		s := c.Watch(t, path+"?watch=1&labelSelector=l=in")
+		seen(t, s, "ADDED b")
+		c.Patch(t, kit.MergePatch, path+"/b", `{"metadata":{"labels":null}}`).Want(t, http.StatusOK)
+		seen(t, s, "DELETED b")
+	}},
+	{Statement: "selectors that can't be are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, query := range []string{"labelSelector=a==b==c", "labelSelector=,,", "fieldSelector=spec.colour=red", "fieldSelector=metadata.name"} {
+			c.Get(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&"+query).
+				Refused(t, http.StatusBadRequest, "BadRequest")
+		}
+	}},
+}
