@@ -33,7 +33,7 @@ far as versions are kept (serve --retention), or as far as an archive (--archive
 				if err != nil {
 					return err
 				}
-				table.row(fmt.Sprint(v.Revision), v.WrittenAt.UTC().Format(time.RFC3339), string(v.Operation), v.User, v.FieldManager, changed)
+				table.row(fmt.Sprint(v.ID), time.UnixMilli(v.WrittenAt).UTC().Format(time.RFC3339), string(v.Operation), v.User, v.FieldManager, changed)
 				return nil
 			})
 			if err != nil {

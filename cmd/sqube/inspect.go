@@ -89,15 +89,15 @@ func (i *inspector) history(ctx context.Context, yield func(*inspect.Version) er
 		}
 	}
 	err := inspect.History(ctx, i.reader, i.object, func(v *inspect.Version) error {
-		if v.Revision <= last.Revision {
+		if v.ID <= last.ID {
 			return nil
 		}
-		if v.Replaces == last.Revision {
+		if v.Replaces == last.ID {
 			v.Previous = last.Value
 		}
 		return yield(v)
 	})
-	if errors.Is(err, inspect.ErrUnknown) && last.Revision > 0 {
+	if errors.Is(err, inspect.ErrUnknown) && last.ID > 0 {
 		return nil
 	}
 	return err

@@ -69,31 +69,3 @@ func unavailable(message string) error {
 	status.ErrStatus.Details = apierrors.NewTimeoutError("", retryAfterSeconds).ErrStatus.Details
 	return status
 }
-
-// The messages of kube-apiserver for lists that reach too far back.
-const (
-	listExpired     = "The resourceVersion for the provided list is too old."
-	continueExpired = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, " +
-		"or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - " +
-		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
-)
-
-// expired is the answer to a list at a revision that is no longer kept. A
-// client that was walking through pages gets a token to walk on with from the
-// same key, at the newest revision.
-func (w *walk) expired() error {
-	if w.opts.Predicate.Continue == "" {
-		return apierrors.NewResourceExpired(listExpired)
-	}
-	next := w.prefix + w.query.From
-	if w.query.After != "" {
-		next = w.prefix + w.query.After + "\x00"
-	}
-	token, err := storage.EncodeContinue(next, w.full, -1)
-	if err != nil {
-		return err
-	}
-	status := apierrors.NewResourceExpired(continueExpired)
-	status.ErrStatus.ListMeta.Continue = token
-	return status
-}

@@ -112,7 +112,7 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 // listRaw is GetList into a RawList. It reads the first page; the others are
 // read, at the same revision, while the response is written. A list's memory is
 // that of a page, whatever its length and however slow its client.
-func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *RawList) error {
+func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
 	out.table, _ = ctx.Value(tableKey{}).(*Table)
 	w.accept = func(r *sqlstore.Record) (bool, error) {
@@ -127,7 +127,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 			return err
 		}
 	} else {
-		if err := w.begin(ctx, start); err != nil {
+		if err := w.begin(ctx); err != nil {
 			return err
 		}
 		if _, err := out.nextPage(); err != nil {
@@ -143,7 +143,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 	}
 	end.query.WithoutValues = w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
 	if w.opts.Predicate.Limit > 0 {
-		for end.goesOn() {
+		for end.hasNext() {
 			if err := end.page(ctx); err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row, start string, out *
 			return err
 		}
 	}
-	out.meta = metav1.ListMeta{ResourceVersion: strconv.FormatInt(w.query.Revision, 10), Continue: end.token, RemainingItemCount: end.remaining}
+	out.meta = metav1.ListMeta{ResourceVersion: strconv.FormatInt(w.query.Revision, 10), Continue: end.continueToken, RemainingItemCount: end.remaining}
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 // nextPage replaces the items by those of the next page, or returns false when
 // there is none.
 func (l *RawList) nextPage() (bool, error) {
-	if !l.walk.goesOn() {
+	if !l.walk.hasNext() {
 		return false, nil
 	}
 	l.page = *l.walk

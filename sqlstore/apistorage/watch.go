@@ -195,8 +195,8 @@ func (w *watcher) initialState() error {
 	var err error
 	if !w.opts.Recursive {
 		err = send(func() error { return l.single(w.ctx, w.row) })
-	} else if err = l.begin(w.ctx, ""); err == nil {
-		for err == nil && l.goesOn() {
+	} else if err = l.begin(w.ctx); err == nil {
+		for err == nil && l.hasNext() {
 			err = send(func() error { return l.page(w.ctx) })
 		}
 	}

@@ -1,66 +1,61 @@
-// Package inspect looks into a log that another process may be serving: what happened to an object, and what it was at a
-// revision. It writes nothing.
+// Package inspect reads a log that another process may be serving: the history of an object, its state at a revision, and
+// whether the log is sound. It writes nothing.
 package inspect
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"strings"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Object names an object as people do.
+// Object names an object.
 type Object struct {
 	Resource sqlstore.Resource
-	// Namespaces are those to look in; "" is that of objects that have none.
+	// Namespaces are the namespaces to look in; "" is for objects that have none.
 	Namespaces []string
 	Name       string
 }
 
-// Version is what happened to an object at a revision.
+// Version is one version of an object.
 type Version struct {
-	Revision     int64
-	Replaces     int64 // the revision of the version before; 0 where there was none
-	Operation    dialect.Operation
-	WrittenAt    time.Time
-	User         string
-	FieldManager string
-	Key          string
-	UID          string
-	// Value is the stored form, nil after a deletion. Previous is that before, nil where there was none or it is no
-	// longer kept.
-	Value, Previous []byte
+	dialect.LogRow
+	// Previous is the value of the version before, nil if there was none or it is no longer kept.
+	Previous []byte
 }
 
 var (
-	// ErrUnknown says that nothing is kept of an object.
-	ErrUnknown = errors.New("nothing is kept of it: there is no such object, or it was deleted longer ago than --retention")
-	// ErrAbsent says that an object did not exist at a revision.
+	// ErrUnknown is returned for an object of which no version is kept.
+	ErrUnknown = errors.New("no version of it is kept: there is no such object, or it was deleted longer ago than --retention")
+	// ErrAbsent is returned for an object that did not exist at a revision.
 	ErrAbsent = errors.New("it did not exist at that revision")
-	// ErrForgotten says that it is no longer known whether or how an object was at a revision.
-	ErrForgotten = errors.New("versions as old as that are no longer kept")
+	// ErrForgotten is returned for a revision that is no longer kept.
+	ErrForgotten = errors.New("versions that old are no longer kept")
 )
 
-// History calls yield with every version of the object that is kept, oldest first. It returns ErrUnknown where there is
-// none, errors of the database, and that of yield, which ends the walk.
+// History calls yield with every version of the object that is kept, oldest first. It returns ErrUnknown if there is none,
+// errors of the database, and the error of yield, which ends the walk.
 func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Version) error) error {
-	b := newStatement(r, `SELECT l.id, l.replaces, l.operation, l.written_at, l.user_name, l.field_manager, l.key, l.uid, l.value, p.value
-FROM log l LEFT JOIN log p ON p.id = l.replaces WHERE `)
-	b.object("l", o)
-	b.add(" ORDER BY l.id")
+	args := []any{o.Resource.Group, o.Resource.Name, o.Name}
+	for _, namespace := range o.Namespaces {
+		args = append(args, namespace)
+	}
+	parameters := make([]string, len(args))
+	for i := range args {
+		parameters[i] = r.Placeholder(i + 1)
+	}
+	statement := fmt.Sprintf("SELECT (SELECT p.value FROM log p WHERE p.id = log.replaces), %s FROM log WHERE api_group = %s AND resource = %s AND name = %s AND namespace IN (%s) ORDER BY id",
+		dialect.Columns, parameters[0], parameters[1], parameters[2], strings.Join(parameters[3:], ", "))
 	known := false
-	err := r.Query(ctx, b.text.String(), b.args, func(row dialect.Row) error {
+	err := r.Query(ctx, statement, args, func(row dialect.Row) error {
 		known = true
 		v := &Version{}
-		var operation string
-		var writtenAt int64
-		if err := row.Scan(&v.Revision, &v.Replaces, &operation, &writtenAt, &v.User, &v.FieldManager, &v.Key, &v.UID, &v.Value, &v.Previous); err != nil {
+		if err := v.Scan(row, &v.Previous); err != nil {
 			return err
 		}
-		v.Operation, v.WrittenAt = dialect.Operation(operation), time.UnixMilli(writtenAt)
 		return yield(v)
 	})
 	if err == nil && !known {
@@ -69,8 +64,8 @@ FROM log l LEFT JOIN log p ON p.id = l.replaces WHERE `)
 	return err
 }
 
-// At returns the object as it was at a revision, 0 for now. It returns ErrAbsent, ErrForgotten or ErrUnknown where there
-// is nothing to return.
+// At returns the object as it was at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or
+// ErrUnknown.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
 	at, _, err := Position(ctx, r)
 	switch {
@@ -83,7 +78,7 @@ func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Versi
 	}
 	var found *Version
 	err = History(ctx, r, o, func(v *Version) error {
-		if revision == 0 || v.Revision <= revision {
+		if revision == 0 || v.ID <= revision {
 			found = v
 		}
 		return nil

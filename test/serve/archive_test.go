@@ -138,7 +138,7 @@ func TestArchive(t *testing.T) {
 		}
 		showsVersion(t, "gone", removed, "soon", with)
 		refuses(t, "configmaps gone: it did not exist at that revision", append([]string{"show", "configmaps", "gone", "--at", revisions[0]}, with...))
-		refuses(t, "configmaps gone: nothing is kept of it", append([]string{"show", "configmaps", "gone"}, database...))
+		refuses(t, "configmaps gone: no version of it is kept", append([]string{"show", "configmaps", "gone"}, database...))
 		if got := revisionsOf(t, append([]string{"secrets", "door"}, with...)...); len(got) != 2 {
 			t.Errorf("of the secret there is %v", got)
 		}

@@ -83,7 +83,7 @@ func TestBackupRestore(t *testing.T) {
 		succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
 		refuses(t, "is not empty", []string{"restore", engine.Datastore, "--datastore", then})
 		refuses(t, "--to-revision must be between", []string{"restore", engine.Datastore, "--to-revision", "10000000", "--datastore", then})
-		refuses(t, "versions as old as that are no longer kept", []string{"restore", then, "--to-time", "2020-01-01T00:00:00Z", "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "none.db")})
+		refuses(t, "versions that old are no longer kept", []string{"restore", then, "--to-time", "2020-01-01T00:00:00Z", "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "none.db")})
 
 		refuses(t, "in use by another sqube", append([]string{"restore", file, "--force"}, database...))
 		s.terminate(t)

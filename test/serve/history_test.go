@@ -75,8 +75,8 @@ $`
 		}
 
 		refuses(t, "secrets door: it is encrypted, and --encryption-provider-config can't decrypt it", []string{"show", "secrets", "door", "--datastore", engine.Datastore})
-		refuses(t, "secrets none: nothing is kept of it", append([]string{"history", "secrets", "none"}, database...))
-		refuses(t, "secrets door: nothing is kept of it", append([]string{"history", "secrets", "door", "-n", "kube-system"}, database...))
+		refuses(t, "secrets none: no version of it is kept", append([]string{"history", "secrets", "none"}, database...))
+		refuses(t, "secrets door: no version of it is kept", append([]string{"history", "secrets", "door", "-n", "kube-system"}, database...))
 		refuses(t, "secrets door: it did not exist at that revision", append([]string{"show", "secrets", "door", "--at", "2"}, database...))
 		refuses(t, "in the future", append([]string{"show", "secrets", "door", "--at", "1000000"}, database...))
 		refuses(t, "want a resource and a name, such as deployments.apps web", append([]string{"show", "secrets"}, database...))

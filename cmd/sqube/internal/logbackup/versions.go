@@ -40,7 +40,7 @@ func History(ctx context.Context, place Place, o inspect.Object, yield func(*ins
 func At(ctx context.Context, place Place, o inspect.Object, revision int64) (*inspect.Version, error) {
 	var found *inspect.Version
 	v := newVersions(o, func(version *inspect.Version) error {
-		if version.Revision <= revision {
+		if version.ID <= revision {
 			found = version
 		}
 		return nil
@@ -132,10 +132,7 @@ func (v *versions) row(l *dialect.LogRow) error {
 	if l.ID <= v.last.ID || l.Name != o.Name || l.Group != o.Resource.Group || l.Resource != o.Resource.Name || !slices.Contains(o.Namespaces, l.Namespace) {
 		return nil
 	}
-	version := &inspect.Version{
-		Revision: l.ID, Replaces: l.Replaces, Operation: l.Operation, WrittenAt: time.UnixMilli(l.WrittenAt),
-		User: l.User, FieldManager: l.FieldManager, Key: l.Key, UID: l.UID, Value: l.Value,
-	}
+	version := &inspect.Version{LogRow: *l}
 	if l.Replaces == v.last.ID {
 		version.Previous = v.last.Value
 	}

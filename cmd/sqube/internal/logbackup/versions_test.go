@@ -45,9 +45,9 @@ func TestHistory(t *testing.T) {
 		for key, want := range d.versions {
 			var got []int64
 			err := History(t.Context(), place.folder, object(key[8:]), func(v *inspect.Version) error {
-				got = append(got, v.Revision)
+				got = append(got, v.ID)
 				if last := len(got) - 2; v.Replaces != 0 && (v.Previous == nil || last < 0 || got[last] != v.Replaces) {
-					return fmt.Errorf("%d replaces %d, and what that was is not there", v.Revision, v.Replaces)
+					return fmt.Errorf("%d replaces %d, and what that was is not there", v.ID, v.Replaces)
 				}
 				return nil
 			})
@@ -76,7 +76,7 @@ func (d *database) shows(t *testing.T, place Place, revision int64) {
 		if !exists && errors.Is(err, inspect.ErrAbsent) {
 			continue
 		}
-		if err != nil || !exists || want != d.states[v.Revision][key] || d.states[v.Revision-1][key] == want {
+		if err != nil || !exists || want != d.states[v.ID][key] || d.states[v.ID-1][key] == want {
 			t.Errorf("at revision %d %s was %q, and is shown as %+v, %v", revision, key, want, v, err)
 		}
 	}

@@ -1,0 +1,186 @@
+package apistorage
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// walk reads the records of one list, page by page, and passes those that match
+// the selectors to accept, until there are no more or enough.
+//
+// Each page is read by one statement, at the revision of the first page, and
+// passed on after that statement has ended. So neither slow decoding nor a slow
+// client keeps a snapshot of the database open.
+type walk struct {
+	*Storage
+	opts storage.ListOptions
+	full string // the full key of the request
+	// query.Revision is the revision asked for, and after the first page the one
+	// being read.
+	query sqlstore.Query
+	at    cursor // where the next page begins
+	// accept keeps a record, or returns false if it does not match after all.
+	accept func(*sqlstore.Record) (bool, error)
+
+	accepted  int
+	bytes     int  // of the values of all pages
+	pageBytes int  // of the values of the current page
+	more      bool // there may be records after this page
+
+	continueToken string
+	remaining     *int64
+}
+
+// collection reads the records under query.Prefix from w.at on, and what the
+// list's metadata say of the rest. It calls pageRead after each page.
+func (w *walk) collection(ctx context.Context, pageRead func(context.Context) error) error {
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	for w.hasNext() {
+		if err := w.page(ctx); err != nil {
+			return err
+		}
+		if err := pageRead(ctx); err != nil {
+			return err
+		}
+	}
+	return w.finish(ctx)
+}
+
+// begin prepares the walk of a collection.
+func (w *walk) begin(ctx context.Context) error {
+	if !storable(w.query.Prefix) { // no object can be there
+		at, err := w.store.Position(ctx)
+		w.query.Revision = at.Revision
+		return interpret(err)
+	}
+	w.query.Terms = terms(&w.opts.Predicate)
+	w.more = true
+	return nil
+}
+
+// hasNext reports whether another page has to be read.
+func (w *walk) hasNext() bool {
+	limit := w.opts.Predicate.Limit
+	return w.more && (limit <= 0 || int64(w.accepted) < limit)
+}
+
+// page reads a page: as many records as are still wanted, and twice as many as
+// the page before while most do not match.
+func (w *walk) page(ctx context.Context) error {
+	limit := w.opts.Predicate.Limit
+	if limit > 0 {
+		w.query.Limit = int(min(max(limit-int64(w.accepted), 2*int64(w.query.Limit)), sqlstore.PageRecords))
+	}
+	w.query.From, w.query.After = w.at.from, w.at.after
+	page, err := w.store.Page(ctx, w.query)
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		return w.expired()
+	}
+	if err != nil {
+		return interpret(err)
+	}
+	if w.query.Revision == 0 {
+		w.query.Revision = page.Revision
+	}
+	w.more, w.pageBytes = page.More, 0
+	for _, r := range page.Records {
+		if limit > 0 && int64(w.accepted) == limit {
+			w.more = true
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return interpret(err)
+		}
+		w.at = cursor{after: r.Key}
+		w.pageBytes += len(r.Value)
+		if !w.mayMatch(r) {
+			continue
+		}
+		ok, err := w.accept(r)
+		if err != nil {
+			return err
+		}
+		if ok {
+			w.accepted++
+		}
+	}
+	return nil
+}
+
+// finish makes the continue token and counts the remaining records of a walk that
+// ended at its limit. With a selector it makes a token if there are more objects
+// at all, matching or not, as kube-apiserver does.
+func (w *walk) finish(ctx context.Context) error {
+	pred := &w.opts.Predicate
+	if pred.Limit <= 0 || int64(w.accepted) < pred.Limit {
+		return nil
+	}
+	rest := sqlstore.Query{Resource: w.resource, Prefix: w.query.Prefix, Revision: w.query.Revision, After: w.at.after}
+	if !pred.Empty() {
+		rest.Limit = 1
+	}
+	n, err := w.store.Count(ctx, rest)
+	if err != nil || n == 0 {
+		return interpret(err)
+	}
+	// Only a list without selectors says how many remain (API concepts,
+	// "Retrieving large results sets in chunks").
+	if pred.Empty() {
+		w.remaining = &n
+	}
+	w.continueToken, err = w.token(w.query.Revision)
+	return err
+}
+
+// single reads the one object at key, as a list.
+func (w *walk) single(ctx context.Context, key string) error {
+	r, at, err := w.get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if w.query.Revision > 0 {
+		if r, at, err = w.getAt(ctx, key, w.query.Revision); err != nil {
+			return err
+		}
+	}
+	if r != nil && w.mayMatch(r) {
+		if _, err := w.accept(r); err != nil {
+			return err
+		}
+	}
+	if w.query.Revision == 0 {
+		w.query.Revision = at.Revision
+	}
+	return nil
+}
+
+// getAt reads the record at key as it was at revision.
+func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sqlstore.Record, at dialect.Position, err error) {
+	if !storable(key) {
+		return nil, at, nil
+	}
+	page, err := w.store.Page(ctx, sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: &key})
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		return nil, at, apierrors.NewResourceExpired(listExpired)
+	}
+	if len(page.Records) > 0 {
+		found = page.Records[0]
+	}
+	return found, page.Position, interpret(err)
+}
+
+func (w *walk) undecided(r *sqlstore.Record) bool { return undecided(&w.opts.Predicate, r) }
+
+// mayMatch reports whether r matches by its stored labels and fields, or is
+// undecided.
+func (w *walk) mayMatch(r *sqlstore.Record) bool {
+	return w.opts.Predicate.Empty() || w.undecided(r) || matches(&w.opts.Predicate, r)
+}
