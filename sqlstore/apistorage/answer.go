@@ -9,24 +9,24 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Answer is what the client of a write is sent: the bytes that were stored, as
-// a read would send them. Nothing is decoded for it.
+// Answer is the response to a write: the stored bytes, as a read would send
+// them, without decoding.
 type Answer struct {
 	raw    Raw
-	object runtime.Object // that the write returns, once something is written
+	object runtime.Object // that the write returned; nil before
 }
 
 type answerKey struct{}
 
-// WithAnswer returns a context whose write puts what it stored into the answer.
-// The answer is of the kind and in the format of like.
+// WithAnswer returns a context for a write, and the answer that the write
+// fills, with the kind and format of like.
 func WithAnswer(ctx context.Context, like Raw) (context.Context, *Answer) {
 	a := &Answer{raw: like}
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
 // For returns what to send for the object that a write returned: the stored
-// bytes, or the object itself where it is not the one that was written.
+// bytes, or the object itself if it is another than was written.
 func (a *Answer) For(object runtime.Object) runtime.Object {
 	if a.object == nil || a.object != object {
 		return object
@@ -34,13 +34,13 @@ func (a *Answer) For(object runtime.Object) runtime.Object {
 	return &a.raw
 }
 
-// answer makes into the object that the writer of a record gets: what data is
-// decoded to, which written was encoded to. A custom resource is that already,
-// see rehearse.
+// answer makes into the object that the writer of a record gets: data decoded.
+// written is the object that was encoded to data. A custom resource has been
+// decoded already, see decodeAhead.
 func (s *Storage) answer(ctx context.Context, r *sqlstore.Record, key string, data []byte, written, into runtime.Object) error {
 	if s.exact != nil {
 		s.takeNote(r)
-		return s.versioner.UpdateObject(into, uint64(r.Revision))
+		return s.setRevision(into, r.Revision, key)
 	}
 	a, ok := ctx.Value(answerKey{}).(*Answer)
 	if !ok || s.protobuf == nil || !assign(into, written) {
@@ -48,10 +48,10 @@ func (s *Storage) answer(ctx context.Context, r *sqlstore.Record, key string, da
 	}
 	a.object = into
 	a.raw.storage, a.raw.key, a.raw.record, a.raw.revision, a.raw.data = s, key, r, r.Revision, data
-	return s.versioner.UpdateObject(into, uint64(r.Revision))
+	return s.setRevision(into, r.Revision, key)
 }
 
-// assign makes into a shallow copy of obj, if both have the same type.
+// assign makes into a shallow copy of obj if they have the same type.
 func assign(into, obj runtime.Object) bool {
 	to, from := reflect.ValueOf(into), reflect.ValueOf(obj)
 	if to.Type() != from.Type() || to.Kind() != reflect.Pointer {

@@ -14,9 +14,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// A corrupt object is one that can't be read, because it can't be decrypted or
-// decoded. Where the gate AllowUnsafeMalformedObjectDeletion is open it may be
-// deleted unread, and a list tells all that it has met (KEP-3926).
+// A corrupt object is one that can't be decrypted or decoded. With the feature
+// gate AllowUnsafeMalformedObjectDeletion it may be deleted unread, and a list
+// reports all that it found (KEP-3926).
 
 // untransformable is the error of an object that can't be decrypted.
 func untransformable(r *sqlstore.Record, key string, err error) error {
@@ -34,14 +34,14 @@ func undecodable(r *sqlstore.Record, key string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("unable to decode key %q: %w", key, err))
 }
 
-// maxCorrupt is how many corrupt objects a list tells, as in kube-apiserver.
+// maxCorrupt is how many corrupt objects a list reports, as in kube-apiserver.
 const maxCorrupt = 100
 
-// corruptObjects are those that a list has met.
+// corruptObjects collects those that a list finds.
 type corruptObjects struct{ causes []metav1.StatusCause }
 
-// add takes the error of reading the object at key, and returns it if it is
-// another one than that the object is corrupt, or if there are too many.
+// add records the error of reading the object at key. It returns an error that
+// has another cause than a corrupt object, and one if there are too many.
 func (c *corruptObjects) add(resource schema.GroupResource, key string, err error) error {
 	if !storage.IsCorruptObject(err) {
 		return err
@@ -54,7 +54,7 @@ func (c *corruptObjects) add(resource schema.GroupResource, key string, err erro
 	return nil
 }
 
-// err is the answer to the list, nil if it has met none.
+// err returns the error of the list, nil if no object was corrupt.
 func (c *corruptObjects) err(resource schema.GroupResource) error {
 	if len(c.causes) == 0 {
 		return nil

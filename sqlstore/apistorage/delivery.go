@@ -15,25 +15,25 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// aheadBytes is how much, in bytes as stored, a watcher has decoded that its
-// client has not taken yet; one object may be larger.
+// aheadBytes limits the objects, in bytes as stored, that a watcher decodes before
+// its client has received them. A single object may be larger.
 const aheadBytes = sqlstore.FollowBytes
 
-// A decoded object takes about as much memory as it does stored, and so does
-// what it is encoded to.
+// decodedAndEncoded is the memory of an object, decoded and encoded, in sizes of
+// its stored form.
 const decodedAndEncoded = 2
 
-// delivery is the object of an event on its way to the client.
+// delivery is the object of an event that is sent to a client.
 type delivery struct {
 	watcher *watcher
 	event   watch.EventType
 	number  uint64         // of the event
 	size    int            // of the object as stored
-	object  runtime.Object // nil once it is encoded and large, or where it is shared
+	object  runtime.Object // nil if shared, or large and already encoded
 	shared  *derived
 }
 
-// index is what is let go of once the client has taken an event.
+// sentEvent is what is released once the client has received an event.
 type sentEvent struct {
 	size   int
 	change *sqlstore.Change
@@ -42,21 +42,21 @@ type sentEvent struct {
 	cost   int // see sqlstore.Follower.Read
 }
 
-// inFlight is what a watcher has sent and its client not taken.
+// inFlight is what a watcher has sent and its client has not received.
 type inFlight struct {
 	size    atomic.Int64 // of the events
 	writing atomic.Bool  // an event is being written
-	over    atomic.Bool  // nothing may be written any more
+	over    atomic.Bool  // nothing may be written from now on
 
 	mu      sync.Mutex
 	events  []sentEvent // of the events before first they are empty
 	first   int
 	sent    uint64    // events so far
-	changed sync.Cond // the client has taken something, or the watcher has ended
-	waiting int       // for that
+	changed sync.Cond // the client has received something, or the watcher has ended
+	waiting int       // how many wait for changed
 }
 
-// await waits until an object of a size may be decoded to be sent.
+// await waits until an object of this size may be decoded.
 func (w *watcher) await(size int) error {
 	t := &w.inFlight
 	if t.hasRoom(size) {
@@ -90,8 +90,7 @@ func (t *inFlight) wait() {
 	t.waiting--
 }
 
-// deliver sends an event whose object is encoded, and and what it holds released, when
-// the client takes it.
+// deliver sends an event. Its object is encoded, and p released, when the client takes it.
 func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error {
 	t := &w.inFlight
 	d.watcher, d.event, d.size = w, event, p.size
@@ -107,11 +106,11 @@ func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error
 	return w.send(watch.Event{Type: event, Object: d})
 }
 
-// index returns the index of the event of that number. The
-// caller holds t.mu.
+// index returns where the event with that number is in t.events. The caller
+// holds t.mu.
 func (t *inFlight) index(number uint64) int { return len(t.events) - 1 - int(t.sent-number) }
 
-// release lets go of an event.
+// release releases what an event holds.
 func (w *watcher) release(p sentEvent) {
 	if p.shared != nil {
 		p.shared.done(w.store)
@@ -128,7 +127,7 @@ func (w *watcher) release(p sentEvent) {
 	}
 }
 
-// beginWrite says that the client is about to be sent an event, unless all is over.
+// beginWrite marks that an event is being written, or returns false at the end.
 func (t *inFlight) beginWrite() bool {
 	t.writing.Store(true)
 	if t.over.Load() {
@@ -138,7 +137,7 @@ func (t *inFlight) beginWrite() bool {
 	return true
 }
 
-// endWrite says that no event is being written.
+// endWrite marks that no event is being written.
 func (t *inFlight) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,8 +145,8 @@ func (t *inFlight) endWrite() {
 	t.changed.Broadcast()
 }
 
-// encoded lets go of the object of an event of that number, of which there is
-// only the encoded form from now on.
+// encoded releases the object of the event with that number: only its encoded form
+// is left.
 func (w *watcher) encoded(number uint64) {
 	t := &w.inFlight
 	t.mu.Lock()
@@ -163,7 +162,7 @@ func (w *watcher) encoded(number uint64) {
 	}
 }
 
-// delivered says that the client has taken the event of that number, and all before it.
+// delivered releases the event with that number, which the client has received, and all before it.
 func (w *watcher) delivered(number uint64) {
 	w.follower.Advance()
 	t := &w.inFlight
@@ -178,8 +177,7 @@ func (w *watcher) delivered(number uint64) {
 	}
 }
 
-// releaseAll lets go of all that was sent and not taken, once no write is under
-// way any more.
+// releaseAll releases everything in flight once the current write has ended.
 func (w *watcher) releaseAll() {
 	t := &w.inFlight
 	t.over.Store(true)
@@ -193,16 +191,15 @@ func (w *watcher) releaseAll() {
 	}
 }
 
-// releaseSent lets go of an event that was sent. The caller holds the lock of the
-// inFlight.
+// releaseSent releases an event that was sent. The caller holds inFlight.mu.
 func (w *watcher) releaseSent(p *sentEvent) {
 	w.inFlight.size.Add(-int64(p.size))
 	w.release(*p)
 	*p = sentEvent{}
 }
 
-// eventBuffers are buffers for events whose objects are smaller than pooledEvent, as
-// most are: clients that take their time keep no larger ones.
+// eventBuffers are for events with objects smaller than pooledEvent, as most are.
+// So a slow client does not hold on to larger buffers.
 var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const pooledEvent = 8 << 10
@@ -226,7 +223,7 @@ func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object
 	} else {
 		object := d.object
 		if d.size >= largeObject {
-			d.object = nil // its memory is not needed while the client takes its time
+			d.object = nil // its memory is not needed while a slow client reads
 		}
 		if data, err = encodeEvent(d.event, object, d.size, encode); d.object == nil {
 			d.watcher.encoded(d.number)
@@ -239,7 +236,7 @@ func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object
 	return err
 }
 
-// peek returns the object, which nobody may change, or nil where it is gone.
+// peek returns the object, which must not be changed, or nil if it is gone.
 func (d *delivery) peek() runtime.Object {
 	if d.shared != nil {
 		return d.shared.object

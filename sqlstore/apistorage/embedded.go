@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// embedded stands for an object within an event. The encoder of a watch encodes
-// the object first and then the event around it, each into a buffer that it
-// keeps. It gets a stand-in to put there, which join replaces by the object.
+// embedded stands in for the object of an event. The encoder of a watch encodes
+// the object and then the event around it, each into a buffer that it keeps. To
+// keep these small it gets a placeholder, which join replaces with the object.
 type embedded struct {
 	object  runtime.Object
 	data    bytes.Buffer
-	standIn []byte // nil where there is none
+	standIn []byte // nil if there is none
 }
 
-// In JSON the stand-in is a value, in protobuf the content of a field.
+// The placeholder is a value in JSON, and the content of a field in protobuf.
 var (
 	jsonStandIn     = []byte(`0`)
 	jsonObject      = []byte(`"object":0}`)
@@ -47,7 +47,7 @@ func (e *embedded) CacheEncode(_ runtime.Identifier, encode func(runtime.Object,
 	return err
 }
 
-// join returns the event with the object in it.
+// join returns the event with the object in place of the placeholder.
 func (e *embedded) join(event []byte) ([]byte, error) {
 	object := e.data.Bytes()
 	var before, after []byte
@@ -57,7 +57,7 @@ func (e *embedded) join(event []byte) ([]byte, error) {
 	case bytes.Equal(e.standIn, jsonStandIn):
 		at := bytes.LastIndex(event, jsonObject)
 		if at < 0 {
-			return nil, fmt.Errorf("an event that was encoded as %.100q", event)
+			return nil, fmt.Errorf("an event has an unexpected form: %.100q", event)
 		}
 		at += len(jsonObject) - len("0}")
 		before, after = event[:at], event[at+len(jsonStandIn):]
@@ -73,9 +73,8 @@ func (e *embedded) join(event []byte) ([]byte, error) {
 	return append(append(append(whole, before...), object...), after...), nil
 }
 
-// around returns what is before and behind the content of a field of a protobuf
-// message, whose number is the last one of path and whose messages are the others, with
-// the lengths that are right for a content of that size.
+// around returns what comes before and after the content of a field of a protobuf message, with the lengths for a content of
+// that size. path is the number of the field, after those of the messages it is nested in.
 func around(message []byte, size int, path ...protowire.Number) (before, after []byte, err error) {
 	for at := 0; at < len(message); {
 		number, kind, tag := protowire.ConsumeTag(message[at:])

@@ -3,6 +3,7 @@ package apistorage
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
@@ -11,15 +12,15 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// retryAfterSeconds is what clients are told when the database fails.
+// retryAfterSeconds is sent to clients when the database fails.
 const retryAfterSeconds = 1
 
-// errDatastore is what clients hear of a failure of the database that trying again does not mend.
-var errDatastore = errors.New("the datastore failed; the server's log says how")
+// errDatastore is what clients see of a database failure that a retry does not fix.
+var errDatastore = errors.New("the datastore failed; see the server's log")
 
-// interpret turns an error of the log into what a client may see. This is the one place that does; nil stays nil, and an
-// error that has a reason stays as it is. What the database's driver says stays in the server's log, since it names the
-// database, its host and user, and the statement.
+// interpret turns an error of the store into one that a client may see. It is the only place that does. An error that has a
+// reason is returned as it is. The driver's message stays in the server's log, because it names the database, its host and
+// user, and the statement.
 func interpret(err error) error {
 	switch {
 	case err == nil, hasReason(err):
@@ -36,8 +37,8 @@ func interpret(err error) error {
 	return apierrors.NewInternalError(errDatastore)
 }
 
-// hasReason says whether clients can be told the error: it is an answer of the API or an error of package storage, of which
-// the registry makes one.
+// hasReason reports whether clients may see the error: it is an API status, or an error of package storage, which the
+// registry turns into one.
 func hasReason(err error) bool {
 	var status apierrors.APIStatus
 	var stored *storage.StorageError
@@ -45,12 +46,21 @@ func hasReason(err error) bool {
 	return errors.As(err, &status) || errors.As(err, &stored) || errors.As(err, &internal)
 }
 
-// ensureReason makes an error without a reason one of the server. Deferred, it covers all errors that a function returns: what
-// is wrong with a request has a reason where it is found.
+// ensureReason turns an error without a reason into an internal error. Deferred, it covers everything a function returns. So
+// a client's mistake must get its reason where it is found.
 func ensureReason(err *error) {
 	if *err != nil && !hasReason(*err) {
 		*err = apierrors.NewInternalError(*err)
 	}
+}
+
+// afterCommit turns any error that follows a commit into an internal error: the write at key took effect, so the client made
+// no mistake.
+func afterCommit(err error, key string) error {
+	if err == nil {
+		return nil
+	}
+	return apierrors.NewInternalError(fmt.Errorf("key %q was written, but what was written can't be read: %w", key, err))
 }
 
 // badRequest returns err with the reason BadRequest.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Events says what a watch is sent as: events around the objects of a kind, of
-// an API version, as a get of that format returns them.
+// Events is the form in which a watch is sent: the kind and API version of its
+// objects, and their format.
 type Events struct {
 	metav1.TypeMeta
 	Format Format
@@ -21,17 +21,17 @@ type Events struct {
 type eventsKey struct{}
 
 // WithEvents returns a context for watches whose events are only encoded, in
-// that form, and never read. Such watches decode no objects.
+// that form. Such watches decode no objects.
 func WithEvents(ctx context.Context, e Events) context.Context {
 	return context.WithValue(ctx, eventsKey{}, &e)
 }
 
-// eventOverhead is how much longer an event is than its object as it is stored,
-// mostly.
+// eventOverhead is how many bytes an event usually has beyond its stored
+// object.
 const eventOverhead = 128
 
-// appendEvent appends the event that has the object: a line of JSON, or the
-// message WatchEvent, which the caller frames.
+// appendEvent appends an event with the object: a line of JSON, or a WatchEvent
+// message, which the caller frames.
 func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if o.Format == Protobuf {
 		return o.appendProtobufEvent(b, event, encode)
@@ -49,8 +49,8 @@ func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.O
 	return append(b, "}\n"...), nil
 }
 
-// appendProtobufEvent appends a WatchEvent: a type, and a RawExtension of the
-// object in its envelope.
+// appendProtobufEvent appends a WatchEvent: a type, and a RawExtension that
+// holds the object in its envelope.
 func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	buffer := buffers.Get().(*[]byte)
 	message, grown, ok := o.storedMessage((*buffer)[:0])
@@ -71,7 +71,8 @@ func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(r
 	return append(b, envelopeEnd...), nil
 }
 
-// appendEncoded appends the event as encode makes it.
+// appendEncoded decodes the object and appends the event that encode makes of
+// it.
 func (o *Raw) appendEncoded(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	obj, err := o.decode()
 	if err != nil {

@@ -13,38 +13,38 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// The JSON of a custom resource is not always what is to be sent: reading it
-// drops fields that the schema no longer has, adds defaults that are new,
+// The stored JSON of a custom resource is not always what has to be sent:
+// reading it drops fields that the schema no longer has, adds new defaults,
 // repairs metadata and converts other versions. So each row is decoded and
-// encoded in full once, when it is written or first read. If that gives the
-// stored bytes with nothing but the resourceVersion put in, the row is exact:
-// from then on its bytes are sent, and its JSON is decoded without the schema.
+// encoded once, when it is written or first read. If the result is the stored
+// bytes with only the resourceVersion added, the row is exact: from then on its
+// bytes are sent, and its JSON is decoded without the schema.
 //
-// A Storage lives as long as its definition stays as it is, so what it has found
-// out about a row holds for as long as the Storage is in use. Nothing is assumed
-// of rows that another process or an older schema has written.
+// A Storage lives as long as its definition does not change, so a row that is
+// exact stays exact for as long as the Storage is in use. Nothing is assumed of
+// rows that another process or an older schema wrote.
 
-// exactRows are the rows that were found to be exact. All Storages of a Decorator
-// share one. It holds so many rows at the most. What is read moves into the
-// young generation; when that is full it becomes the old one, and the one before
-// is forgotten: its rows are checked again.
+// exactRows are the rows known to be exact, up to a limit. All Storages of a
+// Decorator share one. Rows that are read move into the young generation. When
+// that is full it becomes the old one, and the old one is dropped: its rows
+// will be checked again.
 type exactRows struct {
 	mu         sync.Mutex
 	young, old map[int64]exactNote // by revision
 }
 
-// exactNote is what is known of an exact row: by the Storage of which id, and
-// where in the JSON the resourceVersion is put in. 0 is none. It is the note of
-// rows that were written here.
+// exactNote describes an exact row: the id of the Storage that checked it, and
+// the offset in the JSON where the resourceVersion belongs. 0 is none. It is
+// the Note of rows that this process wrote.
 type exactNote uint64
 
 func (s *Storage) noteAt(offset int) exactNote { return exactNote(s.id)<<32 | exactNote(offset) }
 
-// offset returns the place, or false where another Storage has found it.
+// offset returns the offset, or false if another Storage checked the row.
 func (n exactNote) offset(s *Storage) (int, bool) { return int(uint32(n)), n>>32 == exactNote(s.id) }
 
-// exactGeneration is how many rows are in each of the two generations, of about
-// 30 bytes each.
+// exactGeneration is how many rows each of the two generations has, of about 30
+// bytes each.
 const exactGeneration = 1 << 17
 
 func newExactRows() *exactRows { return &exactRows{young: map[int64]exactNote{}} }
@@ -76,14 +76,14 @@ func (e *exactRows) putLocked(revision int64, note exactNote) {
 
 var lastStorage atomic.Uint32
 
-// custom says whether the resource's objects are custom resources.
+// custom reports whether the objects are custom resources.
 func (c *Config) custom() bool {
 	_, ok := c.NewObject().(*unstructured.Unstructured)
 	return ok
 }
 
-// offset returns where in the JSON of the row with that revision the
-// resourceVersion is put in, if the row is known to be exact.
+// offset returns where the resourceVersion belongs in the JSON of the row with
+// that revision, if the row is known to be exact.
 func (s *Storage) offset(revision int64) (int, bool) {
 	if s.exact == nil {
 		return 0, false
@@ -91,7 +91,7 @@ func (s *Storage) offset(revision int64) (int, bool) {
 	return s.exact.get(revision).offset(s)
 }
 
-// takeNote takes over what the writer of a row knows of it.
+// takeNote learns from the note of a row's writer that the row is exact.
 func (s *Storage) takeNote(r *sqlstore.Record) {
 	if r.Note == 0 || s.exact == nil {
 		return
@@ -101,8 +101,8 @@ func (s *Storage) takeNote(r *sqlstore.Record) {
 	}
 }
 
-// checkExact compares the JSON of a row with the object that it was decoded to by the
-// schema, as of the row's revision.
+// checkExact finds out whether a row is exact. obj is what its JSON was decoded to by the schema, with the revision of the
+// row.
 func (s *Storage) checkExact(data []byte, obj runtime.Object, revision int64) {
 	if s.exact == nil {
 		return
@@ -112,9 +112,9 @@ func (s *Storage) checkExact(data []byte, obj runtime.Object, revision int64) {
 	}
 }
 
-// decodeAhead decodes the JSON of a custom resource, which is about to be written,
-// into what its writer will be answered with, and returns the note for the row.
-// So it is known before anyone reads the row.
+// decodeAhead decodes the JSON of a custom resource that is about to be written
+// into the object that its writer will get, and returns the note for the row,
+// which is then known before anyone reads the row.
 func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (note uint64, err error) {
 	if s.exact == nil || into == nil {
 		return 0, nil
@@ -132,8 +132,8 @@ func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (not
 	return note, nil
 }
 
-// findOffset returns where the resourceVersion is put into data to make the JSON of
-// obj, which has that revision, or -1.
+// findOffset returns where to insert the resourceVersion into data to get the
+// JSON of obj, which has that revision, or -1.
 func findOffset(data []byte, obj runtime.Object, revision int64) int {
 	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, obj)
 	if err != nil {
@@ -142,7 +142,7 @@ func findOffset(data []byte, obj runtime.Object, revision int64) int {
 	return insertOffset(data, bytes.TrimSuffix(encoded, []byte("\n")), (&Raw{revision: revision}).appendRevision(nil))
 }
 
-// insertOffset returns where text has to be put into data to make whole, or -1.
+// insertOffset returns where to insert text into data to get whole, or -1.
 func insertOffset(data, whole, text []byte) int {
 	if len(whole) != len(data)+len(text) {
 		return -1
@@ -151,7 +151,7 @@ func insertOffset(data, whole, text []byte) int {
 	for same < len(data) && data[same] == whole[same] {
 		same++
 	}
-	// What follows the place may begin like the text.
+	// What follows the offset may begin like text.
 	begin := max(0, same-len(text))
 	i := bytes.Index(whole[begin:min(len(whole), same+len(text))], text)
 	if i < 0 {
@@ -164,7 +164,7 @@ func insertOffset(data, whole, text []byte) int {
 	return offset
 }
 
-// decodeExact decodes the JSON of a row that is known to be exact.
+// decodeExact decodes the JSON of a row if it is known to be exact.
 func (s *Storage) decodeExact(data []byte, into runtime.Object, revision int64) (done bool, err error) {
 	if s.exact == nil {
 		return false, nil

@@ -11,11 +11,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// ImportWrite returns the object that data holds, in any form that the codec decodes,
-// and the write by which Create would have stored it. key is the object's,
-// without the prefix of the resource: "namespace/name", or "name" where there
-// are no namespaces. It fails when the object is another than the key says.
-// Nothing is written.
+// ImportWrite decodes data, in any form that the codec reads, and returns the object and the write that would create it. It
+// writes nothing. key is "namespace/name", or "name" for resources without namespaces. It fails if the object has another
+// name than key.
 func (s *Storage) ImportWrite(ctx context.Context, key string, data []byte) (*sqlstore.Write, runtime.Object, error) {
 	row, full, err := s.rowKey(s.prefix+key, false)
 	if err != nil {

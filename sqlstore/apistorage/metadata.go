@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// viewMetadata reads no more of a record than its metadata, unless the schema of
-// a custom resource has to be asked for them.
+// viewMetadata decodes the metadata of a record only, unless the schema of a
+// custom resource may change them.
 func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key string, into *metav1.PartialObjectMetadata) error {
 	data, _, err := s.unseal(ctx, r.Value, key)
 	if err != nil {

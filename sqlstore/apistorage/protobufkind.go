@@ -13,9 +13,9 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// protobuf is the storage version of a kind whose Go type is generated for
-// protobuf. The JSON of its rows becomes protobuf without a decoder, and an
-// object by way of that, which takes a third of the time.
+// protobufKind is the storage version of a kind whose Go type has a generated
+// protobuf encoding. The JSON of its rows is transcoded to protobuf without a
+// decoder, and decoded by way of protobuf, which takes a third of the time.
 type protobufKind struct {
 	scheme   *runtime.Scheme
 	kind     metav1.TypeMeta
@@ -26,26 +26,26 @@ type protobufKind struct {
 	empty    func() unmarshaler
 }
 
-// unmarshaler is what generated types have.
+// unmarshaler is implemented by generated types.
 type unmarshaler interface {
 	runtime.Object
 	metav1.ObjectMetaAccessor
 	Unmarshal([]byte) error
 }
 
-// Kinds are built-in kinds.
+// Kinds are the built-in kinds.
 type Kinds struct {
-	// Scheme knows their versions.
+	// Scheme has their versions.
 	Scheme *runtime.Scheme
-	// Cells are the fields of a stored object that make the cells of a Table: of
-	// the messages that have others, by their path such as "spec.containers".
-	// Kinds that are not there are decoded whole, but for their managed fields.
+	// Cells are the fields of a stored object that the cells of a Table show,
+	// by the path of their message, such as "spec.containers". Kinds that are
+	// not listed are decoded whole, without managed fields.
 	Cells map[metav1.TypeMeta]map[string][]string
 }
 
-// protobufKindOf returns what is known of the kind of internal, an object as
-// storages return it, stored in a version; nil for kinds that are not built in,
-// nor generated.
+// protobufKindOf returns the protobufKind of internal, an object as storages
+// return it, when stored in version. It is nil for kinds that are not built in
+// or have no generated encoding.
 func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVersioner) (*protobufKind, error) {
 	if k == nil || version == nil {
 		return nil, nil
@@ -73,7 +73,7 @@ func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVer
 	kind := metav1.TypeMeta{Kind: stored.Kind, APIVersion: stored.GroupVersion().String()}
 	cells, err := message.Filter(k.Cells[kind])
 	if err != nil {
-		return nil, fmt.Errorf("the fields that make the cells of %s: %w", stored, err)
+		return nil, fmt.Errorf("the fields that the cells of %s show: %w", stored, err)
 	}
 	t := reflect.TypeOf(obj).Elem()
 	return &protobufKind{
@@ -82,18 +82,18 @@ func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVer
 	}, nil
 }
 
-// is says whether data is JSON of an object in the storage version.
+// is reports whether data is JSON of an object in the storage version.
 func (g *protobufKind) is(data []byte) bool {
 	return g != nil && len(data) > len(g.head) && string(data[:len(g.head)]) == string(g.head)
 }
 
-// buffers are buffers for what is needed for a moment.
+// buffers are for short-lived data.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// largeMessage is the size from which on a buffer is not used again.
+// largeMessage is the size above which a buffer is not reused.
 const largeMessage = 256 << 10
 
-// release gives a buffer back to buffers, as it has grown meanwhile.
+// putBuffer returns a buffer, as grown meanwhile, to buffers.
 func putBuffer(buffer *[]byte, grown []byte) {
 	if cap(grown) <= largeMessage {
 		*buffer = grown
@@ -101,17 +101,17 @@ func putBuffer(buffer *[]byte, grown []byte) {
 	buffers.Put(buffer)
 }
 
-// decode decodes data into an internal object as the codec would, or is not
-// done where only that can. The form is that of the row in protobuf, nil where
-// there is none. With cells the object has no more than what makes the cells of
-// a Table, which takes less time. asStored says that the conversion made no
-// fields of annotations.
-func (g *protobufKind) decode(data, form []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
+// decode decodes data into an internal object as the codec would. It is not
+// done if only the codec can. encoding is the row in protobuf, nil if none is
+// kept. With cells the object gets only the fields that the cells of a Table
+// show, which is faster. asStored reports that the conversion turned no
+// annotations into fields.
+func (g *protobufKind) decode(data, encoding []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
 	if !g.is(data) || reflect.TypeOf(into) != g.internal {
 		return false, false, nil
 	}
 	obj := g.empty()
-	if g.unmarshal(data, form, obj, revision, cells) != nil {
+	if g.unmarshal(data, encoding, obj, revision, cells) != nil {
 		return false, false, nil
 	}
 	g.scheme.Default(obj)
@@ -123,11 +123,12 @@ func (g *protobufKind) decode(data, form []byte, into runtime.Object, revision i
 	return true, ok && len(accessor.GetObjectMeta().GetAnnotations()) == annotations, nil
 }
 
-// errInexact says that an object can't be decoded by way of protobuf.
-var errInexact = errors.New("protobuf does not tell the object from another")
+// errInexact is the error for an object that can't be decoded by way of
+// protobuf.
+var errInexact = errors.New("the object is not the same in protobuf")
 
-func (g *protobufKind) unmarshal(data, form []byte, into unmarshaler, revision int64, cells bool) error {
-	if form == nil {
+func (g *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revision int64, cells bool) error {
+	if encoding == nil {
 		buffer := buffers.Get().(*[]byte)
 		message, exact, err := g.message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
 		defer putBuffer(buffer, message)
@@ -137,13 +138,13 @@ func (g *protobufKind) unmarshal(data, form []byte, into unmarshaler, revision i
 		if !exact {
 			return errInexact
 		}
-		form = message
+		encoding = message
 	}
 	if !cells {
-		return into.Unmarshal(form)
+		return into.Unmarshal(encoding)
 	}
 	buffer := buffers.Get().(*[]byte)
-	less, err := g.cells.Append((*buffer)[:0], form)
+	less, err := g.cells.Append((*buffer)[:0], encoding)
 	defer putBuffer(buffer, less)
 	if err != nil {
 		return err

@@ -15,18 +15,18 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// The byte read path: what is stored is what is sent, with the resourceVersion
-// put in, so a read in the storage version decodes and encodes nothing.
+// The byte read path: a read in the storage version sends the stored bytes with
+// the resourceVersion inserted. Nothing is decoded or encoded.
 //
-// Raw and RawList stand in for the objects that Get and GetList are given to
-// fill. They answer the encoder of a response as a runtime.CacheableObject
-// does, with bytes: to JSON as it is stored (rawjson.go), to protobuf made from
-// that (rawprotobuf.go). They take no other encoders.
+// Callers pass a Raw to Get, or a RawList to GetList, in place of an object. As
+// a runtime.CacheableObject it gives the encoder of a response its bytes: JSON
+// as stored (rawjson.go), or protobuf made from that (rawprotobuf.go). It
+// supports no other encoders.
 
-// Format is what a response is encoded to.
+// Format is the encoding of a response.
 type Format int
 
-// The formats that bytes are served in. JSON is without indentation.
+// The formats of the byte read path. JSON is not indented.
 const (
 	JSON Format = iota
 	Protobuf
@@ -43,7 +43,7 @@ type Raw struct {
 	revision int64 // in the response
 	data     []byte
 	asStored bool // see Storage.decodeParts
-	change   bool // an event of a change: hardly anyone reads the row after it in that form
+	change   bool // sent as an event: the row will hardly be read again in that form
 }
 
 // RawList takes the place of a list.
@@ -54,8 +54,8 @@ type RawList struct {
 
 	ctx   context.Context
 	walk  *walk
-	page  walk   // before the page at hand was read
-	items []*Raw // of the page at hand
+	page  walk   // as it was before the current page was read
+	items []*Raw // of the current page
 	meta  metav1.ListMeta
 	table *Table // nil for a list
 }
@@ -65,11 +65,11 @@ var (
 	_ runtime.CacheableObject = (*RawList)(nil)
 )
 
-// errNoObject is what a conversion of a raw object gets that needs the object.
+// errNoObject is the error of a conversion that needs the object of a RawList.
 var errNoObject = errors.New("the object has not been decoded")
 
 // GetObject implements runtime.CacheableObject: it decodes the object, or
-// returns an empty one where that fails.
+// returns an empty one if that fails.
 func (o *Raw) GetObject() runtime.Object {
 	obj, err := o.decode()
 	if err != nil {
@@ -78,7 +78,7 @@ func (o *Raw) GetObject() runtime.Object {
 	return obj
 }
 
-// Len returns how many bytes the object has as it is stored.
+// Len returns the length of the stored object in bytes.
 func (o *Raw) Len() int { return len(o.data) }
 
 // DeepCopyObject implements runtime.Object.
@@ -109,9 +109,9 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 	return nil
 }
 
-// listRaw is GetList into a RawList. It reads the first page; the others are
-// read, at the same revision, while the response is written. A list's memory is
-// that of a page, whatever its length and however slow its client.
+// listRaw is GetList into a RawList. It reads the first page. The others are
+// read, at the same revision, while the response is written, so a list takes
+// the memory of one page however long it is and however slow its client.
 func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
 	out.table, _ = ctx.Value(tableKey{}).(*Table)
@@ -134,8 +134,8 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 			return err
 		}
 	}
-	// The metadata come first in a response, so where the list ends at a limit
-	// has to be known before the rest of it is read to be sent.
+	// The metadata come first in a response. So where a list with a limit ends
+	// has to be found out before its remaining pages are read for sending.
 	end := *w
 	end.accept = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
@@ -156,12 +156,12 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 	return nil
 }
 
-// item returns a record as an item of the list, or nil if it turns out not to
+// item returns a record as an item of the list, or nil if its object does not
 // match.
 func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	s := l.walk.Storage
 	item := &Raw{TypeMeta: l.Item, Format: l.Format, storage: s, key: s.prefix + r.Key, record: r}
-	if r.Value != nil { // the keys are all that is wanted otherwise
+	if r.Value != nil { // else only the keys were asked for
 		if err := s.getRaw(l.ctx, r, item.key, item); err != nil {
 			return nil, err
 		}
@@ -178,14 +178,14 @@ func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	return item, nil
 }
 
-// nextPage replaces the items by those of the next page, or returns false when
+// nextPage replaces the items by those of the next page, or returns false if
 // there is none.
 func (l *RawList) nextPage() (bool, error) {
 	if !l.walk.hasNext() {
 		return false, nil
 	}
 	l.page = *l.walk
-	clear(l.items) // the page before is garbage from here on
+	clear(l.items) // so that the page before can be collected
 	l.items = l.items[:0]
 	return true, l.walk.page(l.ctx)
 }
@@ -199,9 +199,8 @@ func (o *Raw) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.W
 }
 
 // CacheEncode implements runtime.CacheableObject. It panics with
-// http.ErrAbortHandler where the list can't be read to its end and has begun to
-// be written: a client must see the connection break, as it would take what it
-// has for all of a list that ended in an orderly way.
+// http.ErrAbortHandler if a later page can't be read: the client must see the
+// connection break, or it would take a part of the list for all of it.
 func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	sent := &sentWriter{w: w}
 	write := l.writeJSON
@@ -219,7 +218,7 @@ func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, 
 	return err
 }
 
-// sentWriter knows what became of an answer.
+// sentWriter knows whether a response was begun, and whether writing it failed.
 type sentWriter struct {
 	w             io.Writer
 	begun, failed bool

@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// head is how the JSON of an object begins: kind and apiVersion come first.
+// head is the beginning of the JSON of an object: kind and apiVersion come
+// first.
 func head(t metav1.TypeMeta) []byte {
 	b := make([]byte, 0, len(t.Kind)+len(t.APIVersion)+32)
 	b = strconv.AppendQuote(append(b, `{"kind":`...), t.Kind)
@@ -21,9 +22,9 @@ func head(t metav1.TypeMeta) []byte {
 	return append(b, ',')
 }
 
-// writeJSON writes the stored JSON with the resourceVersion put in. A row that
-// does not look as expected, because it was stored in another version or
-// edited, is decoded and encoded.
+// writeJSON writes the stored JSON with the resourceVersion inserted. A row of
+// another form, because it was stored in another version or edited, is decoded
+// and encoded.
 func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	kept := buffers.Get().(*[]byte)
 	buffer, err := o.appendJSON(slices.Grow((*kept)[:0], len(o.data)+revisionRoom+1), head(o.TypeMeta), 0, encode)
@@ -36,8 +37,9 @@ func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Write
 	return err
 }
 
-// appendJSON appends the JSON of the object but for its first skip bytes, which
-// are of head: how the JSON begins, unless the object is a custom resource.
+// appendJSON appends the JSON of the object without its first skip bytes, which
+// are a part of head. The JSON begins with head unless the object is a custom
+// resource.
 func (o *Raw) appendJSON(buffer, head []byte, skip int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if before, after, ok := o.split(head); ok {
 		buffer = append(buffer, before[skip:]...)
@@ -50,12 +52,12 @@ func (o *Raw) appendJSON(buffer, head []byte, skip int, encode func(runtime.Obje
 	}
 	text := bytes.TrimSpace(encoded.Bytes())
 	if !bytes.HasPrefix(text, head[:skip]) {
-		return nil, fmt.Errorf("the object at %q was encoded as another kind than %s", o.key, o.Kind)
+		return nil, fmt.Errorf("the object at %q was encoded as a kind other than %s", o.key, o.Kind)
 	}
 	return append(buffer, text[skip:]...), nil
 }
 
-// encode takes the long way.
+// encode decodes the object and encodes it.
 func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	obj, err := o.decode()
 	if err != nil {
@@ -83,10 +85,10 @@ var (
 	uidField      = []byte(`,"uid":"`)
 )
 
-// split cuts the stored JSON where the resourceVersion belongs: in metadata,
-// behind the uid. Before that come only names, so that nothing is nested there
-// and nothing escaped. It returns false where the JSON has another form. Of a
-// custom resource it has to be known where that is; see exact.go.
+// split splits the stored JSON where the resourceVersion belongs: in metadata,
+// after the uid. Only names come before that, with nothing nested and nothing
+// escaped. It returns false if the JSON has another form, and for a custom
+// resource that is not known to be exact; see exact.go.
 func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	if o.storage.exact != nil {
 		offset, ok := o.storage.offset(o.record.Revision)
@@ -126,8 +128,8 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 	})
 }
 
-// writePages writes an object of JSON: what appendPage appends for each page, the
-// first of which lacks its first byte, and then end.
+// writePages writes a JSON object: what appendPage appends for each page, and
+// then end. What it appends for the first page lacks the first byte.
 func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, first bool) ([]byte, error)) error {
 	var buffer []byte
 	for first := true; ; first = false {
@@ -136,9 +138,9 @@ func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, 
 			return err
 		}
 		if first {
-			// One byte first tells the writer of responses that more will come, so
-			// that it compresses by the size of all. It comes no earlier because an
-			// error can't be told as such after it.
+			// A first write of one byte makes the response writer decide on
+			// compression by the writes that follow. It comes this late because
+			// an error can't be reported after it.
 			if _, err := io.WriteString(w, "{"); err != nil {
 				return err
 			}
@@ -156,9 +158,9 @@ func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, 
 	}
 }
 
-// frame returns what comes before the items, and after them. In the list of a
-// built-in resource that is in the order of its type, in that of a custom
-// resource in the order of names.
+// frame returns what comes before the items and after them. The fields of a
+// built-in list are in the order of its type, those of a custom resource's list
+// are sorted.
 func (l *RawList) frame() (begin, end []byte, err error) {
 	if l.walk.exact == nil {
 		meta, err := json.Marshal(l.meta)
@@ -181,11 +183,11 @@ func (l *RawList) frame() (begin, end []byte, err error) {
 	return begin, fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`+"\n", l.Kind, meta), nil
 }
 
-// revisionRoom is what a resourceVersion and a separator take at the most.
+// revisionRoom is the most that a resourceVersion and a separator take.
 const revisionRoom = 48
 
-// appendItems appends the items of a page. Items have no kind and apiVersion of
-// their own in the lists of built-in resources.
+// appendItems appends the items of a page. The items of built-in resources have
+// no kind and apiVersion of their own.
 func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	head := head(l.Item)
 	skip := len(head)
@@ -196,7 +198,7 @@ func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runt
 	for _, item := range l.items {
 		size += len(item.data) + revisionRoom
 	}
-	buffer = slices.Grow(buffer, size) // at once: to grow step by step takes several times the memory
+	buffer = slices.Grow(buffer, size) // at once: growing step by step takes several times the memory
 	for _, item := range l.items {
 		buffer = append(buffer, *separator...)
 		*separator = ","

@@ -20,13 +20,12 @@ import (
 // envelopeMagic begins every envelope.
 var envelopeMagic = []byte("k8s\x00")
 
-// errEnvelope says that an encoder has written something else.
+// errEnvelope is the error for output of an encoder that is no envelope.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
-// storedMessage returns the message of the object as it is stored: the one that
-// is kept with the row, which no one may change, or else the end of grown, which
-// is b and the message. It returns false where the object has to be decoded for
-// that.
+// storedMessage returns the message of the stored object: the one kept with the
+// row, which must not be changed, or the end of grown, which is b with the
+// message appended. It returns false if the object has to be decoded.
 func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	s := o.storage
 	g := s.protobuf
@@ -44,7 +43,8 @@ func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 		return nil, b, false
 	}
 	message = grown[len(b):]
-	// What is kept is decoded too. What is encrypted stays so in memory.
+	// What is kept is also used for decoding, so it has to be exact. Encrypted
+	// values stay encrypted in memory.
 	if exact && !o.change && o.revision == o.record.Revision && !o.record.Withheld() {
 		if kept := s.store.KeepEncoding(s.resource, o.record, message); kept != nil {
 			return kept, grown[:len(b)], true
@@ -53,7 +53,7 @@ func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	return message, grown, true
 }
 
-// message is storedMessage of any object.
+// message is storedMessage for any object, decoding it if necessary.
 func (o *Raw) message(b []byte, encode func(runtime.Object, io.Writer) error) (message, grown []byte, err error) {
 	if message, grown, ok := o.storedMessage(b); ok {
 		return message, grown, nil
@@ -86,17 +86,16 @@ func (o *Raw) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.W
 	return err
 }
 
-// envelopeEnd is contentEncoding and contentType, which are written though they
-// are empty.
+// envelopeEnd is contentEncoding and contentType, which are written although
+// they are empty.
 var envelopeEnd = appendField(appendField(nil, 3, nil), 4, nil)
 
-// errLength says that what was written is not as long as the envelope says.
-var errLength = errors.New("the list has changed its length while it was written")
+// errLength is the error for a list that is not as long as its envelope says.
+var errLength = errors.New("the list changed its length while it was written")
 
-// writeProtobuf writes the list. An envelope tells its length first, so every
-// message is made before the first byte is written. They are held until then
-// as long as there is room for that; of a list that is longer, the rest is
-// read and made a second time.
+// writeProtobuf writes the list. Its length comes first, so every message is
+// made before the first byte is written. They are held until then as far as the
+// budget allows. Of a longer list, the rest is read and made a second time.
 func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	meta, err := l.meta.Marshal()
 	if err != nil {
@@ -105,7 +104,7 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 	var held [][]byte
 	share := &budgetShare{budget: l.walk.heldBudget}
 	defer share.release()
-	var rest *walk // from the page on that is not held
+	var rest *walk // from the first page that is not held
 	var page protobufPage
 	items := 0
 	for more := true; more; {
@@ -126,7 +125,7 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 			return err
 		}
 	}
-	// The magic number alone tells the writer of responses that more will come.
+	// As in writePages, a small first write comes before the rest.
 	if _, err := w.Write(envelopeMagic); err != nil {
 		return err
 	}
@@ -176,14 +175,14 @@ const (
 	chunkBytes = 128 << 10
 )
 
-// protobufPage has the messages of a page of a list.
+// protobufPage is the messages of a page of a list.
 type protobufPage struct {
 	messages [][]byte
-	made     []byte // those that are not kept with their rows
+	made     []byte // the buffer of those that are not kept with their rows
 	size     int    // of the messages as fields of the list
 }
 
-// make replaces the messages by those of items.
+// make replaces the messages with those of items.
 func (p *protobufPage) make(items []*Raw, encode func(runtime.Object, io.Writer) error) error {
 	p.messages, p.made, p.size = p.messages[:0], p.made[:0], 0
 	for _, item := range items {
@@ -211,7 +210,7 @@ func writeItems(w *bufio.Writer, messages [][]byte) error {
 	return nil
 }
 
-// typeMeta is the message runtime.TypeMeta.
+// typeMeta returns the message runtime.TypeMeta.
 func typeMeta(t metav1.TypeMeta) []byte {
 	return appendField(appendField(nil, 1, []byte(t.APIVersion)), 2, []byte(t.Kind))
 }
@@ -224,8 +223,8 @@ func fieldSize(number protowire.Number, content int) int {
 	return protowire.SizeTag(number) + protowire.SizeBytes(content)
 }
 
-// unwrap returns the message in an envelope: field 2 of the runtime.Unknown,
-// the last one if there are several.
+// unwrap returns the message in an envelope: field 2 of runtime.Unknown, the
+// last one if there are several.
 func unwrap(envelope []byte) (message []byte, err error) {
 	rest, ok := bytes.CutPrefix(envelope, envelopeMagic)
 	if !ok {

@@ -19,27 +19,27 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// Table says that a list is sent as a Table (API concepts, "Receiving resources
-// as Tables"), in JSON.
+// Table is how a list is sent as a Table in JSON (API concepts, "Receiving
+// resources as Tables").
 type Table struct {
-	// Version is that of the Table.
+	// Version is the version of the Table.
 	Version schema.GroupVersion
-	// Rows makes the Table of a part of the list.
+	// Rows makes a Table of a part of the list.
 	Rows func(ctx context.Context, part runtime.Object) (*metav1.Table, error)
-	// WithMetadata says that each row has the metadata of its object.
+	// WithMetadata includes the metadata of each row's object.
 	WithMetadata bool
 }
 
 type tableKey struct{}
 
 // WithTable returns a context for a list into a RawList of JSON, which is then
-// written as that Table.
+// written as a Table.
 func WithTable(ctx context.Context, t Table) context.Context {
 	return context.WithValue(ctx, tableKey{}, &t)
 }
 
-// writeTable writes the list as a Table. Its objects are decoded a page at a
-// time, to make the cells; the metadata are cut out of what is stored.
+// writeTable writes the list as a Table. A page of objects is decoded at a time
+// to make the cells. The metadata are copied from the stored JSON.
 func (l *RawList) writeTable(table *Table, w io.Writer) error {
 	objectHead := head(metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: table.Version.String()})
 	for len(l.items) == 0 {
@@ -49,7 +49,7 @@ func (l *RawList) writeTable(table *Table, w io.Writer) error {
 			break
 		}
 	}
-	if len(l.items) == 0 { // the rows may be none or an empty list
+	if len(l.items) == 0 { // rows may be null or an empty list
 		part, _, err := l.tableOfPage(table)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (l *RawList) writeTable(table *Table, w io.Writer) error {
 	})
 }
 
-// tableOfPage returns the Table of the page at hand, and the item of each row.
+// tableOfPage returns the Table of the current page, and the item of each row.
 func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
 	s := l.walk.Storage
 	page := s.NewList()
@@ -113,7 +113,7 @@ func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
 	return part, items, err
 }
 
-// itemsOf returns the item that each row shows. Some kinds are sorted.
+// itemsOf returns the item of each row. The rows of some kinds are sorted.
 func (l *RawList) itemsOf(rows []metav1.TableRow) ([]*Raw, error) {
 	var byName map[types.NamespacedName]*Raw
 	items := make([]*Raw, len(rows))
@@ -145,8 +145,8 @@ func (o *Raw) name() types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// appendTableHead appends all of the Table that comes before its rows, but for
-// the first byte.
+// appendTableHead appends what comes before the rows of a Table, without the
+// first byte.
 func appendTableHead(b []byte, part *metav1.Table) ([]byte, error) {
 	whole := *part
 	whole.Rows = []metav1.TableRow{}
@@ -201,7 +201,7 @@ func appendCell(b []byte, cell any) ([]byte, error) {
 	return append(b, text...), err
 }
 
-// plain says whether a string stands in JSON as it is.
+// plain reports whether a string needs no escapes in JSON.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -211,9 +211,9 @@ func plain(s string) bool {
 	return true
 }
 
-// appendMetadata appends `"metadata":{…}` with the resourceVersion. The object is
-// what was decoded for the cells, which may lack a part of its metadata where
-// the kind is generated.
+// appendMetadata appends `"metadata":{…}` with the resourceVersion. obj was
+// decoded for the cells and may lack a part of its metadata if it has a
+// protobufKind.
 func (o *Raw) appendMetadata(b []byte, obj runtime.Object) ([]byte, error) {
 	kind := head(o.TypeMeta)
 	if before, after, ok := o.split(kind); ok && o.asStored {

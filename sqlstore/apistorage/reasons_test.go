@@ -86,6 +86,9 @@ func TestFailuresAreTheServers(t *testing.T) {
 		{"the commit is answered with damage", writes, func() { faulty.fail(faults{after: failure(dialect.ErrCorrupt, part)}) }},
 		{"the commit is answered with a refusal", writes, func() { faulty.fail(faults{after: failure(nil, part)}) }},
 		{"the commit is answered with what is no error of an engine", writes, func() { faulty.fail(faults{after: part}) }},
+		{"what was committed can't be decoded", []string{"create", "update"}, func() {
+			faulty.fail(faults{committed: func() { f.Codec = faultyCodec{Codec: whole.Codec, decode: apierrors.NewBadRequest("it broke")} }})
+		}},
 		{"the commit takes too long", writes, func() { faulty.fail(faults{after: context.DeadlineExceeded}) }},
 	} {
 		for _, request := range fault.hits {
@@ -125,6 +128,7 @@ type faultyEngine struct {
 type faults struct {
 	query         error
 	before, after error // of a commit
+	committed     func()
 }
 
 func (e *faultyEngine) fail(with faults) {
@@ -156,6 +160,9 @@ func (e *faultyEngine) Commit(ctx context.Context, group []dialect.Write) (diale
 	committed, err := e.Engine.Commit(ctx, group)
 	if err == nil {
 		err = faults.after
+		if faults.committed != nil {
+			faults.committed()
+		}
 	}
 	return committed, err
 }

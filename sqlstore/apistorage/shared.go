@@ -13,31 +13,29 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sharedObject is the object of a change that several watchers send. The
-// first to ask decodes it for all of them, and the first to send it encodes it
-// for all.
+// sharedObject is the object of a change that several watchers send. The first
+// watcher to need it decodes it for all, the first to send it encodes it for all.
 //
-// What is derived is counted, see sqlstore.Store.Hold, and kept for sure only
-// while a watcher is about to send it. A slow one that comes to it much later
-// makes it once more.
+// What is derived counts as memory of watches (sqlstore.Store.Hold). It is only
+// certain to be kept while a watcher is about to send it: a slow one that needs it
+// much later may have to derive it again.
 type sharedObject struct {
 	users atomic.Int32
-	now   atomic.Pointer[derived] // while there are users
+	now   atomic.Pointer[derived] // set while there are users
 
-	mu   sync.Mutex // held to begin and to end the use of it
+	mu   sync.Mutex // guards the first use and the last
 	held int        // bytes counted
 	kept weak.Pointer[derived]
 }
 
-// sharedKey names the object in sqlstore.Change.Cache.
+// sharedKey is the key of a sharedObject in sqlstore.Change.Cache.
 type sharedKey struct {
 	storage *Storage
 	last    bool
 	events  Events // zero for objects
 }
 
-// derived is what is made of a stored object. Nobody changes the object: who
-// wants to, takes a copy.
+// derived is what is made of a stored object. The object must not be changed.
 type derived struct {
 	object    runtime.Object
 	encodings sync.Map // runtime.Identifier → *encoding
@@ -49,8 +47,8 @@ type encoding struct {
 	err   error
 }
 
-// use returns what is derived. Until done is called as often as use was, it is
-// kept.
+// use returns what is derived, decoding the object if no one has yet. It is kept
+// until done has been called as often as use.
 func (o *sharedObject) use(store *sqlstore.Store, size int, decode func() (runtime.Object, error)) (*derived, error) {
 	for users := o.users.Load(); users > 0; users = o.users.Load() {
 		if o.users.CompareAndSwap(users, users+1) {
@@ -90,8 +88,8 @@ func (o *sharedObject) done(store *sqlstore.Store) {
 	}
 }
 
-// encoded returns the event that encode makes of the object, one for each
-// media type and version.
+// encoded returns the event that encode makes of the object, once for each media
+// type and version.
 func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	slot, ok := d.encodings.Load(id)
 	if !ok {
@@ -105,9 +103,9 @@ func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int
 	return e.bytes, e.err
 }
 
-// objectOf returns the object of a change, as of the change's revision, by what
-// makes it of a record: the version that it made, or the previous one where last
-// is set.
+// objectOf returns the object of a change, with the change's revision: the version
+// that the change made, or with last the one it replaced. It calls object to make
+// an object of the record.
 func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.Record, int64) (runtime.Object, error)) (runtime.Object, error) {
 	r := &c.Record
 	if last {
@@ -120,12 +118,12 @@ func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.
 	return obj, nil
 }
 
-// largeObject is the size from which on an object is encoded without the
-// buffers of the watch's encoder, which would stay that large.
+// largeObject is the size from which an object is encoded outside the buffers of
+// the watch's encoder, which would keep that size.
 const largeObject = 32 << 10
 
-// encodeEvent returns the event of that type that encode makes of an object of a
-// size.
+// encodeEvent returns an event of the given type, as encode encodes it. size is
+// that of the stored object.
 func encodeEvent(event watch.EventType, object runtime.Object, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if raw, ok := object.(*Raw); ok {
 		return raw.appendEvent(make([]byte, 0, size+eventOverhead), event, encode)

@@ -1,8 +1,8 @@
 // Package apistorage is k8s.io/apiserver's storage.Interface on the log.
 //
-// One Storage serves one resource. It turns objects into rows and back with
-// the resource's codec; which rows, at which revision and in which order is
-// the business of package sqlstore.
+// One Storage serves one resource. It turns objects into rows and back with the
+// resource's codec. Package sqlstore decides which rows, at which revision and
+// in which order.
 package apistorage
 
 import (
@@ -36,17 +36,17 @@ import (
 // Config describes a resource to be stored.
 type Config struct {
 	GroupResource schema.GroupResource
-	// Prefix begins every key that callers give: "/" and what follows up to
-	// the namespace or name, without a slash at its end.
+	// Prefix is how every key from a caller begins: a slash, and everything up
+	// to the namespace or name, without a slash at the end.
 	Prefix string
 	// Codec encodes objects in the storage version and decodes them.
 	Codec runtime.Codec
-	// Transformer encrypts and decrypts what the codec made. Nil for neither.
+	// Transformer encrypts and decrypts the output of the codec. Optional.
 	Transformer value.Transformer
-	// NewObject and NewList make empty objects to be decoded into.
+	// NewObject and NewList make empty objects to decode into.
 	NewObject, NewList func() runtime.Object
-	// Attributes tells the labels of an object and the fields that selectors
-	// can name. Nil where only labels can be selected by.
+	// Attributes returns the labels of an object and the fields that selectors
+	// can name. Nil if objects can be selected by labels only.
 	Attributes storage.AttrFunc
 }
 
@@ -63,16 +63,16 @@ type Storage struct {
 	// decodedBudget is for lists of objects, heldBudget for protobuf lists. They
 	// are shared by all storages of a Decorator.
 	decodedBudget, heldBudget *listBudget
-	// exact is nil where the resource is built in. It is shared in the same way.
+	// exact is nil for built-in resources. It is shared in the same way.
 	exact *exactRows
 	id    uint32 // among all Storages of custom resources
-	// sized is set once EnableResourceSizeEstimation was called.
+	// sized is set by EnableResourceSizeEstimation.
 	sized bool
 }
 
 var _ storage.Interface = (*Storage)(nil)
 
-// New returns the storage of the resource that c describes.
+// New returns the storage of a resource.
 func New(store *sqlstore.Store, c Config) (*Storage, error) {
 	if !strings.HasPrefix(c.Prefix, "/") || len(c.Prefix) < 2 || strings.HasSuffix(c.Prefix, "/") {
 		return nil, fmt.Errorf("resource prefix %q of %s: want a slash and a path", c.Prefix, c.GroupResource)
@@ -94,8 +94,8 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 	return s, nil
 }
 
-// Decorator returns what generic.RESTOptions needs to build storages on store.
-// Kinds are nil where none is built in.
+// Decorator returns the function by which generic.RESTOptions builds storages
+// on store. kinds are the built-in kinds, nil for none.
 func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 	decodedBudget, heldBudget, exact := newListBudget(listBudgetBytes), newListBudget(heldBudgetBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
@@ -124,8 +124,8 @@ func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 	}
 }
 
-// versioner is upstream's. A resourceVersion in an object that is none is a mistake of the client that sent it; what is
-// stored has none.
+// versioner is upstream's, but an invalid resourceVersion in an object is a bad request: only clients send objects with one,
+// stored objects have none.
 type versioner struct{ storage.APIObjectVersioner }
 
 // ObjectResourceVersion implements storage.Versioner.
@@ -140,12 +140,12 @@ func (v versioner) ObjectResourceVersion(obj runtime.Object) (uint64, error) {
 // Versioner implements storage.Interface.
 func (s *Storage) Versioner() storage.Versioner { return s.versioner }
 
-// ReadinessCheck implements storage.Interface: an open log is ready. Whether
-// its database can be reached now is the health check's question.
+// ReadinessCheck implements storage.Interface: an open log is ready. The health
+// check finds out whether its database can be reached.
 func (s *Storage) ReadinessCheck() error { return nil }
 
-// RequestWatchProgress implements storage.Interface. Watches here always know
-// how far they are, so there is nothing to request.
+// RequestWatchProgress implements storage.Interface. Watches always know their
+// progress, so there is nothing to request.
 func (s *Storage) RequestWatchProgress(context.Context) error { return nil }
 
 // GetCurrentResourceVersion implements storage.Interface.
@@ -154,8 +154,8 @@ func (s *Storage) GetCurrentResourceVersion(ctx context.Context) (uint64, error)
 	return uint64(at.Revision), interpret(err)
 }
 
-// CompactRevision implements storage.Interface. It returns 0 where the
-// database can't tell, as the interface has no error for it.
+// CompactRevision implements storage.Interface. It returns 0 if reading the
+// database fails, since the interface has no error.
 func (s *Storage) CompactRevision() int64 {
 	at, err := s.store.Position(context.Background())
 	if err != nil {
@@ -164,14 +164,14 @@ func (s *Storage) CompactRevision() int64 {
 	return at.Compacted
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. The database
-// knows the sizes, so keys is not asked.
+// EnableResourceSizeEstimation implements storage.Interface. The database knows
+// the sizes, so keys is not called.
 func (s *Storage) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if keys == nil {
-		return errors.New("the function that lists keys must not be nil")
+		return errors.New("the function that lists keys is nil")
 	}
 	if s.sized {
-		return errors.New("the estimation of sizes is already enabled")
+		return errors.New("size estimation is already enabled")
 	}
 	s.sized = true
 	return nil
@@ -187,8 +187,8 @@ func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
 	return stats, interpret(err)
 }
 
-// rowKey returns the row key, or prefix of row keys, of a key that a caller
-// gave, and that key in full, as errors and continue tokens show it.
+// rowKey returns the row key, or prefix of row keys, for a key from a caller,
+// and the full key, as errors and continue tokens show it.
 func (s *Storage) rowKey(key string, recursive bool) (row, full string, err error) {
 	defer ensureReason(&err)
 	full, err = storage.PrepareKey(s.prefix, key, recursive)
@@ -198,7 +198,7 @@ func (s *Storage) rowKey(key string, recursive bool) (row, full string, err erro
 	return strings.TrimPrefix(full, s.prefix), full, nil
 }
 
-// split takes a row key apart into namespace and name.
+// split splits a row key into namespace and name.
 func split(row string) (namespace, name string) {
 	if i := strings.LastIndexByte(row, '/'); i >= 0 {
 		return row[:i], row[i+1:]
@@ -206,7 +206,7 @@ func split(row string) (namespace, name string) {
 	return "", row
 }
 
-// span starts the span of an operation, if requests are traced.
+// span starts the trace span of an operation, if requests are traced.
 func (s *Storage) span(ctx context.Context, name, key string) (context.Context, trace.Span) {
 	ctx, span := sqlstore.StartSpan(ctx, name)
 	if span.IsRecording() {
@@ -215,7 +215,7 @@ func (s *Storage) span(ctx context.Context, name, key string) (context.Context, 
 	return ctx, span
 }
 
-// encode returns the JSON of obj in the storage version, without its
+// encode returns the JSON of obj in the storage version, without a
 // resourceVersion: that is the id of the row.
 func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 	defer ensureReason(&err)
@@ -229,24 +229,24 @@ func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 	return bytes.TrimSuffix(data, []byte("\n")), nil
 }
 
-// decode reads into what encode wrote, as of revision.
+// decode decodes the output of encode into an object, with that revision.
 func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error {
 	_, err := s.decodeParts(data, into, revision, false)
 	return err
 }
 
-// decodeParts is decode. With cells it may leave out what makes no cells of a
-// Table. asStored says that the metadata of the object are those that are
-// stored, by all that is known.
+// decodeParts is decode. With cells it may leave out what no cell of a Table
+// shows. asStored reports that the metadata of the object are known to be those
+// that are stored.
 func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, cells bool) (asStored bool, err error) {
 	if _, err := conversionPtr(into); err != nil {
 		return false, err
 	}
-	var form []byte
+	var encoding []byte
 	if s.protobuf != nil {
-		form = s.store.Encoding(revision)
+		encoding = s.store.Encoding(revision)
 	}
-	done, asStored, err := s.protobuf.decode(data, form, into, revision, cells)
+	done, asStored, err := s.protobuf.decode(data, encoding, into, revision, cells)
 	if err == nil && !done {
 		done, err = s.decodeExact(data, into, revision)
 	}
@@ -262,15 +262,20 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 	return asStored, err
 }
 
-// readBack decodes data, which was written at revision, into what its writer is answered with.
+// readBack decodes data, which was written and is now to be returned as of a
+// revision. After a commit no error is the client's fault.
 func (s *Storage) readBack(data []byte, into runtime.Object, revision int64, key string) error {
-	if err := s.decode(data, into, revision); err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("key %q was written, but what was written can't be read: %w", key, err))
-	}
-	return nil
+	return afterCommit(s.decode(data, into, revision), key)
 }
 
-// open decrypts and decodes a record into an object. key names it in errors.
+// setRevision sets the revision of an object whose write has been committed.
+func (s *Storage) setRevision(obj runtime.Object, revision int64, key string) error {
+	return afterCommit(s.versioner.UpdateObject(obj, uint64(revision)), key)
+}
+
+// open decrypts and decodes a record into an object. stale reports that the
+// value should be written again, such as under a new encryption key. key names
+// the object in errors.
 func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) (data []byte, stale bool, err error) {
 	data, stale, err = s.unseal(ctx, r.Value, key)
 	if err != nil {
@@ -283,8 +288,8 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 	return data, stale, nil
 }
 
-// view decodes a record for a reader. Into a PartialObjectMetadata it decodes
-// no more than the metadata.
+// view decodes a record for a reader. For a PartialObjectMetadata it decodes
+// the metadata only.
 func (s *Storage) view(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) error {
 	if partial, ok := into.(*metav1.PartialObjectMetadata); ok {
 		return s.viewMetadata(ctx, r, key, partial)
@@ -293,7 +298,7 @@ func (s *Storage) view(ctx context.Context, r *sqlstore.Record, key string, into
 	return err
 }
 
-// attributes returns the sets by which selectors will decide on obj.
+// attributes returns the labels and fields by which obj can be selected.
 func (s *Storage) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	if s.Attributes != nil {
 		return s.Attributes(obj)

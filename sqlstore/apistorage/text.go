@@ -8,30 +8,30 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// errName is the answer to an object whose name some engine could not store. Of most resources no name is such; those of
-// RBAC let names be almost anything.
-var errName = apierrors.NewBadRequest("metadata.name: may not hold NUL, nor what is not UTF-8")
+// errName is the error for an object whose name not every engine can store. Most resources allow no such name; those of RBAC
+// allow almost anything.
+var errName = apierrors.NewBadRequest("metadata.name: must be UTF-8 without NUL")
 
-// errText is the answer to an object that would be stored as another than it is. A client can send one as protobuf only:
-// in JSON, YAML and CBOR a string is UTF-8, or is made so when it is read.
-var errText = apierrors.NewBadRequest("the object holds a string that is not UTF-8")
+// errText is the error for an object that would change when it is stored. Only protobuf can carry one: decoders of JSON,
+// YAML and CBOR make every string UTF-8.
+var errText = apierrors.NewBadRequest("the object has a string that is not UTF-8")
 
-// storable says whether every engine can store the text in a column of its own.
+// storable reports whether every engine can store text in a text column.
 func storable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
 
-// replaced is what encoding/json writes for bytes that are not UTF-8. A U+FFFD that was there before it writes as it is.
+// replaced is what encoding/json writes for bytes that are not UTF-8. A U+FFFD in the string itself is written unescaped.
 const replaced = `\ufffd`
 
-// lossy says whether in JSON of encoding/json a string has lost something.
+// lossy reports whether encoding/json replaced a part of a string in data.
 func lossy(data []byte) bool {
 	for {
 		i := bytes.Index(data, []byte(replaced))
 		if i < 0 {
 			return false
 		}
-		// A backslash before it makes of its own one a character.
+		// After an odd number of backslashes this is not an escape.
 		before := data[:i]
 		if backslashes := len(before) - len(bytes.TrimRight(before, `\`)); backslashes%2 == 0 {
 			return true

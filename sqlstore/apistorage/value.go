@@ -9,9 +9,9 @@ import (
 )
 
 // The column value always holds a JSON object, so that any SQL tool can read
-// it: the object itself, or around what is no JSON, because a transformer
-// encrypted it, an object with one field. An object that begins with a field of
-// that name itself, as custom resources may, is put into such a one too.
+// it: the API object itself, or, where a transformer's output is not JSON, an
+// object with the one field $encrypted. An API object that begins with that
+// field itself, as custom resources may, is wrapped too.
 type sealed struct {
 	Encrypted []byte `json:"$encrypted"`
 }
@@ -20,8 +20,8 @@ var sealedPrefix = []byte(`{"$encrypted":`)
 
 func isSealed(stored []byte) bool { return bytes.HasPrefix(stored, sealedPrefix) }
 
-// seal runs the transformer over data and returns what is to be stored.
-// key authenticates the value: under another key it can't be decrypted.
+// seal runs the transformer over data and returns what to store. key
+// authenticates the value: it can't be decrypted under another key.
 func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, error) {
 	out, err := s.Transformer.TransformToStorage(ctx, data, value.DefaultContext(key))
 	if err != nil {
@@ -33,15 +33,15 @@ func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, er
 	return json.Marshal(sealed{out})
 }
 
-// unseal returns what conceal was given. stale says that it is stored in a
-// form that should be written anew, such as under an old encryption key.
+// unseal returns the input of seal. stale reports that it should be written
+// again, such as under a new encryption key.
 func (s *Storage) unseal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
 	return Decrypt(ctx, s.Transformer, stored, key)
 }
 
-// Decrypt returns what the column value of the object at key holds, by the
-// transformer of its resource. stale says that it is stored in a form that
-// should be written anew. It fails where the transformer does.
+// Decrypt returns what is stored in the column value of the object at key,
+// decrypted by the transformer of its resource. stale reports that it should be
+// written again. It fails if the transformer does.
 func Decrypt(ctx context.Context, transformer value.Transformer, stored []byte, key string) (data []byte, stale bool, err error) {
 	if isSealed(stored) {
 		var box sealed

@@ -55,13 +55,13 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return s.answer(ctx, record, full, data, obj, out)
 }
 
-// maxKeyBytes is what an entry of an index holds on every engine. Few resources
-// let names be so long; all others limit them to 253.
+// maxKeyBytes fits into an index entry on every engine. Only a few resources
+// allow names that long; the others limit them to 253 bytes.
 const maxKeyBytes = 2048
 
-// put writes data, which is obj encoded, over previous, or creates it where
-// previous is nil, and returns what is there then. It returns
-// sqlstore.ErrConflict when that is not possible.
+// put replaces previous, or creates the object if previous is nil, and returns
+// the record written. data is obj encoded. It returns sqlstore.ErrConflict if
+// previous is not the current version.
 func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl, note uint64) (*sqlstore.Record, error) {
 	w, err := s.prepare(ctx, row, full, obj, data, previous)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 	return &sqlstore.Record{Revision: revision, Key: row, Labels: w.Labels, Fields: w.Fields, Value: w.Value, Note: note}, nil
 }
 
-// prepare returns the write by which put does that.
+// prepare returns the write that put commits.
 func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record) (w *sqlstore.Write, err error) {
 	defer ensureReason(&err)
 	if len(row) > maxKeyBytes {
@@ -127,8 +127,8 @@ func (s *Storage) write(ctx context.Context, w *sqlstore.Write) (int64, error) {
 	return revision, interpret(err)
 }
 
-// state is what is stored at a key: record is nil where nothing is, and object
-// is then empty.
+// state is what is stored at a key. If there is nothing, record is nil and
+// object is empty.
 type state struct {
 	record *sqlstore.Record
 	object runtime.Object
@@ -136,8 +136,8 @@ type state struct {
 	stale  bool
 }
 
-// current reads the state at a key into a new object of the type of sample.
-// Where unread is set the object is not decoded, and nil.
+// current reads the state at a key, with a new object of the type of sample.
+// With unread the object is not decoded, and nil.
 func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (st *state, err error) {
 	defer ensureReason(&err)
 	r, _, err := s.get(ctx, row)
@@ -165,8 +165,8 @@ func (s *Storage) current(ctx context.Context, row, full string, sample runtime.
 	return st, err
 }
 
-// GuaranteedUpdate implements storage.Interface. The suggestion of a cached
-// object is not taken: reading the row costs less than encoding that object.
+// GuaranteedUpdate implements storage.Interface. The cached object that callers
+// may pass is ignored: reading the row costs less than encoding that object.
 func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object,
 ) error {
@@ -218,7 +218,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		record, err := s.put(ctx, row, full, updated, data, st.record, seconds, note)
 		if errors.Is(err, sqlstore.ErrConflict) {
-			continue // another writer was faster: try on what it wrote
+			continue // another writer was faster: try again on what it wrote
 		}
 		if err != nil {
 			return err
@@ -227,8 +227,8 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 	}
 }
 
-// Delete implements storage.Interface. out becomes the object as it was last,
-// with the revision of its deletion.
+// Delete implements storage.Interface. out becomes the last version of the
+// object, with the revision of its deletion.
 func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validateDeletion storage.ValidateObjectFunc, _ runtime.Object, opts storage.DeleteOptions,
 ) error {
@@ -272,6 +272,6 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 		if err := s.readBack(st.data, out, st.record.Revision, full); err != nil {
 			return err
 		}
-		return s.versioner.UpdateObject(out, uint64(revision))
+		return s.setRevision(out, revision, full)
 	}
 }

@@ -9,28 +9,28 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Filter leaves fields out of the messages of one API type, so that less of them
-// has to be unmarshaled.
+// Filter removes fields from the messages of one API type, so that less has to
+// be unmarshaled.
 type Filter struct {
-	fields []*Filter // what becomes of each field, by its number
-	others *Filter   // and of those that have none
+	fields []*Filter // what to do with each field, by its number
+	others *Filter   // and with fields of other numbers
 }
 
-// What becomes of a field, unless it is a message of which only some fields are
-// kept.
+// What to do with a field, unless it is a message whose own fields are
+// filtered.
 var (
 	keep = new(Filter)
 	drop = new(Filter)
 )
 
-// Filter returns what leaves out managed fields, and of the messages in only, by
-// their path such as "spec.containers", all fields but those named. "" is the
-// path of the object itself.
+// Filter returns a filter that removes managed fields, and from each message in
+// only all fields but those named. Messages are named by path, such as
+// "spec.containers"; "" is the object itself.
 func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 	paths := maps.Clone(only)
 	c, err := t.plan.filter("", paths)
 	if err == nil && len(paths) > 0 {
-		err = fmt.Errorf("there are no messages %q", slices.Sorted(maps.Keys(paths)))
+		err = fmt.Errorf("no messages have the paths %q", slices.Sorted(maps.Keys(paths)))
 	}
 	return c, err
 }
@@ -70,12 +70,12 @@ func (p *plan) filter(path string, only map[string][]string) (*Filter, error) {
 		c.fields[n.number] = becomes
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("the message %q has no fields %q of its own", path, missing)
+		return nil, fmt.Errorf("the message %q has no fields %q", path, missing)
 	}
 	return c, nil
 }
 
-// holds says whether a path, or one below it, is in only.
+// holds reports whether a path, or one below it, is in only.
 func holds(only map[string][]string, path string) bool {
 	for at := range only {
 		if at == path || strings.HasPrefix(at, path+".") {
@@ -85,10 +85,10 @@ func holds(only map[string][]string, path string) bool {
 	return false
 }
 
-// Append appends a message to b but for what is left out. Lengths may be written
-// in more bytes than they need.
+// Append appends a message to b without the fields that are removed. Lengths
+// may take more bytes than they need.
 func (c *Filter) Append(b, message []byte) ([]byte, error) {
-	from := 0 // what is kept and not appended yet
+	from := 0 // start of what has not been appended yet
 	for at := 0; at < len(message); {
 		number, kind, tag := protowire.ConsumeTag(message[at:])
 		if tag < 0 {
@@ -125,7 +125,7 @@ func (c *Filter) Append(b, message []byte) ([]byte, error) {
 	return append(b, message[from:]...), nil
 }
 
-// putLength writes a length in as many bytes as there are.
+// putLength writes a length into all of b.
 func putLength(b []byte, n int) {
 	for i := range b {
 		b[i] = byte(n&0x7f) | 0x80

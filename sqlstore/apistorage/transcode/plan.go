@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// marshaler is what generated protobuf types have.
+// marshaler is implemented by generated protobuf types.
 type marshaler interface{ Marshal() ([]byte, error) }
 
-// kind says how a value is written.
+// kind is how a value is written.
 type kind int
 
 const (
@@ -52,22 +52,22 @@ type field struct {
 	mapped   bool // a map: messages of key and value
 }
 
-// objectMeta says whether the field is the metadata of an object, or of a template or claim that has metadata like one.
+// objectMeta reports whether the field is the metadata of an object, or of a template or claim.
 func (f *field) objectMeta() bool {
 	return f.name == "metadata" && f.plan != nil && f.plan.version >= 0
 }
 
-// node is a field of a message as protobuf has it: a field, or a message of
-// fields that JSON has inline.
+// node is a field of a message as protobuf has it: a field of the JSON, or a
+// message whose fields are inline in the JSON.
 type node struct {
 	number protowire.Number
-	leaf   int    // index in plan.fields, where there are no nodes
-	zero   []byte // what stands for it where JSON has none, tag included; none for most
+	leaf   int    // index in plan.fields, if there are no nodes
+	zero   []byte // what is written if the JSON has no such field, with the tag; usually nothing
 	tag    []byte
 	nodes  []node
 }
 
-// plan is how JSON of a type becomes its message.
+// plan is how the JSON of a type is turned into its message.
 type plan struct {
 	fields []field
 	names  map[string]int // in fields
@@ -76,8 +76,8 @@ type plan struct {
 	version, managedFields int
 }
 
-// find returns the index of the field of that name, or -1. Encoders write fields
-// in the order of the type, so it begins behind the one before.
+// find returns the index of the field with that name, or -1. It looks after the
+// previous field first, since encoders write fields in the order of the type.
 func (p *plan) find(name []byte, before int) int {
 	for i := before + 1; i < min(before+8, len(p.fields)); i++ {
 		if p.fields[i].name == string(name) {
@@ -114,7 +114,7 @@ func (p *planner) root(t reflect.Type) (*plan, error) {
 		return nil, err
 	}
 	if i, ok := made.names["metadata"]; !ok || !made.fields[i].objectMeta() {
-		return nil, fmt.Errorf("%s has no metadata of an object", t)
+		return nil, fmt.Errorf("%s has no object metadata", t)
 	}
 	return made, nil
 }
@@ -125,7 +125,7 @@ func (p *planner) of(t reflect.Type) (*plan, error) {
 		return made, nil
 	}
 	made := &plan{names: map[string]int{}, version: -1, managedFields: -1}
-	p.plans[t] = made // types may hold themselves
+	p.plans[t] = made // before its fields are: types may contain themselves
 	var err error
 	if made.nodes, err = p.nodes(made, t); err != nil {
 		delete(p.plans, t)
@@ -147,7 +147,7 @@ func (p *planner) nodes(to *plan, t reflect.Type) ([]node, error) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Type == typeMetaType {
-			continue // an envelope has it, not the message
+			continue // it is in the envelope, not in the message
 		}
 		number, err := protobufNumber(f)
 		if err != nil {
@@ -196,7 +196,7 @@ func (p *planner) field(t reflect.Type) (field, error) {
 	switch {
 	case t.Kind() == reflect.Map && !isMarshaler(t):
 		if t.Key().Kind() != reflect.String {
-			return f, fmt.Errorf("a map by %s", t.Key())
+			return f, fmt.Errorf("a map with keys of type %s", t.Key())
 		}
 		f.mapped = true
 		f.value, err = p.value(t.Elem())
@@ -234,7 +234,7 @@ func (p *planner) value(t reflect.Type) (v value, err error) {
 		return value{kind: double}, nil
 	case reflect.Struct:
 		if !isMarshaler(t) {
-			return v, fmt.Errorf("%s is no message", t)
+			return v, fmt.Errorf("%s is not a message", t)
 		}
 		made, err := p.of(t)
 		return value{kind: message, plan: made}, err
@@ -243,7 +243,7 @@ func (p *planner) value(t reflect.Type) (v value, err error) {
 			return value{kind: octets}, nil
 		}
 	}
-	return v, fmt.Errorf("%s is of no kind that is known", t)
+	return v, fmt.Errorf("%s is of an unknown kind", t)
 }
 
 func (v value) wire() protowire.Type {
@@ -260,11 +260,11 @@ func isMarshaler(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[marshaler]())
 }
 
-// zeros returns the fields that the message of an empty t has, by number.
+// zeros returns the fields in the message of an empty t, by number.
 func zeros(t reflect.Type) (map[protowire.Number][]byte, error) {
 	empty, ok := reflect.New(t).Interface().(marshaler)
 	if !ok {
-		return nil, fmt.Errorf("%s is no message", t)
+		return nil, fmt.Errorf("%s is not a message", t)
 	}
 	data, err := empty.Marshal()
 	if err != nil {
@@ -286,7 +286,7 @@ func zeros(t reflect.Type) (map[protowire.Number][]byte, error) {
 func protobufNumber(f reflect.StructField) (protowire.Number, error) {
 	parts := strings.Split(f.Tag.Get("protobuf"), ",")
 	if len(parts) < 2 {
-		return 0, errors.New("no field of protobuf")
+		return 0, errors.New("it has no protobuf tag")
 	}
 	n, err := strconv.ParseInt(parts[1], 10, 32)
 	return protowire.Number(n), err

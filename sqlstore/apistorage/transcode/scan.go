@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// errUnusual says that JSON is not as encoding/json writes an object of the
+// errUnusual is the error for JSON that is not as encoding/json writes the
 // type.
 var errUnusual = errors.New("the JSON is not what an encoder wrote")
 
@@ -18,7 +18,8 @@ type scanner struct {
 	at   int
 }
 
-// next returns the next byte that is no space, and is then at it; 0 at the end.
+// next skips spaces and returns the next byte without consuming it; 0 at the
+// end.
 func (s *scanner) next() byte {
 	for ; s.at < len(s.data); s.at++ {
 		switch c := s.data[s.at]; c {
@@ -30,7 +31,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// consume goes behind c, or returns false where that is not next.
+// consume consumes c, or returns false if c is not next.
 func (s *scanner) consume(c byte) bool {
 	if s.next() != c {
 		return false
@@ -39,7 +40,7 @@ func (s *scanner) consume(c byte) bool {
 	return true
 }
 
-// null goes behind a null, or returns false where that is not next.
+// null consumes a null, or returns false if that is not next.
 func (s *scanner) null() bool {
 	if s.next() != 'n' || !bytes.HasPrefix(s.data[s.at:], []byte("null")) {
 		return false
@@ -48,7 +49,8 @@ func (s *scanner) null() bool {
 	return true
 }
 
-// quoted returns the text of a string as it stands, and whether it has escapes.
+// quoted consumes a string and returns it without unescaping, and whether it
+// has escapes.
 func (s *scanner) quoted() (raw []byte, escaped bool, err error) {
 	if !s.consume('"') {
 		return nil, false, errUnusual
@@ -150,7 +152,7 @@ func hex4(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// any returns the next value as it stands.
+// any consumes a value of any kind and returns its JSON.
 func (s *scanner) any() ([]byte, error) {
 	c := s.next()
 	start := s.at
@@ -171,8 +173,8 @@ func (s *scanner) any() ([]byte, error) {
 	return s.literal(), nil
 }
 
-// Field returns the value that a field of a JSON object has, as it stands. What
-// comes behind it is not read.
+// Field returns the JSON of a field of a JSON object. It does not read what
+// follows the field.
 func Field(data []byte, name string) (value []byte, err error) {
 	s := scanner{data: data}
 	_, err = s.names(func(at []byte) error {
@@ -191,11 +193,11 @@ func Field(data []byte, name string) (value []byte, err error) {
 	return nil, err
 }
 
-// errFound ends the reading of an object.
+// errFound stops reading an object.
 var errFound = errors.New("found")
 
-// ObjectEnd returns the index behind the end of a JSON object, or array, of
-// which data is what follows its first byte; 0 where there is no end.
+// ObjectEnd returns the length of the rest of a JSON object or array, where
+// data begins after its first byte; 0 if it does not end.
 func ObjectEnd(data []byte) int {
 	depth := 1
 	for i := 0; i < len(data); i++ {
@@ -217,14 +219,14 @@ func ObjectEnd(data []byte) int {
 	return 0
 }
 
-// literal returns a number, true, false or null: up to what ends one.
+// literal consumes and returns a number, true, false or null.
 func (s *scanner) literal() []byte {
 	start := s.at
 	for ; s.at < len(s.data); s.at++ {
 		switch s.data[s.at] {
 		case ',', ':', '{', '}', '[', ']', '"', ' ', '\t', '\n', '\r':
 			if s.at == start {
-				s.at++ // so that whoever asks moves on
+				s.at++ // so that callers make progress
 			}
 			return s.data[start:s.at]
 		}
@@ -232,7 +234,7 @@ func (s *scanner) literal() []byte {
 	return s.data[start:]
 }
 
-// each calls visit with each element of an array, which has to read it.
+// each calls visit for each element of an array, which has to consume it.
 func (s *scanner) each(visit func() error) (n int, err error) {
 	if !s.consume('[') {
 		return 0, errUnusual
@@ -254,7 +256,8 @@ func (s *scanner) each(visit func() error) (n int, err error) {
 	}
 }
 
-// names calls visit with each name of an object, which has to read the value.
+// names calls visit with each name of an object, which has to consume the
+// value.
 func (s *scanner) names(visit func(name []byte) error) (n int, err error) {
 	if !s.consume('{') {
 		return 0, errUnusual

@@ -1,13 +1,13 @@
 // Package transcode turns the JSON of API objects, as the storage codec writes
-// it into rows, into the messages of Kubernetes' protobuf encoding, without the
-// objects between them: a tenth of the work.
+// it, into the messages of Kubernetes' protobuf encoding without making the
+// objects, which is a tenth of the work.
 //
-// The tags of the API types say which name in JSON is which field of the
-// message. A type is turned into a plan once; see plan. What comes out is, byte
-// by byte, what the type's generated Marshal makes of the decoded object.
+// The tags of an API type map its names in JSON to the fields of its message.
+// They are read once, into a plan. The output is, byte by byte, what the
+// generated Marshal makes of the decoded object.
 //
-// Only JSON that an encoder wrote is taken. What else a row may hold, because it
-// was edited, is refused, and has to be decoded by a real decoder.
+// Only JSON in the form that encoders write is accepted. Other JSON, such as of
+// a row that was edited, needs a real decoder.
 package transcode
 
 import (
@@ -29,8 +29,8 @@ import (
 // Type turns JSON of one API type into messages.
 type Type struct{ plan *plan }
 
-// For returns how the JSON of objects of obj's type is turned into messages. It
-// returns an error for types that are not generated for protobuf.
+// For returns the Type of obj. It returns an error for types without a
+// generated protobuf encoding.
 func For(obj runtime.Object) (*Type, error) {
 	made, err := shared.root(reflect.TypeOf(obj).Elem())
 	if err != nil {
@@ -39,12 +39,12 @@ func For(obj runtime.Object) (*Type, error) {
 	return &Type{made}, nil
 }
 
-// Append appends to b the message of the object that the JSON data describes,
-// with that resourceVersion. exact says that the message unmarshals to the same
-// object as the JSON: protobuf knows no difference between a list that is empty
-// and none.
+// Append appends to b the message of the object in the JSON data, with the
+// given resourceVersion. exact reports that the message unmarshals to the same
+// object as the JSON, which is not so if a list is empty: protobuf has no empty
+// lists, only none.
 //
-// It returns an error where data is not as an encoder writes it.
+// It returns an error if data is not in the form that encoders write.
 func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
 	e := encoders.Get().(*encoder)
 	e.scanner, e.buffer, e.version, e.exact = scanner{data: data}, b, resourceVersion, true
@@ -60,13 +60,13 @@ func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, e
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// encoder appends messages to buffer. Fields are appended in the order in which
-// JSON has them; a message that is complete is put in the order of numbers.
+// encoder appends messages to buffer. It appends fields in the order of the
+// JSON, and sorts those of a message by number when it is complete.
 type encoder struct {
 	scanner
 	buffer  []byte
-	fields  []span // of the messages that are not complete yet
-	order   []byte // a message being put in order
+	fields  []span // of the messages that are not yet complete
+	order   []byte // a message being sorted
 	version string
 	exact   bool
 }
@@ -74,8 +74,8 @@ type encoder struct {
 // span is a part of the buffer. An empty one is no field.
 type span struct{ from, to int }
 
-// message appends a message, behind its tag and its length where it has a tag.
-// It gets a resourceVersion unless that is "".
+// message appends a message, after its tag and length if it has a tag. It sets
+// a resourceVersion unless that is "".
 func (e *encoder) message(p *plan, tag []byte, version string) error {
 	from, first := len(e.buffer), len(e.fields)
 	for range p.fields {
@@ -91,10 +91,10 @@ func (e *encoder) message(p *plan, tag []byte, version string) error {
 		last = i
 		f := &p.fields[i]
 		if e.fields[first+i].to > 0 {
-			return errUnusual // the last one counts
+			return errUnusual // decoders take the last of two
 		}
 		began := len(e.buffer)
-		own, inner := tag == nil && f.objectMeta(), "" // its metadata is the object's own
+		own, inner := tag == nil && f.objectMeta(), "" // own is the metadata of the object itself
 		if own {
 			inner = e.version
 		}
@@ -129,7 +129,7 @@ func (e *encoder) message(p *plan, tag []byte, version string) error {
 	return nil
 }
 
-// arrange appends the fields of a message in their order.
+// arrange appends the fields of a message, ordered by number.
 func (e *encoder) arrange(to []byte, nodes []node, fields []span) []byte {
 	for i := range nodes {
 		n := &nodes[i]
@@ -147,7 +147,7 @@ func (e *encoder) arrange(to []byte, nodes []node, fields []span) []byte {
 	return to
 }
 
-// size returns how much arrange appends.
+// size returns how many bytes arrange appends.
 func (e *encoder) size(nodes []node, fields []span) (size int) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -163,7 +163,7 @@ func (e *encoder) size(nodes []node, fields []span) (size int) {
 	return size
 }
 
-// field appends a field, nothing for a null.
+// field appends a field, and nothing for null.
 func (e *encoder) field(f *field, version string) error {
 	if e.null() {
 		return nil
@@ -205,7 +205,7 @@ func (e *encoder) mapping(f *field) error {
 	return err
 }
 
-// value appends a value behind its tag.
+// value appends a value after its tag.
 func (e *encoder) value(v *value, tag []byte, version string) error {
 	if v.kind == message {
 		return e.message(v.plan, tag, version)
@@ -245,7 +245,7 @@ func (e *encoder) value(v *value, tag []byte, version string) error {
 	return e.sized(func(b []byte) ([]byte, error) { return e.appendCustom(b, v.typ, raw) })
 }
 
-// sized appends what put appends behind its length.
+// sized appends what put appends, after its length.
 func (e *encoder) sized(put func([]byte) ([]byte, error)) (err error) {
 	at := len(e.buffer)
 	if e.buffer, err = put(append(e.buffer, 0)); err != nil {
@@ -291,7 +291,7 @@ func (e *encoder) appendOctets(b []byte) ([]byte, error) {
 	return base64.StdEncoding.AppendDecode(b, raw)
 }
 
-// appendTime appends a time in whole seconds, in which encoders write them.
+// appendTime appends a time of whole seconds, as encoders write it.
 func (e *encoder) appendTime(b []byte) ([]byte, error) {
 	raw, _, err := e.quoted()
 	if err != nil {
@@ -322,12 +322,13 @@ func unixSeconds(raw []byte) (int64, bool) {
 	year, month, day := number(0, 4), number(5, 7), number(8, 10)
 	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
 	t := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
-	// What is no date is moved to one, and the zero time is not written.
+	// time.Date changes an invalid date to a valid one. The zero time is not
+	// written.
 	same := t.Year() == year && int(t.Month()) == month && t.Day() == day && t.Hour() == hour && t.Minute() == minute && t.Second() == second
 	return t.Unix(), ok && same && !t.IsZero()
 }
 
-// quantities are the messages of quantities: few ones are in most objects.
+// quantities caches the messages of quantities: most objects have the same few.
 var quantities = struct {
 	sync.RWMutex
 	messages map[string][]byte
@@ -340,7 +341,7 @@ const (
 
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
-// appendCustom appends the message of a type that has methods of its own.
+// appendCustom appends the message of a type with methods of its own for JSON.
 func (e *encoder) appendCustom(b []byte, t reflect.Type, raw []byte) ([]byte, error) {
 	if t != quantityType || len(raw) > longestQuantity {
 		return e.appendMarshaled(b, t, raw)

@@ -1,0 +1,62 @@
+package apistorage
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+const (
+	// bookmarkEvery is the pause between bookmarks. A last one comes
+	// bookmarkBefore the end of a watch, so that the client resumes from there
+	// (KEP-956).
+	bookmarkEvery  = time.Minute
+	bookmarkBefore = 2 * time.Second
+	// progressEvery is the pause for in-process clients that ask for progress.
+	progressEvery = 5 * time.Second
+	// bookmarkRetry is the pause before a bookmark that was due is tried again.
+	bookmarkRetry = 10 * time.Millisecond
+)
+
+// progress sends a bookmark, or returns false while changes are waiting to be sent.
+func (w *watcher) progress() (bool, error) {
+	revision, current := w.sub.Progress()
+	if !current {
+		return false, nil
+	}
+	if revision < w.from {
+		return true, nil // the client is ahead of the store
+	}
+	w.from = revision
+	return true, w.bookmark(revision, false)
+}
+
+func (w *watcher) bookmark(revision int64, endsInitialState bool) error {
+	obj := w.NewObject()
+	if err := w.versioner.UpdateObject(obj, uint64(revision)); err != nil {
+		return err
+	}
+	if endsInitialState {
+		if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
+			return err
+		}
+	}
+	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
+}
+
+// untilBookmark returns the time until the next bookmark. It differs between
+// watches, so that those that began together do not send theirs together.
+func (w *watcher) untilBookmark() time.Duration {
+	pause := bookmarkEvery + rand.N(bookmarkEvery/4)
+	if w.opts.ProgressNotify {
+		pause = progressEvery
+	}
+	if deadline, ok := w.ctx.Deadline(); ok {
+		if last := time.Until(deadline) - bookmarkBefore; last > 0 {
+			pause = min(pause, last)
+		}
+	}
+	return pause
+}

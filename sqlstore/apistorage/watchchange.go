@@ -1,0 +1,140 @@
+package apistorage
+
+import (
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// change sends one change as the selectors of the watch see it: an object that
+// begins to match is added, one that no longer matches is deleted. It releases the
+// change.
+func (w *watcher) change(c *sqlstore.Change) error {
+	if c.Record.Revision <= w.from {
+		w.follower.Done(c)
+		return nil
+	}
+	event, err := w.event(c)
+	if err != nil {
+		w.follower.Done(c)
+		return err
+	}
+	w.from = c.Record.Revision
+	if event == "" {
+		w.follower.Done(c)
+		return nil
+	}
+	last := event == watch.Deleted
+	size := len(c.Record.Value)
+	if last {
+		size = len(c.Previous.Value)
+	}
+	if err := w.await(size); err != nil {
+		w.follower.Done(c)
+		return err
+	}
+	p := sentEvent{size: size, change: c}
+	decode := func() (runtime.Object, error) {
+		obj, err := w.objectOf(c, last, w.object)
+		if raw, ok := obj.(*Raw); ok {
+			raw.change = true
+		}
+		return obj, err
+	}
+	if c.Watchers > 1 {
+		key := sharedKey{storage: w.Storage, last: last}
+		if w.events != nil {
+			key.events = *w.events
+		}
+		slot, ok := c.Cache.Load(key)
+		if !ok {
+			slot, _ = c.Cache.LoadOrStore(key, &sharedObject{})
+		}
+		shared := slot.(*sharedObject)
+		use, err := shared.use(w.store, size, decode)
+		if err != nil {
+			w.follower.Done(c)
+			return err
+		}
+		p.shared = shared
+		w.follower.Share(decodedAndEncoded * size)
+		return w.deliver(event, &delivery{shared: use}, p)
+	}
+	if c.Watchers > 0 { // a change from Replay has been counted as a whole
+		p.held = decodedAndEncoded * size
+		w.follower.Hold(p.held)
+	}
+	obj, err := decode()
+	if err != nil {
+		w.release(p)
+		return err
+	}
+	return w.deliver(event, &delivery{object: obj}, p)
+}
+
+// event returns the type of event that the change is for the watch, "" for none.
+func (w *watcher) event(c *sqlstore.Change) (watch.EventType, error) {
+	is, err := w.selects(c, false)
+	if err != nil {
+		return "", err
+	}
+	was, err := w.selects(c, true)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case is && was:
+		return watch.Modified, nil
+	case is:
+		return watch.Added, nil
+	case was:
+		return watch.Deleted, nil
+	}
+	return "", nil
+}
+
+// selects reports whether the selectors match the version that c made, or the
+// one it replaced.
+func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
+	if previous && c.Previous == nil || !previous && c.Operation == dialect.Delete {
+		return false, nil
+	}
+	pred := &w.opts.Predicate
+	if pred.Empty() && !sharded(pred) {
+		return true, nil
+	}
+	record := &c.Record
+	if previous {
+		record = c.Previous
+	}
+	if !undecided(pred, record) {
+		return matches(pred, record), nil
+	}
+	obj, err := w.objectOf(c, previous, w.decoded)
+	if err != nil {
+		return false, err
+	}
+	matched, err := pred.Matches(obj)
+	return err == nil && matched, nil
+}
+
+// unreadable is the error of a watch for a change whose object can't be decoded.
+func unreadable(c *sqlstore.Change, key string, err error) error {
+	reason, message := metav1.StatusReasonInternalError, "unable to read the object"
+	if c.Operation == dialect.Delete {
+		reason, message = metav1.StatusReasonStoreReadError, "saw a DELETED event, but object data is corrupt"
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  reason,
+		Message: fmt.Sprintf("%s - key %q: %v", message, key, err),
+	}}
+}
