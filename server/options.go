@@ -171,7 +171,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs = sections.FlagSet(ServingFlags)
 	addServingFlags(fs, o.Serving)
 	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address, or an address of this machine.")
-	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "Who maintains the endpoints of the Service kubernetes: lease for the servers, which list those that are alive; none for something else.")
+	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "lease: the servers keep the endpoints of the Service kubernetes up to date with the servers that are alive. none: they leave these endpoints alone.")
 	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses of this server, such as a load balancer's. They are added to the certificate that the server issues if --tls-cert-file is unset.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions for the origins from which browsers may send requests. They should begin with ^ or // and end with $ or :.")
 	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, the header is not sent.")
