@@ -115,11 +115,11 @@ controller-runtime: build kubectl ## run controller-runtime's own tests on sqube
 	@bin/sqube envtest --kubectl bin/kubectl bin/envtest
 	test/tools/controllerruntime $(or $(ASSETS),bin/envtest)
 
-lint: ## check formatting, go vet, staticcheck and the import rules
+lint: ## check formatting, go vet, staticcheck, imports, lengths, and the names and links in READMEs
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
-	@mkdir -p bin && go build -C test/tools -o ../../bin/ honnef.co/go/tools/cmd/staticcheck ./imports
-	bin/imports
+	@mkdir -p bin && go build -C test/tools -o ../../bin/ honnef.co/go/tools/cmd/staticcheck ./rules
+	bin/rules
 	go vet ./...
 	go vet -C test/tools ./...
 	bin/staticcheck -checks inherit,-ST1005 ./... # an error may start with a name that is in capitals

@@ -94,12 +94,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		if choice.prefix != "" && !strings.HasSuffix(choice.prefix, "/") {
 			q.Prefix, q.Exactly = "", &choice.prefix
 		}
-		switch random.IntN(4) {
-		case 0:
-			q.After = fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
-		case 1:
-			q.From = fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
-		}
+		q.From, q.After = randomStart(random)
 		var want []string
 		for _, key := range slices.Sorted(maps.Keys(at.objects)) {
 			if choice.selects(key, at.objects[key]) && key >= q.From && (q.After == "" || key > q.After) {
@@ -142,4 +137,15 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	if chosen == 0 {
 		t.Error("nothing was ever selected")
 	}
+}
+
+// randomStart says where a page begins: at the first key, at another one, or behind it.
+func randomStart(random *rand.Rand) (from, after string) {
+	switch random.IntN(4) {
+	case 0:
+		return "", fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
+	case 1:
+		return fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150)), ""
+	}
+	return "", ""
 }

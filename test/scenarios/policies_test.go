@@ -143,14 +143,8 @@ func refusals() []string {
 	return manifests
 }
 
-func admissionPolicy(u *user) {
-	manifests := refusals()
-	const refusal = "ValidatingAdmissionPolicy 'everywhere' with binding 'everywhere' denied request: this name is for nobody"
-	if out := u.refused(strings.Join(manifests, "\n---\n")); strings.Count(out, refusal) != len(manifests) {
-		u.Errorf("not all of %d objects were refused by the policy: %s", len(manifests), out)
-	}
-
-	u.apply(`
+// deploymentPolicies bound the replicas of Deployments by a parameter, refuse images without a tag, and warn of objects without an owner.
+const deploymentPolicies = `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: limits}
@@ -209,7 +203,16 @@ spec:
   policyName: owned
   validationActions: [Warn]
   matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: admission-policy}}}
-`)
+`
+
+func admissionPolicy(u *user) {
+	manifests := refusals()
+	const refusal = "ValidatingAdmissionPolicy 'everywhere' with binding 'everywhere' denied request: this name is for nobody"
+	if out := u.refused(strings.Join(manifests, "\n---\n")); strings.Count(out, refusal) != len(manifests) {
+		u.Errorf("not all of %d objects were refused by the policy: %s", len(manifests), out)
+	}
+
+	u.apply(deploymentPolicies)
 	// Each policy counts from when admission has been told of it.
 	for manifest, words := range map[string]string{
 		deployment("big", 4, "web:1"):                               "no more than 3 replicas",

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,12 +141,7 @@ func TestArchive(t *testing.T) {
 		if got := revisionsOf(t, append([]string{"secrets", "door"}, with...)...); len(got) != 2 {
 			t.Errorf("of the secret there is %v", got)
 		}
-		must(t, filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
-			if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
-				t.Errorf("%s has mode %v", path, info.Mode())
-			}
-			return err
-		}))
+		isPrivate(t, place)
 		s.terminate(t)
 
 		versions, content := archivedVersions(t, place, "configmaps")

@@ -81,12 +81,7 @@ func TestFollow(t *testing.T) {
 		s.wait(t)
 		follower.wait(t)
 
-		must(t, filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
-			if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
-				t.Errorf("%s has mode %v", path, info.Mode())
-			}
-			return err
-		}))
+		isPrivate(t, place)
 		there := filepath.Join(t.TempDir(), "there")
 		must(t, os.Rename(place, there))
 		dir := t.TempDir()
@@ -108,14 +103,8 @@ func TestFollow(t *testing.T) {
 			t.Errorf("version %s comes after %s", version, last)
 		}
 
-		// A moment that only the backup has, from before the restore.
-		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
-		succeeds(t, []string{"restore", there, "--to-revision", moment, "--datastore", then})
-		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: then") {
-			t.Errorf("at revision %s it was\n%s", moment, text)
-		}
-		succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
-		refuses(t, "does not hold revision", []string{"restore", there, "--to-revision", version, "--force", "--datastore", then})
+		restoresMoment(t, there, moment)
+		refuses(t, "does not hold revision", []string{"restore", there, "--to-revision", version, "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "later.db")})
 
 		// The restored one goes on in the same place, and no revision is used that it had.
 		follower = start(t, []string{"backup", "--follow", there, "--data-dir", dir})
@@ -135,6 +124,28 @@ func TestFollow(t *testing.T) {
 		}
 		once.terminate(t)
 	})
+}
+
+// restoresMoment restores the moment when "kept" was "then" and "gone" was there, of which only the backup knows.
+func restoresMoment(t *testing.T, backup, moment string) {
+	t.Helper()
+	then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+	succeeds(t, []string{"restore", backup, "--to-revision", moment, "--datastore", then})
+	if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: then") {
+		t.Errorf("at revision %s it was\n%s", moment, text)
+	}
+	succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
+}
+
+// isPrivate looks at all files below a folder: their owner only may read them.
+func isPrivate(t *testing.T, folder string) {
+	t.Helper()
+	must(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	}))
 }
 
 // TestFollowComesLate has a server forget versions that its backup does not have yet.

@@ -1,5 +1,3 @@
-// Command imports holds the packages of sqube to its import rules: which folder never imports which packages. Run it at
-// the root of the repository. The rules are for what ships: a test may set up what it tests against.
 package main
 
 import (
@@ -82,19 +80,13 @@ type pkg struct {
 	Imports    []string
 }
 
-func main() {
+// imports returns a line for each import that a rule forbids.
+func imports() ([]string, error) {
 	packages, err := list()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "imports:", err)
-		os.Exit(1)
+		return nil, err
 	}
-	violations := check(packages, rules)
-	for _, v := range violations {
-		fmt.Fprintln(os.Stderr, v)
-	}
-	if len(violations) > 0 {
-		os.Exit(1)
-	}
+	return check(packages, rules), nil
 }
 
 // list asks go for the packages of the module and what each imports.

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// files lists the files of the repository that match the patterns of git, with those that are not committed yet.
+func files(patterns ...string) ([]string, error) {
+	args := append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, patterns...)
+	output, err := exec.Command("git", args...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	var found []string
+	for _, name := range strings.Split(strings.TrimSuffix(string(output), "\x00"), "\x00") {
+		if _, err := os.Stat(name); err == nil { // not deleted since the last commit
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,26 @@
+// Command rules checks what this repository has agreed on and no other linter knows: who imports whom, how long files and
+// functions are, and that what the READMEs link to and name exists. Run it at the root of the repository.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	failed := false
+	for _, rule := range []func() ([]string, error){imports, lengths, links, names} {
+		violations, err := rule()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "rules:", err)
+			os.Exit(1)
+		}
+		for _, v := range violations {
+			fmt.Fprintln(os.Stderr, v)
+			failed = true
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
