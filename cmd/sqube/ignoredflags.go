@@ -26,18 +26,18 @@ var ignoredFlags = []ignoredFlag{
 	{names: "etcd-count-metric-poll-period etcd-db-metric-poll-interval",
 		reason: "the metrics sqube_store_… need no polling"},
 	{names: "lease-reuse-duration-seconds", reason: "there are no etcd leases; --event-ttl says how long Events are kept"},
-	{names: "storage-backend", only: []string{"", "etcd3"}, reason: "--datastore says which database it is"},
+	{names: "storage-backend", only: []string{"", "etcd3"}, reason: "--datastore selects the database"},
 	{names: "storage-media-type", only: []string{"application/vnd.kubernetes.protobuf", "application/json", "application/cbor"},
-		reason: "objects are stored as JSON, and sent in the form that a client asks for"},
-	{names: "watch-cache", boolean: true, reason: "watches and lists need no cache that could be switched off"},
-	{names: "watch-cache-sizes default-watch-cache-size", reason: "watches and lists need no such cache; --retention says how far back a watch may begin"},
-	{names: "enable-garbage-collector", boolean: true, only: []string{"true"}, reason: "the garbage collector runs in this process; --controllers switches it off"},
+		reason: "objects are stored as JSON, and sent in the format that the client asks for"},
+	{names: "watch-cache", boolean: true, reason: "watches and lists have no cache that could be turned off"},
+	{names: "watch-cache-sizes default-watch-cache-size", reason: "watches and lists need no such cache; --retention says how far back a watch can start"},
+	{names: "enable-garbage-collector", boolean: true, only: []string{"true"}, reason: "the garbage collector runs in this process; --controllers can turn it off"},
 	{names: "enable-logs-handler", boolean: true, only: []string{"false"}, reason: "the log goes to standard error, and no path serves it"},
 	{names: "apiserver-count", reason: "servers find each other in the database"},
 	{names: "kubelet-timeout", reason: "--request-timeout bounds requests to kubelets too"},
 	{names: "peer-ca-file peer-advertise-ip peer-advertise-port", only: []string{""},
-		reason: "no server passes requests on to another one of the cluster"},
-	{names: "log-flush-frequency log-text-info-buffer-size log-json-info-buffer-size", reason: "every line of the log is written at once"},
+		reason: "servers do not forward requests to each other"},
+	{names: "log-flush-frequency log-text-info-buffer-size log-json-info-buffer-size", reason: "every log line is written at once"},
 	{names: "log-text-split-stream log-json-split-stream", boolean: true, only: []string{"false"},
 		reason: "the whole log goes to standard error"},
 }
@@ -95,7 +95,7 @@ func (c *ignoredFlagSet) check() error {
 			}
 		}
 		if len(given) > 0 {
-			slog.Warn("a flag of kube-apiserver does nothing here", "flag", strings.Join(given, ","), "because", idle.reason)
+			slog.Warn("a flag of kube-apiserver has no effect here", "flag", strings.Join(given, ","), "because", idle.reason)
 		}
 	}
 	return errors.Join(errs...)
