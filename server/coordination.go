@@ -52,14 +52,6 @@ func coordinated() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.CoordinatedLeaderElection)
 }
 
-// registerCoordination has the shared informers watch what leaders are chosen by.
-func (b *builder) registerCoordination() {
-	if coordinated() {
-		b.informers.Coordination().V1().Leases().Informer()
-		b.informers.Coordination().V1beta1().LeaseCandidates().Informer()
-	}
-}
-
 // coordinate chooses leaders among LeaseCandidates until ctx ends, on one server of the cluster at a time.
 func (s *Server) coordinate(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.loopback.Config())

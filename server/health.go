@@ -68,7 +68,7 @@ func (s *Server) answers(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
 		if _, err := s.store.Position(ctx); err != nil {
-			answer.err = errDatastore // the store has logged why
+			answer.err = errors.New("the datastore does not answer") // the store has logged why
 		}
 	})
 	return answer.err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/client-go/util/cert"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/cluster/ports"
@@ -72,14 +73,15 @@ func (o *Options) makes(file string) bool {
 	return err == nil && failed == nil && named == made && !o.InMemory
 }
 
-// kubelet is how to reach kubelets.
-func (b *builder) kubelet() kubeletclient.KubeletClientConfig {
-	c := b.options.Kubelet
+// kubelet returns how to reach kubelets: with the client certificate among keys if no flag names one, through egress if that
+// is not nil.
+func (o *Options) kubelet(keys *pki.PKI, egress *egressselector.EgressSelector) kubeletclient.KubeletClientConfig {
+	c := o.Kubelet
 	if c.TLSClientConfig.CertFile == "" {
-		c.TLSClientConfig.CertFile, c.TLSClientConfig.KeyFile = b.pki.KubeletClient.CertFile, b.pki.KubeletClient.KeyFile
+		c.TLSClientConfig.CertFile, c.TLSClientConfig.KeyFile = keys.KubeletClient.CertFile, keys.KubeletClient.KeyFile
 	}
-	if b.outbound.egress != nil {
-		c.Lookup = b.outbound.egress.Lookup
+	if egress != nil {
+		c.Lookup = egress.Lookup
 	}
 	return c
 }

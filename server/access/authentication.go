@@ -13,8 +13,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/spec3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sqube/sqube/server/loopback"
 )
@@ -46,9 +44,6 @@ type Authentication struct {
 	UserCA dynamiccertificates.CAContentProvider
 	// RequestHeader says whom to believe about whom in which headers.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
-	// SecurityV2 and SecurityV3 describe the ways to log in, for the OpenAPI documents.
-	SecurityV2 *spec.SecurityDefinitions
-	SecurityV3 spec3.SecuritySchemes
 }
 
 // NewAuthentication builds it from completed options, and knows the tokens of the given service accounts. Authenticators that keep something up to date do so until ctx ends.
@@ -75,8 +70,6 @@ func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccount
 		ClientCA:      serving.ClientCA,
 		UserCA:        o.Authentication.ClientCert.CAContentProvider,
 		RequestHeader: info.RequestHeaderConfig,
-		SecurityV2:    v2.SecurityDefinitions,
-		SecurityV3:    v3.SecuritySchemes,
 	}, nil
 }
 

@@ -3,12 +3,9 @@ package access
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/egressselector"
-	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 )
 
 // Authorization tells what a caller may do.
@@ -17,8 +14,6 @@ type Authorization struct {
 	Authorizer authorizer.Authorizer
 	// Rules lists what a caller may do in a namespace, for SelfSubjectRulesReview.
 	Rules authorizer.RuleResolver
-	// RBAC tells whether roles decide, and therefore the bootstrap roles are needed.
-	RBAC bool
 }
 
 // NewAuthorization builds it from completed options. The informers of c must be started for the authorizers Node and
@@ -38,8 +33,5 @@ func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorizatio
 	if err != nil {
 		return nil, fmt.Errorf("setting up authorization: %w", err)
 	}
-	rbac := slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
-		return string(a.Type) == modes.ModeRBAC
-	})
-	return &Authorization{Authorizer: auth, Rules: rules, RBAC: rbac}, nil
+	return &Authorization{Authorizer: auth, Rules: rules}, nil
 }

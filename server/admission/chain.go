@@ -78,10 +78,7 @@ type Config struct {
 type Chain struct {
 	// Interface runs the plugins; it measures each, and each step, in metrics.
 	Interface admission.Interface
-	// Names are the plugins in it, in order.
-	Names []string
-
-	mapper *restmapper.DeferredDiscoveryRESTMapper
+	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
 // New builds the chain. Errors: Drained is nil; the file of --admission-control-config-file, or one that it names, cannot
@@ -109,7 +106,7 @@ func New(c Config) (*Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("setting up admission plugins: %w", err)
 	}
-	return &Chain{Interface: metrics.WithStepMetrics(chain), Names: names, mapper: mapper}, nil
+	return &Chain{Interface: metrics.WithStepMetrics(chain), mapper: mapper}, nil
 }
 
 // Run makes plugins see changes in what resources there are, until ctx ends. Start it when the API is served; kube-apiserver

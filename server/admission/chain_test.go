@@ -182,9 +182,6 @@ func TestDisabledPluginDoesNotRun(t *testing.T) {
 	if err := create(t, chain, p); err != nil || p.Spec.ServiceAccountName != "" {
 		t.Errorf("got service account %q, %v", p.Spec.ServiceAccountName, err)
 	}
-	if slices.Contains(chain.Names, "ServiceAccount") {
-		t.Errorf("names %v", chain.Names)
-	}
 }
 
 func TestConfigFile(t *testing.T) {

@@ -49,6 +49,8 @@ type Config struct {
 	BuiltIn []schema.GroupVersion
 	// Definitions watches CustomResourceDefinitions; who made it starts it.
 	Definitions crdinformers.CustomResourceDefinitionInformer
+	// Installed is closed by the Aggregator once requests for the APIServices that existed at the start are passed on.
+	Installed chan struct{}
 	// Dial connects to other servers. Optional.
 	Dial *transport.DialHolder
 	// Tracing records requests to other servers. Optional.
@@ -69,13 +71,14 @@ type Aggregator struct {
 	openAPI     *openapiv3.AggregationController
 	documents   *documents
 
-	started               chan struct{} // closed when everything runs
-	installed, discovered chan struct{} // closed when the APIServices that there were at the start are known, and asked
+	started    chan struct{} // closed when everything runs
+	installed  chan struct{} // Config.Installed
+	discovered chan struct{} // closed when the servers of these APIServices have been asked what they serve
 }
 
 // New builds everything and starts nothing. An error names the flag or the file that has to change.
 func New(c Config) (*Aggregator, error) {
-	if c.Options == nil || c.Loopback == nil || c.Informers == nil || c.Resolver == nil || c.Discovery == nil || c.Definitions == nil {
+	if c.Options == nil || c.Loopback == nil || c.Informers == nil || c.Resolver == nil || c.Discovery == nil || c.Definitions == nil || c.Installed == nil {
 		return nil, errors.New("aggregation.Config: all fields are required")
 	}
 	client, err := clientset.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Loopback), "apiregistration"))
@@ -112,7 +115,7 @@ func New(c Config) (*Aggregator, error) {
 		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
 		documents:   newDocuments(),
 		started:     make(chan struct{}),
-		installed:   make(chan struct{}),
+		installed:   c.Installed,
 		discovered:  make(chan struct{}),
 	}
 	a.openAPI = openapiv3.NewAggregationController(a.documents)
@@ -173,6 +176,3 @@ func isClosed(done <-chan struct{}) bool {
 		return false
 	}
 }
-
-// HasSynced says whether requests for the APIServices that there were at the start are passed on.
-func (a *Aggregator) HasSynced() bool { return isClosed(a.installed) }

@@ -28,8 +28,8 @@ type Config struct {
 	// Webhooks is how conversion webhooks are reached.
 	Webhooks Webhooks
 	Limits   Limits
-	// Complete says whether all other groups are known: until then, what is not found is told to come again. Optional.
-	Complete func() bool
+	// Complete is closed when all other groups are known. Until then a request that finds nothing gets a 503. Optional.
+	Complete <-chan struct{}
 	// SoleServer says that no other server uses the same database, so that nobody has to wait until all have noticed a new
 	// definition. Optional.
 	SoleServer bool

@@ -10,12 +10,10 @@ import (
 // Checks are kube-apiserver's health checks of custom resources, under its names. All of them are about the start.
 func (s *Server) Checks() []healthz.HealthChecker {
 	started := func(*http.Request) error {
-		select {
-		case <-s.started:
-			return nil
-		default:
+		if !closed(s.started) {
 			return errors.New("not finished")
 		}
+		return nil
 	}
 	return []healthz.HealthChecker{
 		healthz.NamedCheck("poststarthook/start-apiextensions-informers", started),
@@ -26,5 +24,14 @@ func (s *Server) Checks() []healthz.HealthChecker {
 			}
 			return nil
 		}),
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

@@ -73,7 +73,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.notFound = notfoundhandler.New(codecs.Serving(), func(context.Context) bool {
-		return s.HasSynced() && (c.Complete == nil || c.Complete())
+		return s.HasSynced() && (c.Complete == nil || closed(c.Complete))
 	})
 	s.establishing = establish.NewEstablishingController(s.informer, client.ApiextensionsV1())
 

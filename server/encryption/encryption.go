@@ -19,19 +19,17 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/server/decorate"
 )
 
 // Encryption is a loaded configuration.
@@ -85,16 +83,10 @@ func (e *Encryption) Transformer(resource schema.GroupResource) value.Transforme
 	return e.transformers.TransformerForResource(resource)
 }
 
-// Storage returns a decorator whose storages encrypt what those of next store.
+// Storage returns a decorator whose storages encrypt what they store; otherwise they are those of next.
 func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecorator {
 	if e.transformers == nil {
 		return next
 	}
-	return func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error),
-		newObject, newList func() runtime.Object, attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		encrypted := *config
-		encrypted.Transformer = e.Transformer(config.GroupResource)
-		return next(&encrypted, prefix, key, newObject, newList, attributes, triggers, indexers)
-	}
+	return decorate.Config(next, func(c *storagebackend.ConfigForResource) { c.Transformer = e.Transformer(c.GroupResource) })
 }

@@ -3,18 +3,16 @@ package etcdimport
 import (
 	"net"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/decorate"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/resources"
@@ -59,15 +57,12 @@ func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
 	return byPath, nil
 }
 
-// collect decorates storages like next, and records each of them.
+// collect returns a decorator that makes storages with next and records each of them.
 func collect(next generic.StorageDecorator, storages map[schema.GroupResource]*apistorage.Storage) generic.StorageDecorator {
-	return func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error),
-		newObject, newList func() runtime.Object, attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		made, destroy, err := next(config, prefix, key, newObject, newList, attributes, triggers, indexers)
+	return decorate.Storage(next, func(resource schema.GroupResource, made storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
 		if s, ok := made.(*apistorage.Storage); ok {
-			storages[config.GroupResource] = s
+			storages[resource] = s
 		}
-		return made, destroy, err
-	}
+		return made, destroy, nil
+	})
 }

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/url"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/egressselector"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/server/admission"
+	"github.com/sqube/sqube/server/aggregation"
+	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/resources"
+)
+
+// apis are the resources that the server serves: its own, custom ones, and those of other servers.
+type apis struct {
+	versions    *serverstorage.ResourceConfig // the built-in versions that are on
+	admission   *admission.Chain
+	resources   *resources.Built
+	crd         *crd.Server
+	discovery   aggregated.ResourceManager // of /apis
+	aggregation *aggregation.Aggregator
+}
+
+func newAPIs(b *base, s *security) (_ *apis, err error) {
+	a := &apis{discovery: aggregated.NewResourceManager("apis")}
+	if a.versions, err = resources.ParseRuntimeConfig(b.options.RuntimeConfig); err != nil {
+		return nil, err
+	}
+	hooks, err := newWebhookClient(b)
+	if err != nil {
+		return nil, err
+	}
+	if a.admission, err = newAdmission(b, s, a.versions, hooks); err != nil {
+		return nil, err
+	}
+	if a.resources, err = newResources(b, s, a.versions, hooks.transport); err != nil {
+		return nil, err
+	}
+	installed := make(chan struct{}) // closed when requests for aggregated APIs are passed on
+	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
+		return nil, err
+	}
+	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
+		return nil, err
+	}
+	a.aggregation, err = newAggregation(b, a, hooks.services, installed)
+	return a, err
+}
+
+// groups are the built-in ones and apiextensions.k8s.io.
+func (a *apis) groups() []*genericapiserver.APIGroupInfo {
+	return append(a.resources.Groups, a.crd.Group())
+}
+
+// builtIn lists the group versions that are served and not custom.
+func (a *apis) builtIn() []schema.GroupVersion {
+	var versions []schema.GroupVersion
+	for _, group := range a.groups() {
+		for _, version := range group.PrioritizedVersions {
+			if len(group.VersionedResourcesStorageMap[version.Version]) > 0 {
+				versions = append(versions, version)
+			}
+		}
+	}
+	return versions
+}
+
+// webhookClient is how the server reaches webhooks and other servers.
+type webhookClient struct {
+	services  webhook.ServiceResolver
+	transport *http.Transport // to pods and Services
+	self      *rest.Config    // reaches webhooks that name this server, which passes their requests on
+}
+
+func newWebhookClient(b *base) (c webhookClient, err error) {
+	// Like upstream: a server behind a pod or Service address can't be expected to have a certificate for it.
+	c.transport = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+	if c.transport.DialContext, err = b.outbound.dialer(egressselector.Cluster); err != nil {
+		return c, err
+	}
+	routing := admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}
+	if routing.Self, err = url.Parse(b.options.URL()); err != nil {
+		return c, err
+	}
+	if c.services, err = admission.NewServiceResolver(b.informers, routing); err != nil {
+		return c, err
+	}
+	ca, err := os.ReadFile(b.pki.CA.CertFile)
+	if err != nil {
+		return c, err
+	}
+	own := b.pki.Serving // even if --tls-cert-file names another one
+	c.self = b.loopback.SecureConfig(func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
+		return &pair, err
+	}, ca)
+	return c, nil
+}
+
+func newAdmission(b *base, s *security, versions *serverstorage.ResourceConfig, hooks webhookClient) (*admission.Chain, error) {
+	return admission.New(admission.Config{
+		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: parameterInformers{b.informers},
+		Authorizer: s.authorization.Authorizer, Resources: versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
+		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.egress, Tracing: b.outbound.tracing,
+	})
+}
+
+func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, transport *http.Transport) (*resources.Built, error) {
+	o := b.options
+	options, err := resources.NewRESTOptions(versions, b.storage)
+	if err != nil {
+		return nil, err
+	}
+	options.DeleteCollectionWorkers = o.DeleteCollectionWorkers
+	return resources.New(resources.Config{
+		RESTOptions: options, Versions: versions, Loopback: b.loopback.Config(), Informers: b.informers,
+		Services: resources.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePorts: o.ServiceNodePortRange},
+		ServiceAccounts: resources.ServiceAccounts{
+			Issuer: s.accounts.Generator, Audiences: s.authentication.Audiences, MaxExpiration: s.accounts.MaxExpiration,
+			ExtendExpiration: s.accounts.ExtendExpiration, MaxExtendedDuration: s.accounts.MaxExtendedExpiration,
+		},
+		Kubelet: o.kubelet(b.pki, b.outbound.egress), ProxyTransport: transport,
+		Authenticator: s.authentication.Authenticator, Authorizer: s.authorization.Authorizer, RuleResolver: s.authorization.Rules,
+		EventTTL: o.EventTTL, NewerVersions: o.EmulationForwardCompatible, NewerConfigured: o.RuntimeConfigForwardCompatible,
+	})
+}
+
+func newCustomResources(b *base, s *security, chain *admission.Chain, discovery aggregated.ResourceManager, hooks webhookClient, complete <-chan struct{}) (*crd.Server, error) {
+	o := b.options
+	return crd.New(crd.Config{
+		Storage: b.storage, Loopback: b.loopback.Config(), Admission: chain.Interface, Authorizer: s.authorization.Authorizer,
+		Discovery: discovery,
+		Webhooks: crd.Webhooks{
+			Services:       hooks.services,
+			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.egress, hooks.self, b.outbound.tracing),
+		},
+		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers},
+		SoleServer: !o.SharedDatastore,
+		Complete:   complete,
+	})
+}
+
+func newAggregation(b *base, a *apis, services webhook.ServiceResolver, installed chan struct{}) (*aggregation.Aggregator, error) {
+	dial, err := b.outbound.toServices()
+	if err != nil {
+		return nil, err
+	}
+	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
+	config := aggregation.Config{
+		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: services,
+		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed, Dial: dial,
+	}
+	if b.outbound.traced {
+		config.Tracing = b.outbound.tracing
+	}
+	return aggregation.New(config)
+}

@@ -1,0 +1,96 @@
+package server
+
+import (
+	"os"
+
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+
+	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/pki"
+)
+
+// background runs beside requests.
+type background struct {
+	bootstrap   *bootstrap.Bootstrap
+	fairness    utilflowcontrol.Interface // nil if priority and fairness is off
+	controllers controllers.Config
+}
+
+func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
+	made := &background{}
+	if o := b.options; o.Features.EnablePriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
+		made.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
+	}
+	if made.bootstrap, err = newBootstrap(b, s, a.resources.Repair); err != nil {
+		return nil, err
+	}
+	if made.controllers, err = newControllers(b, s, a); err != nil {
+		return nil, err
+	}
+	if coordinated() {
+		b.informers.Coordination().V1().Leases().Informer()
+		b.informers.Coordination().V1beta1().LeaseCandidates().Informer()
+	}
+	return made, nil
+}
+
+func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootstrap.Bootstrap, error) {
+	o, headers := b.options, s.authentication.RequestHeader
+	endpoint := bootstrap.Endpoint{Address: o.AdvertiseAddress, Port: o.Serving.BindPort}
+	if o.EndpointReconciler == noEndpoint {
+		endpoint.Address = nil
+	} else if endpoint.Address == nil {
+		endpoint.Address = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
+	}
+	if o.SharedDatastore {
+		endpoint.Lease = bootstrap.EndpointLease
+	}
+	return bootstrap.New(bootstrap.Config{
+		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName,
+		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePort: o.KubernetesServiceNodePort, Repair: repair},
+		Endpoint: endpoint,
+		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
+			ClientCA:                         s.authentication.UserCA,
+			RequestHeaderUsernameHeaders:     headers.UsernameHeaders,
+			RequestHeaderUIDHeaders:          headers.UIDHeaders,
+			RequestHeaderGroupHeaders:        headers.GroupHeaders,
+			RequestHeaderExtraHeaderPrefixes: headers.ExtraHeaderPrefixes,
+			RequestHeaderAllowedNames:        headers.AllowedClientNames,
+			RequestHeaderCA:                  headers.CAContentProvider,
+		},
+	})
+}
+
+func newControllers(b *base, s *security, a *apis) (c controllers.Config, err error) {
+	o := b.options
+	rootCA, err := readRootCA(b)
+	if err != nil {
+		return c, err
+	}
+	settings := o.ControllerSettings
+	if settings == nil {
+		if settings, err = controllers.DefaultSettings(); err != nil {
+			return c, err
+		}
+	}
+	return controllers.Config{
+		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
+		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
+		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
+		Discovery: a.discovery, RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
+	}, nil
+}
+
+// readRootCA returns the PEM bundle with which pods verify the server: its own authority, and the chain of the operator's
+// certificate if there is one.
+func readRootCA(b *base) ([]byte, error) {
+	rootCA, err := os.ReadFile(b.pki.CA.CertFile)
+	given := b.options.Serving.ServerCert.CertKey.CertFile
+	if err != nil || given == "" {
+		return rootCA, err
+	}
+	chain, err := os.ReadFile(given)
+	return append(rootCA, chain...), err
+}

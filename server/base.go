@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	netutils "k8s.io/utils/net"
+
+	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/sharedkeys"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// base is what all other parts are built on.
+type base struct {
+	options       *Options
+	id            string // among the servers of the cluster
+	store         *sqlstore.Store
+	pki           *pki.PKI
+	encryption    *encryption.Encryption
+	objectCounter *objectCounter
+	storage       generic.StorageDecorator // makes the storage of a resource: encrypted and counted
+
+	loopback  *loopback.Transport
+	client    kubernetes.Interface            // over the loopback
+	informers informers.SharedInformerFactory // over client, shared by everything in the process
+
+	outbound    outbound
+	connections *connections.Connections
+	debugSocket net.Listener // nil without --debug-socket-path
+	phase       phase
+}
+
+func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
+	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
+	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
+		return nil, err
+	}
+	if b.id, err = bootstrap.ServerID(o.URL()); err != nil { // the URL tells servers on one host apart
+		return nil, err
+	}
+	if b.outbound, err = newOutbound(o, b.id); err != nil {
+		return nil, err
+	}
+	if b.encryption, err = encryption.Load(o.Encryption, b.id); err != nil {
+		return nil, err
+	}
+	b.storage = b.objectCounter.decorate(b.encryption.Storage(apistorage.Decorator(store, resources.Kinds)))
+	if b.pki, err = ensurePKI(ctx, o, store); err != nil {
+		return nil, err
+	}
+	if b.client, err = kubernetes.NewForConfig(b.loopback.Config()); err != nil {
+		return nil, err
+	}
+	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
+	b.informers = informers.NewSharedInformerFactoryWithOptions(b.client, 0, informers.WithTransform(slimmer.transform))
+	return b, nil
+}
+
+// ensurePKI makes the server's keys and certificates, or reads those that exist.
+func ensurePKI(ctx context.Context, o *Options, store *sqlstore.Store) (*pki.PKI, error) {
+	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
+	if err != nil {
+		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
+	}
+	shared, err := sharedkeys.Open(ctx, store, o.sealer)
+	if err != nil {
+		return nil, err
+	}
+	names := o.TLSNames
+	if o.AdvertiseAddress != nil {
+		names = slices.Concat(names, []string{o.AdvertiseAddress.String()})
+	}
+	return pki.Ensure(ctx, o.DataDir, pki.Options{
+		BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), InMemory: o.InMemory,
+		ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: names, SharedStore: shared,
+	})
+}

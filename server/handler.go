@@ -1,0 +1,72 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+
+	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/openapi"
+	"github.com/sqube/sqube/server/resources"
+)
+
+// newHandler returns what serves every request, from the network or the loopback.
+func (s *Server) newHandler() (http.Handler, error) {
+	converter, err := resources.NewTypeConverter()
+	if err != nil {
+		return nil, err
+	}
+	options, err := resources.NewRESTOptions(s.versions, s.storage)
+	if err != nil {
+		return nil, err
+	}
+	documents, err := openapi.New(openapi.Config{BuiltIn: s.builtIn(), Definitions: s.crd.Definitions(), Remotes: s.aggregation.Documents})
+	if err != nil {
+		return nil, err
+	}
+	address := s.options.address()
+	built, err := handlers.New(handlers.Config{
+		Groups: s.groups(), Serializer: codecs.Serving(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
+		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
+		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.MinRequestTimeout,
+		Discovery: discovery.DefaultAddresses{DefaultAddress: address}, APIs: s.discovery,
+		Custom: s.crd.Handler(), CustomConversionFailures: s.crd.ConversionFailures,
+		DatastoreFailures: s.store.Failures,
+	})
+	if err != nil {
+		return nil, err
+	}
+	openID, err := s.accounts.OpenIDHandlers(address)
+	if err != nil {
+		openID = nil // an issuer without https has no discovery documents, and needs none
+	}
+	c := &chain{
+		options: s.options, serializer: codecs.Serving(), authentication: s.authentication, authorizer: s.authorization.Authorizer, audit: s.audit,
+		fairness: s.fairness, counts: s.objectCounter.tracker, connections: s.connections, serves: built.Serves,
+		serving: s.phase.serving, outbound: s.outbound,
+	}
+	return c.wrap(s.aggregation.Handler(checkManager(s.routes(built, documents, openID)))), nil
+}
+
+// address is the host and port by which clients elsewhere know the server.
+func (o *Options) address() string {
+	port := fmt.Sprint(o.Serving.BindPort)
+	if name := o.ExternalHost; name != "" {
+		if _, _, err := net.SplitHostPort(name); err == nil {
+			return name
+		}
+		return net.JoinHostPort(name, port)
+	}
+	host := o.AdvertiseAddress
+	if host == nil {
+		host = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
+	}
+	if host == nil {
+		host = net.IPv4(127, 0, 0, 1)
+	}
+	return net.JoinHostPort(host.String(), port)
+}

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sqube/sqube/server/access"
+	"github.com/sqube/sqube/server/audit"
+	"github.com/sqube/sqube/server/pki"
+)
+
+// security decides who callers are and what they may do.
+type security struct {
+	accounts       *access.ServiceAccounts
+	authentication *access.Authentication
+	authorization  *access.Authorization
+	audit          *audit.Log
+	serving        *pki.Serving
+}
+
+func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
+	o, s := b.options, &security{}
+	files := access.Files{ClientCA: b.pki.CA.CertFile, FrontProxyCA: b.pki.FrontProxyCA.CertFile, ServiceAccountKey: b.pki.ServiceAccountKey}
+	if err := o.Access.Complete(files); err != nil {
+		return nil, err
+	}
+	if err := o.Access.Validate(); err != nil {
+		return nil, err
+	}
+	if s.audit, err = audit.New(o.Audit, b.outbound.egress); err != nil {
+		return nil, err
+	}
+	if s.accounts, err = access.NewServiceAccounts(ctx, wait.ContextForChannel(b.phase.drained), o.Access); err != nil {
+		return nil, err
+	}
+	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outbound.egress}
+	if s.authentication, err = access.NewAuthentication(ctx, o.Access, s.accounts, cluster); err != nil {
+		return nil, err
+	}
+	if s.authorization, err = access.NewAuthorization(ctx, o.Access, cluster); err != nil {
+		return nil, err
+	}
+	pair := b.pki.Serving
+	if given := o.Serving.ServerCert.CertKey; given.CertFile != "" {
+		pair = pki.Pair{CertFile: given.CertFile, KeyFile: given.KeyFile}
+	}
+	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls})
+	return s, err
+}
