@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/wholefile"
+	"github.com/sqube/sqube/server/wholefile"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 

@@ -64,7 +64,7 @@ Other commands read the settings that they have flags for: --data-dir, --datasto
 			if err != nil {
 				return err
 			}
-			return settings.WriteTemplate(out, sections, func(line string) []string { return wrap(line, helpWidth-len("# ")) })
+			return settings.WriteTemplate(out, sections)
 		},
 	}
 }

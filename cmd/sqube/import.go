@@ -100,7 +100,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	}
 	from, err := i.open(ctx, source)
 	if err != nil {
-		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // on one line, whatever a driver says
+		return terminal.OneLine(err)
 	}
 	defer closing(&err, from.Close)
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -206,7 +207,7 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 		return false
 	}
 	slog.Info("ready", "address", o.server.URL())
-	if err := notify("READY=1"); err != nil {
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		slog.Warn("telling systemd that the server is ready", "error", err)
 	}
 	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), o.datastore, absolute(s.AdminKubeconfig()))

@@ -9,14 +9,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 const (
 	dirMode  fs.FileMode = 0o700
 	fileMode fs.FileMode = 0o600
-
-	// tempMark is in the name of every file that is not finished.
-	tempMark = ".unfinished-"
 )
 
 // FileError says what is wrong with a file and what to do about it.
@@ -33,39 +32,19 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 const hintAccess = "make the data directory and what is in it readable and writable for the user that runs sqube"
 
-// writeFile replaces path with data so that a reader, also after a power failure, finds the old content or the new.
+// writeFile replaces path with data so that a reader finds the old content or the new, also after a power failure.
 func writeFile(path string, data []byte) error {
 	if inMemory(path) {
 		return os.WriteFile(path, data, fileMode)
 	}
-	dir, name := filepath.Split(path)
-	temp, err := writeTemp(dir, "."+name+tempMark+"*", data)
+	err := wholefile.Replace(path, fileMode, func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	})
 	if err != nil {
-		return &FileError{path, err, hintAccess}
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return &FileError{path, errors.Join(err, os.Remove(temp)), hintAccess}
-	}
-	if err := syncDir(dir); err != nil {
 		return &FileError{path, err, hintAccess}
 	}
 	return nil
-}
-
-// writeTemp writes data to a new file in dir, down to the disk, and returns its name.
-func writeTemp(dir, pattern string, data []byte) (name string, err error) {
-	f, err := os.CreateTemp(dir, pattern) // mode 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
 }
 
 // removeFile makes sure that path is gone, now and after a power failure.
@@ -76,16 +55,7 @@ func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &FileError{path, err, hintAccess}
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes renames and removals in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(filepath.Clean(dir))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return wholefile.SyncFolder(filepath.Dir(path))
 }
 
 // readFile returns path's content, or nil when there is no such file.
@@ -169,20 +139,6 @@ func restrictDataDir(dir string, own ...string) error {
 		return nil // it belongs to another user, as a volume of a Pod does; what is in it is private
 	}
 	return err
-}
-
-// removeUnfinished deletes what writeFile left behind in dir when power failed. Call it under lock.
-func removeUnfinished(dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, ".*"+tempMark+"*"))
-	if err != nil {
-		return err
-	}
-	for _, p := range paths {
-		if err := removeFile(p); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // lock keeps other processes out of dir until unlock is called, waiting for one that is in it. The kernel releases it

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 // Options say what the certificates must be good for.
@@ -184,8 +186,8 @@ func (p *PKI) enter() (leave func() error, err error) {
 		}
 	}()
 	for _, d := range []string{p.dataDir, dir} {
-		if err := removeUnfinished(d); err != nil {
-			return nil, err
+		if err := wholefile.RemoveUnfinished(d, "."); err != nil {
+			return nil, &FileError{d, err, hintAccess}
 		}
 	}
 	if err := restrictFiles(dir); err != nil {

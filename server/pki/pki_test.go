@@ -299,7 +299,7 @@ func TestPermissionsAreTightened(t *testing.T) {
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
-	left := filepath.Join(filepath.Dir(p.CA.CertFile), ".ca.key"+tempMark+"123")
+	left := filepath.Join(filepath.Dir(p.CA.CertFile), ".ca.key.unfinished-123")
 	if err := os.WriteFile(left, nil, fileMode); err != nil {
 		t.Fatal(err)
 	}

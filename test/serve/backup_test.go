@@ -62,7 +62,7 @@ func TestBackupRestore(t *testing.T) {
 		if text := succeeds(t, append([]string{"backup", file}, database...)); !strings.HasPrefix(text, file+": ") {
 			t.Errorf("the backup says %q", text)
 		}
-		refuses(t, "is there already", append([]string{"backup", file}, database...))
+		refuses(t, "exists: give another name", append([]string{"backup", file}, database...))
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the backup has mode %v, %v", info.Mode(), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -198,15 +199,18 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	help := succeeds(t, []string{"serve", "--help"})
-	for _, flag := range []string{
-		"--data-dir string (default ./data)", "--datastore string", "--bind-address ip (default 0.0.0.0)", "--secure-port int (default 6443)",
-		"--tls-cert-file string", "--tls-private-key-file string", "--client-ca-file string", "--token-auth-file string",
-		"--authorization-mode strings (default [Node,RBAC])", "--service-cluster-ip-range string (default 10.0.0.0/24)",
-		"--enable-admission-plugins strings", "--disable-admission-plugins strings", "--runtime-config ", "--feature-gates ",
-		"--event-ttl duration (default 1h0m0s)", "--logging-format string (default text)", "-v, --v int",
+	shown := map[string]string{} // defaults
+	for _, flag := range helpFlags(help) {
+		shown[flag.name] = flag.defaults
+	}
+	for name, defaults := range map[string]string{
+		"data-dir": "./data", "datastore": "", "bind-address": "0.0.0.0", "secure-port": "6443", "tls-cert-file": "",
+		"tls-private-key-file": "", "client-ca-file": "", "token-auth-file": "", "authorization-mode": "[Node,RBAC]",
+		"service-cluster-ip-range": "10.0.0.0/24", "enable-admission-plugins": "", "disable-admission-plugins": "",
+		"runtime-config": "", "feature-gates": "", "event-ttl": "1h0m0s", "logging-format": "text", "v": "",
 	} {
-		if !strings.Contains(help, "\n  "+flag) {
-			t.Errorf("no %q in the help", flag)
+		if got, ok := shown[name]; !ok || got != defaults {
+			t.Errorf("the help shows --%s: %v, with default %q", name, ok, got)
 		}
 	}
 	for _, line := range strings.Split(help, "\n") {
@@ -215,6 +219,34 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	refuses(t, `unknown command "server" for "sqube"`, []string{"server"})
+}
+
+// helpFlag is a flag in the help of serve, with its default if that is not zero.
+type helpFlag struct{ name, defaults string }
+
+// helpFlags returns the flags in a help text.
+func helpFlags(help string) (flags []helpFlag) {
+	begins := regexp.MustCompile(`(?m)^ +(?:-v, )?--([a-z0-9-]+)`)
+	ends := regexp.MustCompile(`\(default (.*)\)$`)
+	for section := range strings.SplitSeq(help, "\n\n") {
+		found := begins.FindAllStringSubmatchIndex(section, -1)
+		for i, at := range found {
+			end := len(section)
+			if i+1 < len(found) {
+				end = found[i+1][0]
+			}
+			flag := helpFlag{name: section[at[2]:at[3]]}
+			text := strings.Join(strings.Fields(section[at[0]:end]), " ")
+			if match := ends.FindStringSubmatch(text); match != nil {
+				flag.defaults = match[1]
+				if unquoted, err := strconv.Unquote(match[1]); err == nil {
+					flag.defaults = unquoted
+				}
+			}
+			flags = append(flags, flag)
+		}
+	}
+	return flags
 }
 
 // TestDefaultPort serves on 6443 unless told otherwise. The address is one of the loopback network that no other process

@@ -203,14 +203,14 @@ func TestConfigurationTemplate(t *testing.T) {
 			uncommented = append(uncommented, s[1]+": "+s[2])
 		}
 	}
-	help := regexp.MustCompile(`(?m)^  (?:-v, )?--([a-z0-9-]+).*?(?: \(default (.*)\))?$`).FindAllStringSubmatch(succeeds(t, []string{"serve", "--help"}), -1)
+	help := helpFlags(succeeds(t, []string{"serve", "--help"}))
 	for _, flag := range help {
-		switch value, found := defaults[flag[1]]; {
-		case flag[1] == "config":
+		switch value, found := defaults[flag.name]; {
+		case flag.name == "config":
 		case !found:
-			t.Errorf("--%s is not in the template", flag[1])
-		case flag[2] != "" && value != flag[2]:
-			t.Errorf("--%s has default %s, the template says %s", flag[1], flag[2], value)
+			t.Errorf("--%s is not in the template", flag.name)
+		case flag.defaults != "" && value != flag.defaults:
+			t.Errorf("--%s has default %s, the template says %s", flag.name, flag.defaults, value)
 		}
 	}
 	if len(settings) != len(help)-1 || len(settings) < 200 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/dialect/sqlite"
@@ -106,7 +107,7 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 		engine, err = sqlite.OpenWith(ctx, d.Path, sqlite.Options{NoSync: d.NoSync})
 	}
 	if err != nil {
-		return nil, onOneLine(err)
+		return nil, terminal.OneLine(err)
 	}
 	return engine, nil
 }
@@ -118,7 +119,7 @@ func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err e
 	} else {
 		before, err = sqlite.Migrate(ctx, d.Path)
 	}
-	return before, onOneLine(err)
+	return before, terminal.OneLine(err)
 }
 
 // OpenReader opens the database to look into it, while it may be served.
@@ -128,7 +129,7 @@ func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err e
 	} else {
 		reader, err = sqlite.OpenReader(ctx, d.Path)
 	}
-	return reader, onOneLine(err)
+	return reader, terminal.OneLine(err)
 }
 
 // Unserved returns nil when no server uses the database, as far as can be told, or an error. SQLite's is locked by
@@ -137,7 +138,7 @@ func (d Datastore) Unserved(ctx context.Context) error {
 	if d.DSN == "" {
 		return nil
 	}
-	return onOneLine(postgres.Unserved(ctx, d.DSN))
+	return terminal.OneLine(postgres.Unserved(ctx, d.DSN))
 }
 
 // Status tells where the schema stands, without changing it.
@@ -147,7 +148,7 @@ func (d Datastore) Status(ctx context.Context) (status migrations.Status, err er
 	} else {
 		status, err = sqlite.Status(ctx, d.Path)
 	}
-	return status, onOneLine(err)
+	return status, terminal.OneLine(err)
 }
 
 // Verify looks whether an SQLite file is whole. Postgres verifies its files itself.
@@ -155,16 +156,16 @@ func (d Datastore) Verify(ctx context.Context) error {
 	if d.DSN != "" {
 		return nil
 	}
-	return onOneLine(sqlite.Verify(ctx, d.Path))
+	return terminal.OneLine(sqlite.Verify(ctx, d.Path))
 }
 
 // Backup writes the database, as of one moment, to an empty file, also while it is served, and checks it: an SQLite file,
 // or an archive of Postgres' pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 	if d.DSN != "" {
-		return onOneLine(postgres.Dump(ctx, d.DSN, to))
+		return terminal.OneLine(postgres.Dump(ctx, d.DSN, to))
 	}
-	return onOneLine(sqlite.Backup(ctx, d.Path, to))
+	return terminal.OneLine(sqlite.Backup(ctx, d.Path, to))
 }
 
 // Fill has fill fill the database, which must be empty, or with replace may hold something and must not be served. What
@@ -176,32 +177,18 @@ func (d Datastore) Fill(ctx context.Context, replace bool, fill func(Engine) err
 	} else {
 		aside, err = sqlite.Replace(ctx, d.Path, replace, time.Now(), func(e *sqlite.Engine) error { return fill(e) })
 	}
-	if errors.Is(err, dialect.ErrNotEmpty) {
-		return "", dialect.ErrNotEmpty
-	}
-	return aside, onOneLine(err)
+	return aside, terminal.OneLine(err)
 }
 
 // RestoreDump is Fill for a Postgres database and an archive of pg_dump. It also returns the revision of the archive. The
 // counter jumps ahead of that, see dialect.RevisionJump.
 func (d Datastore) RestoreDump(ctx context.Context, file string, replace bool) (revision int64, aside string, err error) {
 	revision, aside, err = postgres.RestoreDump(ctx, d.DSN, file, replace, time.Now())
-	if errors.Is(err, dialect.ErrNotEmpty) {
-		return 0, "", dialect.ErrNotEmpty
-	}
-	return revision, aside, onOneLine(err)
+	return revision, aside, terminal.OneLine(err)
 }
 
 // ReadOnly returns a name for the driver "sqlite" of any SQLite file, by which it can't be changed, and what fails after a
 // use if it was changed meanwhile in a way that may have spoiled what was read.
 func ReadOnly(path string) (name string, unchanged func() error, err error) {
 	return sqlite.ReadOnly(path)
-}
-
-// onOneLine makes one line of an error of a driver, which may have several for one cause.
-func onOneLine(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 // The commands of sqube that stand in for programs.
@@ -32,7 +34,12 @@ func Write(dir, sqube, kubectl string) error {
 		if name == "kubectl" && kubectl == "" {
 			script = missing
 		}
-		if err := replace(filepath.Join(dir, name), "#!/bin/sh\n"+script); err != nil {
+		// A test that is starting a program finds the old one or the new one.
+		err := wholefile.Replace(filepath.Join(dir, name), 0o755, func(f *os.File) error {
+			_, err := f.WriteString("#!/bin/sh\n" + script)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -47,24 +54,3 @@ func run(program string, arguments ...string) string {
 
 // quote makes one word of text for a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
-// replace writes a program. A test that is just starting it finds the old one or the new one.
-func replace(path, script string) error {
-	dir, name := filepath.Split(path)
-	file, err := os.CreateTemp(dir, "."+name+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // where it was not renamed
-	_, err = file.WriteString(script)
-	if closing := file.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Chmod(file.Name(), 0o755)
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	return err
-}

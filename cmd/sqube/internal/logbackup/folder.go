@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sqube/sqube/cmd/sqube/internal/wholefile"
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 // folder is a Place in the file system.
@@ -21,9 +21,6 @@ const (
 	folderMode fs.FileMode = 0o700
 	fileMode   fs.FileMode = 0o600
 )
-
-// unfinished begins the names of files that are being written.
-const unfinished = ".unfinished-"
 
 func (f folder) String() string { return string(f) }
 
@@ -53,27 +50,12 @@ func (f folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(f.path(name))
 }
 
-func (f folder) Put(_ context.Context, name string, write func(io.Writer) error) (err error) {
+func (f folder) Put(_ context.Context, name string, write func(io.Writer) error) error {
 	path := f.path(name)
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	to, err := os.CreateTemp(filepath.Dir(path), unfinished+"*") // of mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(to.Name()))
-		}
-	}()
-	if err := errors.Join(write(to), to.Sync(), to.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(to.Name(), path); err != nil {
-		return err
-	}
-	return wholefile.SyncFolder(filepath.Dir(path))
+	return wholefile.Replace(path, fileMode, func(to *os.File) error { return write(to) })
 }
 
 func (f folder) Remove(_ context.Context, name string) error {
@@ -110,7 +92,7 @@ func (f folder) Hold(context.Context) (<-chan struct{}, func(context.Context) er
 // sweep removes what processes left that were killed in Put. Call it under the lock.
 func (f folder) sweep() error {
 	return fs.WalkDir(os.DirFS(string(f)), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), unfinished) {
+		if err == nil && entry.Type().IsRegular() && wholefile.IsUnfinished(entry.Name()) {
 			err = os.Remove(f.path(name))
 		}
 		return err

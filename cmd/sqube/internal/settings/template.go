@@ -36,9 +36,11 @@ func Sections(sections *cliflag.NamedFlagSets) []Section {
 	return all
 }
 
-// WriteTemplate writes a configuration file in which every setting is a comment that shows its default. wrap breaks what a
-// flag does into lines.
-func WriteTemplate(w io.Writer, sections []Section, wrap func(string) []string) error {
+// lineWidth is the length at which comments are wrapped.
+const lineWidth = 98
+
+// WriteTemplate writes a configuration file in which every setting is a comment that shows its default.
+func WriteTemplate(w io.Writer, sections []Section) error {
 	out := bufio.NewWriter(w)
 	for _, section := range sections {
 		fmt.Fprintf(out, "\n#### %s\n", section.Name)
@@ -46,7 +48,7 @@ func WriteTemplate(w io.Writer, sections []Section, wrap func(string) []string) 
 			_, usage := pflag.UnquoteUsage(flag)
 			fmt.Fprintln(out)
 			for _, line := range strings.Split(usage, "\n") {
-				for _, part := range wrap(line) {
+				for _, part := range wrap(line, lineWidth) {
 					fmt.Fprintf(out, "# %s\n", part)
 				}
 			}
@@ -73,3 +75,17 @@ func defaultOf(flag *pflag.Flag) string {
 
 // isEmpty says whether a flag's default is no value.
 func isEmpty(text string) bool { return text == "" || text == "[]" || text == "<nil>" }
+
+// wrap splits a line at spaces into parts no longer than width, if it can.
+func wrap(line string, width int) []string {
+	var parts []string
+	part := ""
+	for _, word := range strings.Fields(line) {
+		if part != "" && len(part)+1+len(word) > width {
+			parts = append(parts, part)
+			part = ""
+		}
+		part = strings.TrimPrefix(part+" "+word, " ")
+	}
+	return append(parts, part)
+}

@@ -35,6 +35,22 @@ func Printable(text string) string {
 	return b.String()
 }
 
+// OneLine returns err with its message on one line: drivers use several for one cause. It returns nil for nil.
+func OneLine(err error) error {
+	if err == nil {
+		return nil
+	}
+	return oneLine{err}
+}
+
+type oneLine struct{ error }
+
+// Error implements error.
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+
+// Unwrap returns the error with all its lines.
+func (e oneLine) Unwrap() error { return e.error }
+
 // hidden says whether a terminal may not show a character.
 func hidden(r rune) bool { return !unicode.IsGraphic(r) }
 

@@ -1,4 +1,4 @@
-// Package wholefile writes files that are there as a whole or not at all, for their owner only.
+// Package wholefile writes files that exist completely or not at all, also after a power failure.
 package wholefile
 
 import (
@@ -11,23 +11,49 @@ import (
 	"strings"
 )
 
-// mode is that of everything that is made here.
+// mode is that of new files: only their owner may open them.
 const mode fs.FileMode = 0o600
 
-// Create has write fill a new file, syncs it, and gives it the name path, which must not be taken. When write or anything
-// else fails nothing is left. Of several processes that create one path at a time, one does and the others fail at once.
+// unfinished is part of the name of a file that is being written, which begins with a dot.
+const unfinished = ".unfinished-"
+
+// Replace has write fill a file and gives it the name path. Readers find the old file or the new one. On an error the old file
+// stays.
+func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err error) {
+	folder, name := filepath.Dir(path), filepath.Base(path)
+	f, err := os.CreateTemp(folder, "."+name+unfinished+"*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return SyncFolder(folder)
+}
+
+// IsUnfinished reports whether a file of that name was being written. If no process is writing it, one was killed.
+func IsUnfinished(name string) bool {
+	return strings.HasPrefix(name, ".") && strings.Contains(name, unfinished)
+}
+
+// Create has write fill a new file and gives it the name path, which must not exist. On an error nothing is left. If several
+// processes create the same path, one succeeds and the others fail at once.
 func Create(path string, write func(*os.File) error) (err error) {
 	if err := free(path); err != nil {
 		return err
 	}
 	folder, name := filepath.Dir(path), filepath.Base(path)
-	prefix := "." + name + ".unfinished-"
+	prefix := "." + name + unfinished
 	unlock, err := lock(filepath.Join(folder, "."+name+".lock"), path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := removeUnfinished(folder, prefix); err != nil {
+	if err := RemoveUnfinished(folder, prefix); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(filepath.Join(folder, prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
@@ -42,7 +68,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 			}
 		}
 	}()
-	// A umask may take even its owner's rights. On a file system without modes there is nothing to correct.
+	// A umask may take rights from the owner, too. A file system without modes has nothing to correct.
 	info, err := f.Stat()
 	if err == nil && info.Mode().Perm()&mode != mode {
 		err = f.Chmod(mode)
@@ -62,7 +88,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 	return SyncFolder(folder)
 }
 
-// free fails where path is taken.
+// free returns an error if path exists.
 func free(path string) error {
 	_, err := os.Lstat(path)
 	switch {
@@ -75,10 +101,10 @@ func free(path string) error {
 }
 
 func taken(path string) error {
-	return fmt.Errorf("%s is there already: give another name, or remove it", path)
+	return fmt.Errorf("%s exists: give another name, or remove it", path)
 }
 
-// check fails where f is not what was meant to be written: another process may remove or replace files, too.
+// check returns an error if f is not the file that was written: another process may have removed or replaced it.
 func check(f *os.File) error {
 	opened, err := f.Stat()
 	if err != nil {
@@ -95,7 +121,7 @@ func check(f *os.File) error {
 	return nil
 }
 
-// publish gives the file from the name to, unless that is taken.
+// publish renames from to to, unless to exists.
 func publish(from, to string) error {
 	err := os.Link(from, to)
 	switch {
@@ -104,21 +130,22 @@ func publish(from, to string) error {
 	case errors.Is(err, fs.ErrExist):
 		return taken(to)
 	}
-	// The file system has no links, such as FAT.
+	// The file system has no hard links, like FAT.
 	if err := free(to); err != nil {
 		return err
 	}
 	return os.Rename(from, to)
 }
 
-// removeUnfinished deletes what processes left that were killed. Call it under the lock.
-func removeUnfinished(folder, prefix string) error {
+// RemoveUnfinished removes the unfinished files in folder with a prefix, which killed processes have left. No process may be
+// writing such a file.
+func RemoveUnfinished(folder, prefix string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), prefix) && entry.Type().IsRegular() {
+		if IsUnfinished(entry.Name()) && strings.HasPrefix(entry.Name(), prefix) && entry.Type().IsRegular() {
 			if err := os.Remove(filepath.Join(folder, entry.Name())); err != nil {
 				return err
 			}
@@ -127,7 +154,7 @@ func removeUnfinished(folder, prefix string) error {
 	return nil
 }
 
-// SyncFolder makes the names in a folder durable.
+// SyncFolder makes renames and removals in a folder durable.
 func SyncFolder(folder string) error {
 	f, err := os.Open(folder)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// lock keeps other processes from creating the file target until unlock is called, by a file at path. It fails at once
-// where another process has the lock. The kernel lets go of it when this process ends, however it ends.
+// lock locks the file at path, so that no other process creates target until unlock is called. It fails at once if another
+// process has the lock. The kernel releases the lock when this process ends, however it ends.
 func lock(path, target string) (unlock func() error, err error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, mode)
@@ -20,7 +20,7 @@ func lock(path, target string) (unlock func() error, err error) {
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			err = fmt.Errorf("another sqube is writing %s: wait for it, or give another name", target)
 		case errors.Is(err, syscall.ENOLCK), errors.Is(err, errors.ErrUnsupported):
-			err = nil // the file system has no locks: then the first to finish has the name, and the others fail
+			err = nil // the file system has no locks: the first process to finish gets the name, the others fail
 		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -32,7 +32,7 @@ func lock(path, target string) (unlock func() error, err error) {
 		if named, err := os.Lstat(path); err == nil && os.SameFile(opened, named) {
 			return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
 		}
-		if err := f.Close(); err != nil { // the process that had the lock has removed the file
+		if err := f.Close(); err != nil { // the process that had the lock removed the file
 			return nil, err
 		}
 	}
