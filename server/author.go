@@ -20,7 +20,7 @@ import (
 // managerParameter is the query parameter that names the field manager.
 const managerParameter = "fieldManager"
 
-// withAuthor notes for the store who asks for a write, and through which field manager.
+// withAuthor tells the store who makes a write, and through which field manager.
 func withAuthor(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -35,8 +35,8 @@ func withAuthor(next http.Handler) http.Handler {
 	})
 }
 
-// fieldManager returns the name under which managedFields records the request: the one it gives, or the first part of its
-// user agent. One that is not valid is none: a write with it is refused.
+// fieldManager returns the name under which managedFields records the request: the given one, or the first part of the user
+// agent. For an invalid name, with which a write is refused, it returns "".
 func fieldManager(r *http.Request) string {
 	if name := r.URL.Query().Get(managerParameter); name != "" {
 		if len(invalidManager(name)) > 0 {
@@ -58,8 +58,8 @@ func invalidManager(name string) field.ErrorList {
 	return metav1validation.ValidateFieldManager(name, field.NewPath(managerParameter))
 }
 
-// checkManager refuses deletions through a field manager with a name that is not valid, in the way in which upstream's
-// handlers refuse other writes. They ignore the field manager of a deletion; here the log records it.
+// checkManager refuses deletions whose field manager has an invalid name, as upstream's handlers refuse other writes. Upstream
+// ignores the field manager of a deletion; here the log records it.
 func checkManager(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Subresource != "proxy" && r.Method == http.MethodDelete {

@@ -8,14 +8,14 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// certificates shows when the certificates end that the servers of this process use.
+// certificates is the metric of when the certificates of the servers in this process expire.
 var certificates = &certificateCollector{}
 
 var certificateExpiration = metrics.NewDesc("sqube_certificate_expiration_timestamp_seconds",
-	"When the certificate in a file that the server uses ends, in Unix time: of several in one file the first to end; 0 where the file can't be read.",
+	"When a certificate that the server uses expires, in Unix time; the first to expire if a file holds several; 0 if the file can't be read.",
 	[]string{"file"}, nil, metrics.ALPHA, "")
 
-// certificateCollector reads the files when it is asked, since they change while a server runs.
+// certificateCollector reads the files on each scrape, since they change while a server runs.
 type certificateCollector struct {
 	metrics.BaseStableCollector
 	instances[*Server]
@@ -44,7 +44,7 @@ func (c *certificateCollector) CollectWithStability(found chan<- metrics.Metric)
 	}
 }
 
-// certificateFiles are those of the certificates that the server signs with and shows to others.
+// certificateFiles are the files of the certificates that the server signs with or presents.
 func (s *Server) certificateFiles() []string {
 	files := []string{s.pki.CA.CertFile, s.pki.FrontProxyCA.CertFile, s.pki.Serving.CertFile,
 		cmp.Or(s.options.Kubelet.TLSClientConfig.CertFile, s.pki.KubeletClient.CertFile), s.options.Aggregation.ClientCertFile}
@@ -57,7 +57,7 @@ func (s *Server) certificateFiles() []string {
 	return files
 }
 
-// earliestExpiry returns when the first of the certificates in a file ends.
+// earliestExpiry returns when the first certificate in a file expires.
 func earliestExpiry(file string) (time.Time, error) {
 	certs, err := certutil.CertsFromFile(file)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
 )
 
-// candidateGCPeriod is how often LeaseCandidates are deleted whose components are gone, as upstream.
+// candidateGCPeriod is how often LeaseCandidates of components that are gone are deleted, like upstream.
 const candidateGCPeriod = 30 * time.Minute
 
 // newCoordination returns kube-apiserver's defaults.
@@ -25,14 +25,14 @@ func newCoordination() leaderelection.LeaderElectionTimers {
 	return leaderelection.LeaderElectionTimers{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
 }
 
-// addCoordinationFlags adds kube-apiserver's flags on coordinated leader election (KEP-4355).
+// addCoordinationFlags adds kube-apiserver's flags for coordinated leader election (KEP-4355).
 func addCoordinationFlags(fs *pflag.FlagSet, t *leaderelection.LeaderElectionTimers) {
 	fs.DurationVar(&t.LeaseDuration, "coordinated-leadership-lease-duration", t.LeaseDuration, "How long after a server's death the others wait before they choose the leaders among LeaseCandidates, with the feature gate CoordinatedLeaderElection.")
 	fs.DurationVar(&t.RenewDeadline, "coordinated-leadership-renew-deadline", t.RenewDeadline, "How long the server that chooses leaders continues if it can't renew its Lease.")
 	fs.DurationVar(&t.RetryPeriod, "coordinated-leadership-retry-period", t.RetryPeriod, "How often that server renews its Lease, and others try to take it over.")
 }
 
-// checkCoordination checks these flags, and that what the gate needs is served.
+// checkCoordination checks these flags, and that the API that the feature gate needs is served.
 func (o *Options) checkCoordination(served *serverstorage.ResourceConfig) error {
 	t := o.Coordination
 	var errs []error

@@ -12,14 +12,13 @@ import (
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 )
 
-// minWatchesPerSecond is how many watches end in a second at least while the
-// server drains, as upstream.
+// minWatchesPerSecond is the least rate at which watches end while the server drains, like upstream.
 const minWatchesPerSecond = 200
 
-// inFlight counts requests from the network, as far as --shutdown-send-retry-after
-// and --shutdown-watch-termination-grace-period need it.
+// inFlight counts requests from the network for --shutdown-send-retry-after and
+// --shutdown-watch-termination-grace-period.
 type inFlight struct {
-	draining   <-chan struct{} // closed when the server takes no new requests
+	draining   <-chan struct{} // closed when the server accepts no new requests
 	retryAfter bool
 	watchGrace time.Duration
 	short      *waitgroup.SafeWaitGroup
@@ -36,8 +35,7 @@ func newInFlight(o *Options, draining <-chan struct{}) *inFlight {
 // ShuttingDown implements request.ServerShutdownSignal.
 func (f *inFlight) ShuttingDown() <-chan struct{} { return f.draining }
 
-// count counts the requests that handler serves. Once the server drains, new
-// ones get 429 with --shutdown-send-retry-after.
+// count counts the requests that handler serves. With --shutdown-send-retry-after, requests get 429 once the server drains.
 func (f *inFlight) count(handler http.Handler) http.Handler {
 	if !f.retryAfter && f.watchGrace == 0 {
 		return handler
@@ -54,8 +52,8 @@ func (f *inFlight) count(handler http.Handler) http.Handler {
 	return apifilters.WithRequestInfo(handler, requestInfo)
 }
 
-// drain calls begin, after which no new requests are taken, and returns when
-// what is to end before the server stops listening has ended, or with ctx.
+// drain calls begin, after which no new requests are accepted, and returns when the requests that must end before the server
+// stops listening have ended, or when ctx ends.
 func (f *inFlight) drain(ctx context.Context, begin func()) {
 	watches, short := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -82,8 +80,8 @@ func (f *inFlight) drain(ctx context.Context, begin func()) {
 	}
 }
 
-// endWatches lets watches end over some time, so that their clients do not all
-// come to the other servers at once. It calls begin when none can end sooner.
+// endWatches ends watches over some time, so that their clients do not all connect to other servers at once. It calls begin
+// first.
 func (f *inFlight) endWatches(begin func()) {
 	before, after, err := f.watches.Wait(func(count int) (waitgroup.RateLimiter, context.Context, context.CancelFunc) {
 		begin()

@@ -24,14 +24,13 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// requestInfo takes paths apart into verb, resource, namespace and name.
+// requestInfo parses paths into verb, resource, namespace and name.
 var requestInfo = &request.RequestInfoFactory{
 	APIPrefixes:          sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// longRunning tells the requests that no time limit ends: watches, and
-// connections into pods.
+// longRunning reports whether a request has no time limit: watches, and connections into pods.
 var longRunning = serverfilters.BasicLongRunningRequestCheck(
 	sets.NewString("watch", "proxy"),
 	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
@@ -44,19 +43,18 @@ type chain struct {
 	authentication *access.Authentication
 	authorizer     authorizer.Authorizer
 	audit          *audit.Log
-	// fairness decides which of many requests run at once.
+	// fairness decides which requests run when there are many; nil if priority and fairness is off.
 	fairness    utilflowcontrol.Interface
 	counts      flowcontrolrequest.StorageObjectCountTracker
 	connections *connections.Connections
-	// serves says whether a resource is a built-in one.
+	// serves reports whether a resource is a built-in one.
 	serves func(version schema.GroupVersion, resource string) bool
-	// serving ends when long-running requests shall.
+	// serving ends when long-running requests must end.
 	serving  context.Context
 	outbound outbound
 }
 
-// wrap puts the filters around the handlers. A request goes through them in
-// the order in which they stand here.
+// wrap adds the filters to the handlers. A request passes them in the order in which they are listed here.
 func (c *chain) wrap(handler http.Handler) http.Handler {
 	o := c.options
 	filters := []func(http.Handler) http.Handler{
@@ -121,8 +119,8 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 	return handler
 }
 
-// withTimeout answers requests that take too long with 504. A get of an object that this server stores needs no
-// goroutine of its own for that, which would cost more than the get: all that it may wait for ends with its context.
+// withTimeout answers requests that take too long with 504. This takes a goroutine for each request. A get of a built-in
+// resource does without, since the goroutine would cost more than the get: everything it waits for ends with its context.
 func (c *chain) withTimeout(next http.Handler) http.Handler {
 	limited := connections.UntilDone(func(h http.Handler) http.Handler {
 		return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
@@ -137,8 +135,8 @@ func (c *chain) withTimeout(next http.Handler) http.Handler {
 	})
 }
 
-// limit makes requests wait, or come again, while too many run: by priority and
-// fairness (KEP-1040), or by their number alone where that is switched off.
+// limit queues or rejects requests while too many run: by priority and fairness (KEP-1040), or by number alone if that is
+// off.
 func (c *chain) limit(next http.Handler) http.Handler {
 	o := c.options
 	if c.fairness == nil {
@@ -148,7 +146,7 @@ func (c *chain) limit(next http.Handler) http.Handler {
 	return serverfilters.WithPriorityAndFairness(next, longRunning, c.fairness, work, o.RequestTimeout/4)
 }
 
-// withStack makes room on the stack for what follows.
+// withStack grows the stack for the handlers that follow.
 func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stack.Request()
@@ -156,8 +154,8 @@ func withStack(next http.Handler) http.Handler {
 	})
 }
 
-// whileServing ends long-running requests when serving ends. Clients of watches
-// connect again, to another server or to the next start of this one.
+// whileServing ends long-running requests when serving ends. Clients of watches reconnect to another server, or to this one
+// after its restart.
 func whileServing(next http.Handler, serving context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

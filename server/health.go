@@ -15,15 +15,15 @@ import (
 // datastoreTimeout is how long a health check waits for the database.
 const datastoreTimeout = 2 * time.Second
 
-// health adds /healthz, /livez and /readyz, each with a path per check. What kube-apiserver checks too has its name, since
-// monitors ask for that; see also the Checks of the parts.
+// health adds /healthz, /livez and /readyz, each with a path per check. Checks that kube-apiserver has too have the same names,
+// since monitoring asks for them. Other checks are in the Checks methods of the parts.
 //
-// The server is alive while it answers and, once --livez-grace-period is over, has done what a start does; it is ready
-// when the database answers too and it is not stopping.
+// The server is alive if it answers and, once --livez-grace-period is over, has finished starting. It is ready if the
+// database answers too and the server is not stopping.
 func (s *Server) health(paths *paths) {
 	answers := []healthz.HealthChecker{healthz.PingHealthz, healthz.LogHealthz}
 	outside := append([]healthz.HealthChecker{
-		// Whoever leaves out one of these two means both.
+		// ?exclude with one of the two excludes both.
 		healthz.NamedGroupedCheck("etcd", "datastore", s.answers),
 		healthz.NamedGroupedCheck("datastore", "etcd", s.answers),
 	}, s.encryption.HealthChecks()...)
@@ -33,7 +33,7 @@ func (s *Server) health(paths *paths) {
 		once(healthz.NewInformerSyncHealthz(s.informers)),
 		healthz.NewShutdownHealthz(s.phase.stopping),
 	}
-	// To start the server again mends no database, so this asks for nothing. kube-apiserver has a check of the name.
+	// A restart of the server does not repair the database, so this check always passes. It has kube-apiserver's name.
 	alive := []healthz.HealthChecker{healthz.NamedCheck("etcd", func(*http.Request) error { return nil })}
 
 	mux := oncePerRequest{paths}
@@ -42,16 +42,16 @@ func (s *Server) health(paths *paths) {
 	healthz.InstallReadyzHandler(mux, slices.Concat(answers, outside, started, ready)...)
 }
 
-// answerKey is that of a request's *databaseAnswer.
+// answerKey is the context key of a request's *databaseAnswer.
 type answerKey struct{}
 
-// databaseAnswer is what the database said within one request, which asks once for all of its checks.
+// databaseAnswer is the database's answer within one request, shared by all of the request's checks.
 type databaseAnswer struct {
 	asked sync.Once
 	err   error
 }
 
-// oncePerRequest adds handlers that ask the database once at the most.
+// oncePerRequest adds handlers that query the database at most once per request.
 type oncePerRequest struct{ *paths }
 
 // Handle implements the mux of package healthz.
@@ -61,7 +61,7 @@ func (a oncePerRequest) Handle(path string, handler http.Handler) {
 	}))
 }
 
-// answers returns an error unless the database answers. The request is one of oncePerRequest.
+// answers returns an error if the database does not answer. The request must have passed oncePerRequest.
 func (s *Server) answers(r *http.Request) error {
 	answer := r.Context().Value(answerKey{}).(*databaseAnswer)
 	answer.asked.Do(func() {
@@ -74,7 +74,7 @@ func (s *Server) answers(r *http.Request) error {
 	return answer.err
 }
 
-// startChecks are those of kube-apiserver's post-start hooks that only start something, and that of its storage.
+// startChecks are the checks of kube-apiserver's post-start hooks that only start something, and of its storage.
 func (s *Server) startChecks() []healthz.HealthChecker {
 	hooks := []string{"generic-apiserver-start-informers", "start-apiserver-admission-initializer"}
 	if s.fairness != nil {
@@ -96,8 +96,8 @@ func (s *Server) startChecks() []healthz.HealthChecker {
 	return checks
 }
 
-// once is a check that stays passed. Controllers add informers after the start, which must not take the server back to not
-// being ready; what requests need was synced before.
+// once returns a check that keeps passing once it has passed. Controllers add informers after the start; these must not make
+// the server unready again, since everything that requests need was synced before.
 func once(check healthz.HealthChecker) healthz.HealthChecker {
 	var passed atomic.Bool
 	return healthz.NamedCheck(check.Name(), func(r *http.Request) error {
@@ -110,7 +110,7 @@ func once(check healthz.HealthChecker) healthz.HealthChecker {
 	})
 }
 
-// from makes checks that pass until the given time, and are the given ones then.
+// from returns checks that pass until start, and then behave like the given ones.
 func from(start time.Time, checks []healthz.HealthChecker) []healthz.HealthChecker {
 	later := make([]healthz.HealthChecker, 0, len(checks))
 	for _, check := range checks {

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// shown are the parts of this process whose figures the metrics show, since there may be several servers in it.
+// instances are the values in this process that metrics report on: a process may run several servers.
 type instances[T comparable] struct {
 	mu  sync.Mutex
 	all []T
 }
 
-// add has a part's figures shown until the func that it returns is called.
-func (r *instances[T]) add(part T) (remove func()) {
+// add includes an instance in the metrics until remove is called.
+func (r *instances[T]) add(instance T) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = append(r.all, part)
+	r.all = append(r.all, instance)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.all = slices.DeleteFunc(r.all, func(other T) bool { return other == part })
+		r.all = slices.DeleteFunc(r.all, func(other T) bool { return other == instance })
 	}
 }
 

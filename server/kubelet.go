@@ -18,13 +18,12 @@ import (
 	"github.com/sqube/sqube/server/pki"
 )
 
-// addressTypes are the kinds of a node's addresses, in the order in which they
-// are tried unless a flag says otherwise (as upstream).
+// addressTypes are the types of node addresses, in upstream's default order of preference.
 var addressTypes = []string{
 	string(api.NodeHostName), string(api.NodeInternalDNS), string(api.NodeInternalIP), string(api.NodeExternalDNS), string(api.NodeExternalIP),
 }
 
-// newKubelet returns kube-apiserver's defaults on how kubelets are reached.
+// newKubelet returns kube-apiserver's defaults for connections to kubelets.
 func newKubelet() kubeletclient.KubeletClientConfig {
 	return kubeletclient.KubeletClientConfig{
 		Port:                  ports.KubeletPort,
@@ -33,7 +32,7 @@ func newKubelet() kubeletclient.KubeletClientConfig {
 	}
 }
 
-// addKubeletFlags adds kube-apiserver's flags on how kubelets are reached.
+// addKubeletFlags adds kube-apiserver's flags for connections to kubelets.
 func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
 	fs.StringVar(&c.TLSClientConfig.CertFile, "kubelet-client-certificate", "", "File with the client certificate for kubelets, in PEM. If unset, the one under --data-dir.")
 	fs.StringVar(&c.TLSClientConfig.KeyFile, "kubelet-client-key", "", "File with the key of --kubelet-client-certificate in PEM.")
@@ -46,7 +45,7 @@ func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
 	}
 }
 
-// completeKubelet checks the flags on how kubelets are reached.
+// completeKubelet checks the flags for connections to kubelets.
 func (o *Options) completeKubelet() error {
 	tls := o.Kubelet.TLSClientConfig
 	errs := []error{readable("kubelet-client-certificate", tls.CertFile), readable("kubelet-client-key", tls.KeyFile)}
@@ -66,7 +65,7 @@ func (o *Options) completeKubelet() error {
 	return errors.Join(errs...)
 }
 
-// makes says whether the file is the cluster's authority, which the first start makes.
+// makes reports whether the file is the cluster's authority, which the first start creates.
 func (o *Options) makes(file string) bool {
 	named, err := filepath.Abs(file)
 	made, failed := filepath.Abs(pki.CACertFile(o.DataDir))

@@ -33,42 +33,39 @@ import (
 	"github.com/sqube/sqube/server/sharedkeys"
 )
 
-// Options are the settings of a Server. Those that kube-apiserver has too bear
-// its names as flags, and mean the same.
+// Options are the settings of a Server. Settings that kube-apiserver has too have the same flags and the same meaning.
 type Options struct {
-	// DataDir has the keys and certificates, and the administrator's kubeconfig, or that alone where InMemory is set.
+	// DataDir holds keys, certificates and the administrator's kubeconfig; with InMemory only the kubeconfig.
 	DataDir  string
 	InMemory bool
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
-	// AdvertiseAddress is where the cluster reaches this server; nil to find
-	// it out.
+	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.
 	AdvertiseAddress net.IP
-	// EndpointReconciler says whether that address is put into the endpoints
-	// of the Service kubernetes.
+	// EndpointReconciler says whether that address is added to the endpoints of the Service kubernetes.
 	EndpointReconciler string
-	TLSNames           []string // more names for the certificate that is made without these files
+	TLSNames           []string // more names for the generated serving certificate
 
 	ServiceClusterIPRange string // one range, or one of each family
 	ServiceNodePortRange  utilnet.PortRange
 	RuntimeConfig         cliflag.ConfigurationMap
 	EventTTL              time.Duration
-	Controllers           []string                 // which run in this process
+	Controllers           []string                 // the controllers that run in this process
 	ControllerSettings    *controllers.Settings    // nil for kube-controller-manager's defaults
-	OtherControllers      []controllers.Controller // that there are beside those of package controllers
+	OtherControllers      []controllers.Controller // known besides those of package controllers
 	Scheduler             *controllers.Controller  // nil for none
-	AllowPrivileged       bool                     // on the whole process: Pod validation reads a global
+	AllowPrivileged       bool                     // for the whole process: Pod validation reads a global
 
 	CORSAllowedOrigins   []string
 	MaxInFlight          int
 	MaxMutatingInFlight  int
 	RequestTimeout       time.Duration
 	MinRequestTimeout    time.Duration
-	LivezGracePeriod     time.Duration // for which /livez takes the start to succeed
-	ShutdownDelay        time.Duration // from not being ready to draining
+	LivezGracePeriod     time.Duration // while /livez assumes that the start will succeed
+	ShutdownDelay        time.Duration // between becoming unready and draining
 	ShutdownGracePeriod  time.Duration
 	MaxRequestBodyBytes  int64
-	SharedDatastore      bool // other servers use the same database
+	SharedDatastore      bool // other servers may use the same database
 	Encryption           encryption.Options
 	SharedKeys           sharedkeys.Options
 	Access               *access.Options
@@ -81,32 +78,32 @@ type Options struct {
 
 	KubernetesServiceNodePort int // 0 for none
 	Features                  *genericoptions.FeatureOptions
-	// EmulationForwardCompatible and RuntimeConfigForwardCompatible say what is served although it is newer than the emulated version.
+	// EmulationForwardCompatible and RuntimeConfigForwardCompatible serve APIs that are newer than the emulated version.
 	EmulationForwardCompatible, RuntimeConfigForwardCompatible bool
 	Coordination                                               leaderelection.LeaderElectionTimers
 	Egress                                                     *genericoptions.EgressSelectorOptions
 	Tracing                                                    *genericoptions.TracingOptions
-	// SetLogLevel changes -v while the server runs; nil if that can't be done.
+	// SetLogLevel changes -v while the server runs; nil if that is not possible.
 	SetLogLevel func(level string) (answer string, err error)
-	// ShutdownSendRetryAfter has new requests answered with 429 until running ones have finished.
+	// ShutdownSendRetryAfter answers new requests with 429 until running ones have finished.
 	ShutdownSendRetryAfter bool
-	// DropConnections ends a server as soon as running requests have finished. Clients with HTTP/2 connections that are idle
-	// are not given the second in which they would find another server.
+	// DropConnections stops the server as soon as running requests have finished. Idle HTTP/2 clients do not get the second in
+	// which they would find another server.
 	DropConnections          bool
 	ShutdownWatchTermination time.Duration // over which watches end; 0 for at once
 	Kubelet                  kubeletclient.KubeletClientConfig
 	MaxConnectionBytesPerSec int64    // into a pod or a node, through exec and the like; 0 for no limit
 	HSTS                     []string // directives of Strict-Transport-Security
-	ExternalHost             string   // by which clients know the server, also with a port; "" for the advertised address
-	GoawayChance             float64  // that a request ends its HTTP/2 connection
+	ExternalHost             string   // at which clients reach the server, may have a port; "" for the advertised address
+	GoawayChance             float64  // the probability that a request ends its HTTP/2 connection
 	DeleteCollectionWorkers  int      // how many objects of a collection are deleted at once
 	tls                      *tls.Config
-	// Flags are all flags of the process with their values, for the page /flagz, where those annotated "classified" are
-	// hidden. Nil for no such page.
+	// Flags are all flags of the process, for the page /flagz, which hides the values of those annotated "classified". Nil
+	// for no such page.
 	Flags *cliflag.NamedFlagSets
 }
 
-// NewOptions returns kube-apiserver's defaults, and those of a kubeadm cluster where that sets others.
+// NewOptions returns kube-apiserver's defaults, or kubeadm's where they differ.
 func NewOptions() *Options {
 	return &Options{
 		DataDir:               "./data",
@@ -160,8 +157,7 @@ const (
 	DebugFlags       = "Debugging"
 )
 
-// AddFlags adds all flags but those on the database and on logging, in
-// sections.
+// AddFlags adds all flags except those for the database and for logging, in sections.
 func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet(StateFlags)
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder for the server's files: keys in pki, admin.kubeconfig, and, unless --datastore is set, the SQLite database.")
@@ -244,8 +240,7 @@ func (v secondsValue) Set(text string) error {
 	return err
 }
 
-// Complete checks the options, and fills in what follows from others. An error
-// names the flag and says what it takes.
+// Complete checks the options and fills in those that follow from others. Errors name the flag and the values it accepts.
 func (o *Options) Complete() error {
 	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutbound()}
 	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
@@ -260,7 +255,7 @@ func (o *Options) Complete() error {
 		_, cidr, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
 		switch {
 		case err != nil || i > 1:
-			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must be a CIDR such as 10.0.0.0/24, or one of each IP family with a comma between", o.ServiceClusterIPRange))
+			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must be a CIDR such as 10.0.0.0/24, or one of each IP family, separated by a comma", o.ServiceClusterIPRange))
 		case i == 0:
 			o.serviceRange = *cidr
 		case netutils.IsIPv6CIDR(cidr) == netutils.IsIPv6CIDR(&o.serviceRange):
@@ -327,12 +322,11 @@ func (o *Options) Complete() error {
 // maxGoawayChance is upstream's limit.
 const maxGoawayChance = 0.02
 
-// minServiceAddresses is how many cluster IPs there have to be at least, as
-// with kube-apiserver.
+// minServiceAddresses is the smallest number of cluster IPs, like kube-apiserver's.
 const minServiceAddresses = 8
 
-// checkServiceRange checks the first range, of which the kubernetes Service has
-// an address. Its endpoint is the server's own address, of the same IP family.
+// checkServiceRange checks the first range, in which the Service kubernetes has its address. The Service's endpoint is the
+// server's own address, which must have the same IP family.
 func (o *Options) checkServiceRange() error {
 	if netutils.RangeSize(&o.serviceRange) < minServiceAddresses {
 		return fmt.Errorf("--service-cluster-ip-range %s must hold at least %d addresses", &o.serviceRange, minServiceAddresses)
@@ -342,12 +336,12 @@ func (o *Options) checkServiceRange() error {
 		address = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
 	}
 	if address != nil && netutils.IsIPv6(address) != netutils.IsIPv6CIDR(&o.serviceRange) {
-		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the IP family of the server's own address, %s; --advertise-address sets another", address)
+		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the same IP family as the server's address %s; --advertise-address sets another address", address)
 	}
 	return nil
 }
 
-// URL is how clients on this machine reach the server.
+// URL is the server's URL for clients on this machine.
 func (o *Options) URL() string {
 	host := o.Serving.BindAddress
 	if host == nil || host.IsUnspecified() {

@@ -17,14 +17,14 @@ import (
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 )
 
-// outbound is how the server connects to others, and whom it reports spans to.
+// outbound is how the server connects to other processes, and where it sends spans.
 type outbound struct {
 	egress  *egressselector.EgressSelector // nil to connect directly
 	tracing tracing.TracerProvider         // never nil
 	traced  bool                           // --tracing-config-file is given
 }
 
-// addOutboundFlags adds kube-apiserver's flags on connections to others.
+// addOutboundFlags adds kube-apiserver's flags for connections to other processes.
 func addOutboundFlags(cluster, debug *pflag.FlagSet, egress *genericoptions.EgressSelectorOptions, tracing *genericoptions.TracingOptions) {
 	egress.AddFlags(cluster)
 	cluster.Lookup("egress-selector-config-file").Usage = "File with an EgressSelectorConfiguration (apiserver.k8s.io/v1beta1): the proxies to kubelets, pods and Services (cluster), and to webhooks, OpenID and tracing by address (controlplane)."
@@ -56,7 +56,7 @@ func (o *Options) checkOutbound() error {
 	return errors.Join(errs...)
 }
 
-// newOutbound sets it up. The server's id is in every span.
+// newOutbound reads the files again and sets up connections and tracing. Every span has the server's id.
 func newOutbound(o *Options, id string) (outbound, error) {
 	config := genericapiserver.Config{APIServerID: id, TracerProvider: tracing.NewNoopTracerProvider()}
 	if o.Egress.ConfigFile != "" {
@@ -70,7 +70,7 @@ func newOutbound(o *Options, id string) (outbound, error) {
 	return outbound{config.EgressSelector, config.TracerProvider, o.Tracing.ConfigFile != ""}, nil
 }
 
-// dialer returns what connects to a part of the network, nil to connect directly.
+// dialer returns the dialer for a part of the network; nil to connect directly.
 func (o outbound) dialer(part egressselector.EgressType) (utilnet.DialFunc, error) {
 	if o.egress == nil {
 		return nil, nil
@@ -78,7 +78,7 @@ func (o outbound) dialer(part egressselector.EgressType) (utilnet.DialFunc, erro
 	return o.egress.Lookup(part.AsNetworkContext())
 }
 
-// toServices connects to aggregated servers; nil to do so directly.
+// toServices returns the dialer for aggregated servers; nil to connect directly.
 func (o outbound) toServices() (*transport.DialHolder, error) {
 	dial, err := o.dialer(egressselector.Cluster)
 	if err != nil || dial == nil {
@@ -87,9 +87,9 @@ func (o outbound) toServices() (*transport.DialHolder, error) {
 	return &transport.DialHolder{Dial: dial}, nil
 }
 
-// close sends the spans that are left.
+// close sends the remaining spans.
 func (o outbound) close(ctx context.Context) {
 	if err := o.tracing.Shutdown(ctx); err != nil {
-		slog.Warn("the last spans were not sent", "error", err)
+		slog.Warn("the last spans could not be sent", "error", err)
 	}
 }

@@ -14,27 +14,27 @@ import (
 // Process is a server with its store, from the database to the port.
 type Process struct {
 	Options *Options // complete
-	// Store are the settings of the store.
+	// Store has the settings of the store.
 	Store sqlstore.Options
-	// Open opens the store, with the settings.
+	// Open opens the store with these settings.
 	Open func(context.Context, sqlstore.Options) (*sqlstore.Store, error)
-	// Built is called in a goroutine of its own when the server has been built and begins to serve; see Server.Wait. Optional.
+	// Built is called in a goroutine when the server has been built and begins to serve; see Server.Wait. Optional.
 	Built func(context.Context, *Server)
 }
 
-// firstYear is when there first was a sqube: no clock that is right is before.
+// firstYear is the year of the first sqube. A clock that shows an earlier one is wrong.
 const firstYear = 2026
 
-// CheckClock returns an error where the machine's clock can't be right.
+// CheckClock returns an error if the machine's clock can't be right.
 func CheckClock() error {
 	if now := time.Now(); now.Year() < firstYear {
-		return fmt.Errorf("this machine's clock says %s: set it first, or certificates and times of objects would be wrong", now.Format(time.RFC3339))
+		return fmt.Errorf("this machine's clock says %s: set it first, or certificates and timestamps would be wrong", now.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// Run serves on listener until ctx ends, and returns when everything has come to rest and the store is closed. An error
-// says what could not be started, or did not end.
+// Run serves on listener until ctx ends, and returns when everything has stopped and the store is closed. Errors say what did
+// not start or did not stop.
 func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	p.Store.OnBatch = func(took time.Duration) { batches.Observe(took.Seconds()) }
 	p.Store.OnWrite = func(took time.Duration) { writes.Observe(took.Seconds()) }

@@ -24,8 +24,7 @@ func newFeatures() *genericoptions.FeatureOptions {
 	return &genericoptions.FeatureOptions{EnableProfiling: true, EnablePriorityAndFairness: true}
 }
 
-// addFeatureFlags adds kube-apiserver's flags on priority and fairness, and on
-// debugging, each to its section.
+// addFeatureFlags adds kube-apiserver's flags for priority and fairness and for debugging, each to its section.
 func addFeatureFlags(limits, debug *pflag.FlagSet, o *genericoptions.FeatureOptions) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.AddFlags(all)
@@ -44,7 +43,7 @@ func addFeatureFlags(limits, debug *pflag.FlagSet, o *genericoptions.FeatureOpti
 	}
 }
 
-// debug returns what serves profiles and the log level.
+// debug returns the handler of profiles and of the log level.
 func (s *Server) debug() http.Handler {
 	paths := servermux.NewPathRecorderMux("debug")
 	routes.Profiling{}.Install(paths)
@@ -54,7 +53,7 @@ func (s *Server) debug() http.Handler {
 	return paths
 }
 
-// installProfiling serves them to those whom RBAC allows it.
+// installProfiling serves profiles and the log level to users that RBAC permits.
 func (s *Server) installProfiling(router *mux.Router) {
 	o := s.options.Features
 	if o.EnableContentionProfiling && (o.EnableProfiling || o.DebugSocketPath != "") {
@@ -68,8 +67,7 @@ func (s *Server) installProfiling(router *mux.Router) {
 	router.PathPrefix("/debug/flags").Handler(handler)
 }
 
-// listenProfiling takes the socket at path, which only this user may open. It
-// returns nil for no path.
+// listenProfiling listens on a Unix socket at path that only this user may open. It returns nil for an empty path.
 func listenProfiling(path string) (net.Listener, error) {
 	if path == "" {
 		return nil, nil
@@ -79,7 +77,7 @@ func listenProfiling(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("--debug-socket-path %s is a file and no socket: choose another path", path)
 	}
 	if err == nil {
-		err = os.Remove(path) // of a process that has ended
+		err = os.Remove(path) // left by a process that has ended
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("--debug-socket-path: %w", err)
@@ -93,10 +91,10 @@ func listenProfiling(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// serveProfiling serves on the socket until ctx ends.
+// serveProfiling serves on the debug socket until ctx ends.
 func (s *Server) serveProfiling(ctx context.Context) error {
 	server := &http.Server{Handler: s.debug(), ReadHeaderTimeout: connections.ReadHeaderTimeout}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // a profile that is being taken is of no use then
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // also aborts a profile in progress
 	if err := server.Serve(s.debugSocket); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

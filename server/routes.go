@@ -24,7 +24,7 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 )
 
-// routes tells what answers which path.
+// routes returns the handler of all paths.
 func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]http.Handler) http.Handler {
 	router := mux.NewRouter().SkipClean(true)
 	router.NotFoundHandler = http.HandlerFunc(s.notFound)
@@ -53,8 +53,8 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	return api.Handler(router)
 }
 
-// installPages adds the pages on how the server is (KEP-4827) and on its flags (KEP-4828), which users in the group
-// system:monitoring may read. The first lists the paths that were added before.
+// installPages adds the pages /statusz (KEP-4827) and /flagz (KEP-4828), which users in the group system:monitoring may read.
+// /statusz lists the paths that were added before.
 func (s *Server) installPages(paths *paths) {
 	const component = "apiserver" // kube-apiserver calls itself so
 	if flags := s.options.Flags; flags != nil && utilfeature.DefaultFeatureGate.Enabled(zpages.ComponentFlagz) {
@@ -66,7 +66,7 @@ func (s *Server) installPages(paths *paths) {
 	}
 }
 
-// index lists the given paths, and those of all groups that there are at the moment.
+// index lists the given paths, and those of all current groups.
 func (s *Server) index(fixed []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		groups, err := s.aggregation.Paths()
@@ -80,7 +80,7 @@ func (s *Server) index(fixed []string) http.HandlerFunc {
 	}
 }
 
-// paths adds handlers to a router and remembers where.
+// paths adds handlers to a router and records their paths.
 type paths struct {
 	router *mux.Router
 	seen   []string
@@ -94,7 +94,7 @@ func (p *paths) Handle(path string, handler http.Handler) {
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
-// onlyGet refuses other methods as kube-apiserver's router does.
+// onlyGet refuses other methods like kube-apiserver's router.
 func onlyGet(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

@@ -15,13 +15,13 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 )
 
-// phase tells how far a server has come on its way out.
+// phase is how far a server has come in shutting down.
 //
-//	serving ─► stopping: not ready, and no longer announced, for --shutdown-delay-duration at least
+//	serving ─► stopping: not ready and no longer announced, for at least --shutdown-delay-duration
 //	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
-	started           chan struct{} // everything that runs beside requests has been started
+	started           chan struct{} // closed when everything that runs beside requests has been started
 	stopping, drained chan struct{}
 	serving           context.Context // until draining
 	drain             context.CancelFunc
@@ -33,16 +33,14 @@ func newPhase() phase {
 	return p
 }
 
-// dropTimeout is how long clients may take to read what is left of their answers where Options.DropConnections is set.
+// dropTimeout is how long clients have to read the rest of their responses with Options.DropConnections.
 const dropTimeout = time.Second
 
-// Run serves on listener until ctx ends. Then it is no longer ready, and after
-// the shutdown delay it drains: it takes no new requests, ends watches, lets
-// running requests finish, and returns when all is at rest, or with an error
-// that names what did not come to rest within --shutdown-grace-period. It is
-// called once.
+// Run serves on listener until ctx ends. The server then becomes unready, and drains after the shutdown delay: it accepts no new
+// requests, ends watches and lets running requests finish. Run returns when everything has stopped, or with an error that
+// names what did not stop within --shutdown-grace-period. It must be called once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
-	// In-process work has to outlive the requests that are being finished.
+	// In-process work must outlive the requests that are finishing.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	tasks := newTasks()
@@ -82,7 +80,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		case err = <-failed:
 		}
 	}
-	// Over the loopback it is taken back that this server is there.
+	// Over the loopback, the server withdraws its address and deletes its Lease.
 	withdrawing, cancel := context.WithTimeout(background, s.options.ShutdownGracePeriod)
 	s.bootstrap.Withdrawn(withdrawing)
 	cancel()
@@ -105,21 +103,20 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	stopBackground()
 	err = errors.Join(err, tasks.wait(s.options.ShutdownGracePeriod))
-	close(s.phase.drained) // controllers that are just being built need informers
+	close(s.phase.drained) // controllers that are still being built need informers
 	return errors.Join(err, s.close())
 }
 
-// close ends what serves requests. Nothing sends any more, unless it did not
-// come to rest.
+// close closes what serves requests. No more requests come, except from tasks that did not stop.
 func (s *Server) close() error {
 	var errs []error
 	for _, part := range []struct {
 		name string
 		end  func()
 	}{
-		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // without a limit of its own
+		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // StopWithin limits the time
 		{"audit log", s.audit.Close},
-		{"tracing", func() { s.outbound.close(context.Background()) }}, // within the exporter's own limit
+		{"tracing", func() { s.outbound.close(context.Background()) }}, // the exporter has its own time limit
 		{"storage", s.resources.Destroy},
 		{"encryption", s.encryption.Close},
 	} {
@@ -166,7 +163,7 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 		})
 	}
 	tasks.start("controllers", func() {
-		// Controllers read discovery and what bootstrap makes.
+		// Controllers read discovery, and objects that bootstrap creates.
 		if s.bootstrap.Wait(ctx) != nil {
 			return
 		}
@@ -181,10 +178,10 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	close(s.phase.started)
 }
 
-// Wait returns when the server is ready to serve, or with the error of ctx.
+// Wait returns when the server is ready, or with an error when ctx ends.
 func (s *Server) Wait(ctx context.Context) error { return s.bootstrap.Wait(ctx) }
 
-// Kubeconfig issues a client certificate for a user in groups and returns a kubeconfig with it.
+// Kubeconfig returns a kubeconfig with a new client certificate for a user in groups.
 func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return s.pki.Kubeconfig("", user, groups, 0)
 }

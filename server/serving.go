@@ -23,8 +23,7 @@ import (
 	"github.com/sqube/sqube/server/pki"
 )
 
-// newServing returns kube-apiserver's defaults on the port and its TLS, with no
-// --cert-dir: certificates are made under --data-dir.
+// newServing returns kube-apiserver's defaults for the port and TLS, but no --cert-dir: certificates are made under --data-dir.
 func newServing() *genericoptions.SecureServingOptions {
 	o := kubeoptions.NewSecureServingOptions().SecureServingOptions
 	o.ServerCert.CertDirectory = ""
@@ -32,7 +31,7 @@ func newServing() *genericoptions.SecureServingOptions {
 	return o
 }
 
-// addServingFlags adds kube-apiserver's flags on the port and its TLS.
+// addServingFlags adds kube-apiserver's flags for the port and TLS.
 func addServingFlags(fs *pflag.FlagSet, o *genericoptions.SecureServingOptions) {
 	o.AddFlags(fs)
 	for name, usage := range map[string]string{
@@ -53,7 +52,7 @@ func addServingFlags(fs *pflag.FlagSet, o *genericoptions.SecureServingOptions) 
 	fs.Lookup("permit-address-sharing").Hidden = true // Go sets SO_REUSEADDR on every listener
 }
 
-// completeServing checks the flags on the port and its TLS.
+// completeServing checks the flags for the port and TLS.
 func (o *Options) completeServing() error {
 	var errs []error
 	s := o.Serving
@@ -77,12 +76,12 @@ func (o *Options) completeServing() error {
 		errs = append(errs, errors.New("--http2-max-streams-per-connection must be 0 or more"))
 	}
 	if s.HTTP2MaxStreamsPerConnection == 0 {
-		s.HTTP2MaxStreamsPerConnection = connections.DefaultMaxStreams // as upstream
+		s.HTTP2MaxStreamsPerConnection = connections.DefaultMaxStreams // like upstream
 	}
 	return errors.Join(append(errs, o.completeTLS())...)
 }
 
-// completeTLS translates names and numbers of TLS to those of package tls.
+// completeTLS translates the names and numbers of TLS settings to those of package tls.
 func (o *Options) completeTLS() error {
 	s := o.Serving
 	ciphers, err := cliflag.TLSCipherSuites(s.CipherSuites)
@@ -110,8 +109,7 @@ func (o *Options) completeTLS() error {
 	return nil
 }
 
-// findServingPair looks for a certificate in --cert-dir. Without one there the
-// server makes its own elsewhere.
+// findServingPair looks for a certificate in --cert-dir. If there is none, the server makes its own under --data-dir.
 func (o *Options) findServingPair() error {
 	dir := o.Serving.ServerCert.CertDirectory
 	pair := genericoptions.CertKey{CertFile: filepath.Join(dir, "apiserver.crt"), KeyFile: filepath.Join(dir, "apiserver.key")}
@@ -119,7 +117,7 @@ func (o *Options) findServingPair() error {
 	_, noKey := os.Stat(pair.KeyFile)
 	switch {
 	case os.IsNotExist(noCert) && os.IsNotExist(noKey):
-		slog.Warn("a folder has no apiserver.crt and apiserver.key: the serving certificate is the one under --data-dir", "flag", "--cert-dir", "folder", dir)
+		slog.Warn("a folder has no apiserver.crt and apiserver.key: using the serving certificate under --data-dir", "flag", "--cert-dir", "folder", dir)
 		return nil
 	case noCert != nil || noKey != nil:
 		return fmt.Errorf("--cert-dir %s must hold both apiserver.crt and apiserver.key, or neither: %w", dir, errors.Join(noCert, noKey))
@@ -128,7 +126,7 @@ func (o *Options) findServingPair() error {
 	return nil
 }
 
-// readable returns an error that names the flag if path cannot be read.
+// readable returns an error that names the flag if path can't be read.
 func readable(flag, path string) error {
 	if path == "" {
 		return nil
@@ -148,8 +146,7 @@ func (o *Options) sni() []pki.NamedPair {
 	return pairs
 }
 
-// Listen takes the port. It is done before anything else is started, so that a
-// port in use is known at once.
+// Listen listens on the port. Call it before anything else, so that a port in use is reported at once.
 func Listen(o *Options) (net.Listener, error) {
 	s := o.Serving
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
@@ -166,9 +163,9 @@ func Listen(o *Options) (net.Listener, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("port %d of %s is in use: stop what listens there, or choose another with --secure-port", s.BindPort, s.BindAddress)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("--bind-address %s is no address of this machine", s.BindAddress)
+		return nil, fmt.Errorf("--bind-address %s is not an address of this machine", s.BindAddress)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("port %d may not be used by this user: choose one over 1023 with --secure-port", s.BindPort)
+		return nil, fmt.Errorf("this user may not use port %d: choose one above 1023 with --secure-port", s.BindPort)
 	}
 	return listener, err
 }

@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/informers"
 )
 
-// podSlimmer makes the pods small that the shared informers hold. They are most of a cluster's objects, and those who read
-// them here (Node authorizer, NodeRestriction, PodSecurity, quota, the protection of claims, the garbage collector) read
-// a part of them. What none of them reads is dropped, and what the pods of a Deployment have in common is held once.
+// podSlimmer reduces the pods that the shared informers hold. Pods are most of a cluster's objects, and their readers here
+// (Node authorizer, NodeRestriction, PodSecurity, quota, the protection of claims, the garbage collector) read only some of
+// their fields. It drops fields that none of them reads, and shares what the pods of a Deployment have in common.
 type podSlimmer struct {
-	// whole drops nothing, for controllers and a scheduler in this process, which read all of a pod. What pods have in common is
-	// held once all the same: it is most of a pod.
+	// whole drops nothing, for controllers and a scheduler in this process, which read all fields. Sharing still applies to
+	// most of a pod.
 	whole     bool
 	mu        sync.Mutex
 	buffer    []byte
@@ -26,10 +26,10 @@ type podSlimmer struct {
 	size      int // of the templates' messages, in bytes
 }
 
-// maxTemplates bounds the templates that are kept to be shared, in bytes of their messages.
+// maxTemplates bounds the templates that are kept for sharing, in bytes of their messages.
 const maxTemplates = 4 << 20
 
-// transform drops what no informer's user reads: the managed fields of any object, and more of a pod.
+// transform drops fields that no user of the informers reads: the managed fields of any object, and more of a pod.
 func (s *podSlimmer) transform(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetManagedFields(nil)
@@ -44,9 +44,9 @@ func (s *podSlimmer) transform(obj any) (any, error) {
 	return obj, nil
 }
 
-// slim drops and shares fields of the pod, which no one else has yet. What it shares must not be changed afterwards.
+// slim drops and shares fields of the pod, which nothing else refers to yet. Shared fields must not be changed afterwards.
 func (s *podSlimmer) slim(pod *corev1.Pod) {
-	if pod.Spec.SchedulerName == "" { // every pod had one when it came
+	if pod.Spec.SchedulerName == "" { // set on every pod that has not been slimmed
 		return
 	}
 	pod.Labels, pod.Annotations = nil, readAnnotations(pod.Annotations)
@@ -131,8 +131,8 @@ func slimContainerStatus(s *corev1.ContainerStatus) {
 	}
 }
 
-// share replaces what pods of one template have in common by that of the first such pod. Of the volume mounts each pod has its
-// own, since one of them is of a volume whose name admission makes up.
+// share replaces the fields that pods of one template have in common by those of the first such pod. Each pod keeps its own
+// volume mounts, since admission invents the name of one volume.
 func (s *podSlimmer) share(spec *corev1.PodSpec) {
 	mounts, initMounts := detachMounts(spec.Containers), detachMounts(spec.InitContainers)
 	template := &corev1.PodSpec{
@@ -154,7 +154,7 @@ func (s *podSlimmer) share(spec *corev1.PodSpec) {
 	}
 }
 
-// detachMounts takes the volume mounts out of containers and returns those of each, or nil where there are none.
+// detachMounts takes the volume mounts out of containers and returns those of each, or nil if there are none.
 func detachMounts(containers []corev1.Container) (mounts [][]corev1.VolumeMount) {
 	for i := range containers {
 		if c := &containers[i]; c.VolumeMounts != nil {
@@ -167,7 +167,7 @@ func detachMounts(containers []corev1.Container) (mounts [][]corev1.VolumeMount)
 	return mounts
 }
 
-// withMounts returns containers with the volume mounts of each, or the same containers where there are none.
+// withMounts returns containers with the volume mounts of each, or the same containers if there are none.
 func withMounts(containers []corev1.Container, mounts [][]corev1.VolumeMount) []corev1.Container {
 	if mounts == nil {
 		return containers
@@ -179,7 +179,7 @@ func withMounts(containers []corev1.Container, mounts [][]corev1.VolumeMount) []
 	return own
 }
 
-// shared returns the first template that was seen of that content. s.mu is held.
+// shared returns the first template with the same content. s.mu is held.
 func (s *podSlimmer) shared(template *corev1.PodSpec) *corev1.PodSpec {
 	size := template.Size()
 	if size > maxTemplates {
@@ -204,8 +204,8 @@ func (s *podSlimmer) shared(template *corev1.PodSpec) *corev1.PodSpec {
 	return template
 }
 
-// parameterInformers are the shared informers for admission policies. A policy may name any kind for its parameters and
-// read all of an object, so it gets informers of its own where the shared ones hold a part.
+// parameterInformers are the shared informers for admission policies. A policy may read any field of its parameters, so it
+// gets its own informers for kinds that the shared informers reduce.
 type parameterInformers struct {
 	informers.SharedInformerFactory
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// withSlowClientDetection lets the store see how fast the client of a watch takes what it is
-// sent, and end the response of one that is too slow.
+// withSlowClientDetection lets the store see how fast the client of a watch reads, and end the response if it is too slow.
 func withSlowClientDetection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -36,12 +35,11 @@ type watchResponse struct {
 
 	request *http.Request
 
-	mu   sync.Mutex // held while the response is touched
+	mu   sync.Mutex // held while the response is used
 	over chan struct{}
 }
 
-// writeChunk is how much is written at once, so that a slow client is seen to take
-// a large event.
+// writeChunk is how many bytes are written at once, so that a slow client makes visible progress on a large event.
 const writeChunk = 64 << 10
 
 // Write implements http.ResponseWriter.
@@ -60,16 +58,15 @@ func (w *watchResponse) Write(data []byte) (written int, err error) {
 	return written + n, err
 }
 
-// Unwrap lets http.ResponseController find what the writer can do.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (w *watchResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// cutTimeout is how long it may take to end a stream.
+// cutTimeout is how long ending a stream may take.
 const cutTimeout = time.Second
 
-// cut ends the response: a deadline in the past fails a write that is under
-// way, and those that follow. Over HTTP/2 that takes a frame, so a client that does
-// not read its connection at all loses that. A client in this process has no
-// deadline; it takes what it is sent.
+// cut ends the response: a deadline in the past fails the current write and those that follow. Over HTTP/2 this sends a frame,
+// so if the client does not read its connection at all, the connection is closed. In-process clients have no deadline; they
+// read everything.
 func (w *watchResponse) cut() {
 	w.mu.Lock()
 	select {
@@ -85,7 +82,7 @@ func (w *watchResponse) cut() {
 	}
 }
 
-// end says that the response may no longer be touched.
+// end marks the response as no longer usable.
 func (w *watchResponse) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// parts are what runs beside requests, by name.
+// tasks are the goroutines that run beside requests, by name.
 type tasks struct {
 	ended   sync.WaitGroup
 	mu      sync.Mutex
@@ -18,46 +18,46 @@ type tasks struct {
 
 func newTasks() *tasks { return &tasks{running: map[string]int{}} }
 
-// start runs a part in a goroutine of its own.
-func (p *tasks) start(name string, run func()) {
-	ended := p.track(name)
+// start runs a task in a goroutine.
+func (t *tasks) start(name string, run func()) {
+	ended := t.track(name)
 	go func() {
 		defer ended()
 		run()
 	}()
 }
 
-// track notes that a part runs, until the function that it returns is called.
-func (p *tasks) track(name string) (ended func()) {
-	p.note(name, 1)
-	return func() { p.note(name, -1) }
+// track records that a task runs until ended is called.
+func (t *tasks) track(name string) (ended func()) {
+	t.note(name, 1)
+	return func() { t.note(name, -1) }
 }
 
-func (p *tasks) note(name string, more int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.running[name] += more; p.running[name] == 0 {
-		delete(p.running, name)
+func (t *tasks) note(name string, more int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running[name] += more; t.running[name] == 0 {
+		delete(t.running, name)
 	}
-	p.ended.Add(more)
+	t.ended.Add(more)
 }
 
-// wait returns when all parts have ended, or an error that names those that have not when timeout is over.
-func (p *tasks) wait(timeout time.Duration) error {
-	err := StopWithin(timeout, "", func() error { p.ended.Wait(); return nil })
+// wait returns when all tasks have ended. After the timeout it returns an error that names those still running.
+func (t *tasks) wait(timeout time.Duration) error {
+	err := StopWithin(timeout, "", func() error { t.ended.Wait(); return nil })
 	if err == nil {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Errorf("%w%s", err, strings.Join(slices.Sorted(maps.Keys(p.running)), ", "))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Errorf("%w%s", err, strings.Join(slices.Sorted(maps.Keys(t.running)), ", "))
 }
 
-// StopWithin ends a part of the process and returns its error, or one that names the part when that takes longer than timeout, which
-// is --shutdown-grace-period. The process then goes on to end without it.
-func StopWithin(timeout time.Duration, name string, end func() error) error {
+// StopWithin calls stop and returns its error, or an error with the name if stop takes longer than timeout, the
+// --shutdown-grace-period. The shutdown then continues without it.
+func StopWithin(timeout time.Duration, name string, stop func() error) error {
 	ended := make(chan error, 1)
-	go func() { ended <- end() }()
+	go func() { ended <- stop() }()
 	select {
 	case err := <-ended:
 		return err

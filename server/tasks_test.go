@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// TestPartThatHangs ends parts of which some never end: the others are waited for, and an error names those.
+// TestPartThatHangs stops tasks, some of which never end: wait waits for the others and returns an error that names the stuck ones.
 func TestPartThatHangs(t *testing.T) {
 	p := newTasks()
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
 	p.start("bootstrap", func() {})
 	if err := p.wait(time.Minute); err != nil {
-		t.Fatalf("parts that end: %v", err)
+		t.Fatalf("tasks that end: %v", err)
 	}
 	p.start("controllers", func() {
 		defer p.track("garbage-collector controller")()
@@ -21,7 +21,7 @@ func TestPartThatHangs(t *testing.T) {
 	})
 	p.start("certificates", func() {})
 	p.start("audit", func() { <-hang })
-	// Long enough for the part that ends by itself.
+	// Long enough for the task that ends by itself.
 	err := p.wait(time.Second)
 	if err == nil || !strings.HasSuffix(err.Error(), ": audit, controllers, garbage-collector controller") {
 		t.Errorf("got %v", err)

@@ -50,7 +50,7 @@ type check struct {
 	datastore  datastore.Datastore
 	encryption encryption.Options
 	keys       *encryption.Encryption
-	shared     *sharedkeys.Sealer // nil where they are not to be opened
+	shared     *sharedkeys.Sealer // nil if they are not to be opened
 	repair     bool
 }
 
@@ -106,7 +106,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// open opens the database to be read, or to be mended, for which nobody may serve it.
+// open opens the database to be read, or to be mended, for which no one may serve it.
 func (c *check) open(ctx context.Context) (dialect.Reader, mender, error) {
 	if !c.repair {
 		reader, err := c.datastore.OpenReader(ctx)

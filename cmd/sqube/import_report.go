@@ -62,7 +62,7 @@ func (r *importReport) add(o *etcdimport.Result) {
 	if o.Resource == "servicecidrs.networking.k8s.io" && o.Object == "kubernetes" {
 		var cidr networkingv1.ServiceCIDR
 		if json.Unmarshal(o.Write.Value, &cidr) == nil {
-			r.serviceRanges = cidr.Spec.CIDRs // none where it is encrypted
+			r.serviceRanges = cidr.Spec.CIDRs // none if it is encrypted
 		}
 	}
 }

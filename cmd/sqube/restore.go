@@ -196,7 +196,7 @@ func (r *restorer) notEmpty() error {
 }
 
 // beyond returns the counter of a log that was restored at a revision from what was written last at newest. All before
-// it counts as forgotten, so that clients which know a later state than the restored one get 410 and list anew.
+// it counts as forgotten, so that clients which know a later state than the restored one get 410 and list again.
 func jumpedCounter(revision int64, newest, now time.Time) dialect.Position {
 	ahead := revision + dialect.RevisionJump
 	if age := now.Sub(newest); !newest.IsZero() && age > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// isFollowed says whether the source is a place that sqube backup --follow writes.
+// isFollowed reports whether the source is a place that sqube backup --follow writes.
 func isFollowed(source string) bool {
 	if strings.HasPrefix(source, "s3://") {
 		return true

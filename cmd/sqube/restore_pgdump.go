@@ -37,7 +37,7 @@ func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
 	return nil
 }
 
-// isPgDump says whether the source is a file that pg_dump wrote.
+// isPgDump reports whether the source is a file that pg_dump wrote.
 func isPgDump(source string) (bool, error) {
 	if datastore.Named(source) {
 		return false, nil

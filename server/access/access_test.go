@@ -102,7 +102,7 @@ func (f *fixture) start(t *testing.T) {
 	}
 }
 
-// who returns the name and the groups that a sees in r, or "" if it sees nobody.
+// who returns the name and the groups that a sees in r, or "" if it sees no one.
 func who(t *testing.T, a *Authentication, r *http.Request) (string, []string) {
 	t.Helper()
 	resp, ok, err := a.Authenticator.AuthenticateRequest(r)

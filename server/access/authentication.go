@@ -33,7 +33,7 @@ type Cluster struct {
 type Authentication struct {
 	// Authenticator recognizes, in this order: in-process clients, front proxies, client certificates, the bearer
 	// tokens of a file, of service accounts, of bootstrap secrets, of OpenID Connect and of a webhook; and takes
-	// everybody else for anonymous, if that is allowed.
+	// everyone else for anonymous, if that is allowed.
 	Authenticator authenticator.Request
 	// Audiences are what a token must be issued for.
 	Audiences authenticator.Audiences

@@ -10,7 +10,7 @@ import (
 
 // Authorization tells what a caller may do.
 type Authorization struct {
-	// Authorizer lets system:masters do everything and asks the configured authorizers about everybody else.
+	// Authorizer lets system:masters do everything and asks the configured authorizers about everyone else.
 	Authorizer authorizer.Authorizer
 	// Rules lists what a caller may do in a namespace, for SelfSubjectRulesReview.
 	Rules authorizer.RuleResolver

@@ -60,7 +60,7 @@ func publicKey(private any) (any, error) {
 	return nil, fmt.Errorf("a key of type %T can't sign service account tokens: use RSA or ECDSA", private)
 }
 
-// equal tells whether two public keys are the same.
+// equal reports whether two public keys are the same.
 func equal(a, b any) bool {
 	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && key.Equal(b)

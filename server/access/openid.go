@@ -29,7 +29,7 @@ func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handle
 	}, nil
 }
 
-// document answers a GET with what get returns; anybody may keep it for as many seconds as get says.
+// document answers a GET with what get returns; anyone may keep it for as many seconds as get says.
 func document(mediaType string, get func() (content []byte, maxAge int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, maxAge := get()

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// signerTimeout is how long the start waits for an external signer, and each later look at its keys, as upstream.
+	// signerTimeout is how long the start waits for an external signer, and each later look at its keys, like upstream.
 	signerTimeout = time.Minute
-	// metadataTimeout is how long the start waits for what the signer says of itself, as upstream.
+	// metadataTimeout is how long the start waits for what the signer reports about itself, like upstream.
 	metadataTimeout = 10 * time.Second
 )
 

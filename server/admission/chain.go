@@ -115,8 +115,8 @@ func (c *Chain) Run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) { c.mapper.Reset() }, mapperMaxAge)
 }
 
-// FollowDefinitions makes plugins look kinds up anew when the objects of the informer change, which define kinds. Without
-// it, as in kube-apiserver, a policy can wait 30 s until it may have objects of a new kind as parameters.
+// FollowDefinitions makes plugins look kinds up again when the objects of the informer change, which define kinds. Without
+// it, like kube-apiserver, a policy can wait 30 s until it may have objects of a new kind as parameters.
 func (c *Chain) FollowDefinitions(definitions cache.SharedInformer) error {
 	changed := func(any) { c.mapper.Reset() }
 	_, err := definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{

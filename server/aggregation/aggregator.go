@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	// resync is how often the controllers look at every APIService again, as in kube-apiserver.
+	// resync is how often the controllers look at every APIService again, like kube-apiserver.
 	resync = 5 * time.Minute
-	// workers is how many APIServices each controller handles at once, as in kube-apiserver.
+	// workers is how many APIServices each controller handles at once, like kube-apiserver.
 	workers = 5
 )
 

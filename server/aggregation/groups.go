@@ -72,7 +72,7 @@ func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveGroup answers with one group. It returns false if there is none of that name. A built-in group is there even when
-// its APIServices are not, such as after somebody has deleted them: what is built in is made once in a server's life.
+// its APIServices are not, such as after someone has deleted them: what is built in is made once in a server's life.
 func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name string) bool {
 	groups, err := a.groups()
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name str
 	return true
 }
 
-// write sends an object in the media type that the client prefers, whatever the method, as upstream does.
+// write sends an object in the media type that the client prefers, whatever the method, like upstream.
 func write(w http.ResponseWriter, r *http.Request, object runtime.Object) {
 	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, object, false)
 }

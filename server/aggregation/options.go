@@ -15,7 +15,7 @@ type Options struct {
 	ClientCertFile, ClientKeyFile string
 	// EndpointRouting sends requests to an endpoint of a Service instead of to its cluster IP.
 	EndpointRouting bool
-	// RejectRedirects answers with an error where another server's answer is a redirect.
+	// RejectRedirects answers with an error if another server's answer is a redirect.
 	RejectRedirects bool
 }
 

@@ -58,7 +58,7 @@ func (p *proxies) RemoveAPIService(name string) {
 	}
 }
 
-// set sets the proxy of a group version, or takes it away. It says whether there was one.
+// set sets the proxy of a group version, or takes it away. It reports whether there was one.
 func (p *proxies) set(target schema.GroupVersion, to *proxy) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 		switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 		case r.URL.Path == "/apis":
 			groups.ServeHTTP(w, r)
-		case path == "/apis": // with a slash at its end it has no aggregated form, as upstream
+		case path == "/apis": // with a slash at its end it has no aggregated form, like upstream
 			a.serveGroups(w, r)
 		default:
 			target, ok := targetOf(path)

@@ -25,7 +25,7 @@ type controller interface {
 }
 
 // registrar creates, updates and deletes the APIServices of group versions that this server serves itself. Those that
-// somebody changed the label kube-aggregator.kubernetes.io/automanaged of, or created himself, it leaves alone.
+// someone changed the label kube-aggregator.kubernetes.io/automanaged of, or created himself, it leaves alone.
 type registrar struct {
 	lister   listers.APIServiceLister
 	builtIn  []*apiregistrationv1.APIService

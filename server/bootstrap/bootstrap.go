@@ -170,7 +170,7 @@ func (b *Bootstrap) Wait(ctx context.Context) error {
 	return nil
 }
 
-// notServed tells whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
+// notServed reports whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
 // in a group that is not served; upstream installs no hook then.
 func notServed(err error) bool { return apierrors.IsNotFound(err) }
 

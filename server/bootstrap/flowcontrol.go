@@ -16,7 +16,7 @@ import (
 	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 )
 
-// flowControlInterval is how often what somebody changed in a mandatory object is put right, as upstream.
+// flowControlInterval is how often what someone changed in a mandatory object is put right, like upstream.
 const flowControlInterval = time.Minute
 
 // flowControlHook creates the suggested and the mandatory priority levels and flow schemas, keeps the mandatory ones as

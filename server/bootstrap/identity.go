@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// identityDuration is how long this server counts as there after its last renewal, as upstream.
+	// identityDuration is how long this server counts as there after its last renewal, like upstream.
 	identityDuration = time.Hour
 	// identityRenewal is sixty times upstream's: a lease of an hour needs no write every ten seconds.
 	identityRenewal = 10 * time.Minute

@@ -18,9 +18,9 @@ import (
 const (
 	kubernetesServiceName = "kubernetes"
 	kubernetesServicePort = 443
-	// endpointInterval is how often Service and endpoints are put right, as upstream.
+	// endpointInterval is how often Service and endpoints are put right, like upstream.
 	endpointInterval = 10 * time.Second
-	// EndpointLease is for how long an address stays published that is not renewed, as upstream.
+	// EndpointLease is for how long an address stays published that is not renewed, like upstream.
 	EndpointLease = 15 * time.Second
 	// renewals is how often an address is renewed in that time: one that is late or fails does not withdraw it.
 	renewals = 3

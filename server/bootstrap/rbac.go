@@ -88,7 +88,7 @@ func bindingTask(what string, binding reconciliation.RoleBinding, client reconci
 }
 
 // listed answers a reconciler's first get from a list, so that some 160 gets become two lists. Later gets come after a
-// write that collided with somebody else's, and must see the object as it is.
+// write that collided with someone else's, and must see the object as it is.
 type listed[T any] struct {
 	value T
 	found bool

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// DefaultMaxStreams is how many requests one HTTP/2 connection carries at once, as with kube-apiserver. Go's server
+	// DefaultMaxStreams is how many requests one HTTP/2 connection carries at once, like kube-apiserver. Go's server
 	// queues four times as many whose streams were reset before they were begun, and closes the connection after that.
 	DefaultMaxStreams = 100
 
-	// ReadHeaderTimeout is how long a client may take to send the header of a request, as with kube-apiserver.
+	// ReadHeaderTimeout is how long a client may take to send the header of a request, like kube-apiserver.
 	ReadHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second // as kube-apiserver
 	// lingerTimeout is how much longer than a request a connection may take to pass it on: time for the answer that the
 	// request took too long.
 	lingerTimeout = 5 * time.Second
 
-	// An unread body, a frame and a header are held in memory for each connection, which need not belong to anybody known.
+	// An unread body, a frame and a header are held in memory for each connection, which need not belong to anyone known.
 	maxHeaderBytes   = 256 << 10
 	maxFrameBytes    = 16 << 10 // a TLS record has no more
 	maxBufferedBytes = 256 << 10

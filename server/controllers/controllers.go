@@ -157,7 +157,7 @@ func logHandover(program, before, holder string) {
 	}
 }
 
-// runUntil runs controllers until they are to be others: holders has come from nobody to somebody, or back. It returns
+// runUntil runs controllers until they are to be others: holders has come from no one to someone, or back. It returns
 // what came last, and false when ctx has ended.
 func runUntil(ctx context.Context, c Config, present []controller, was string, holders <-chan string) (holder string, ok bool, err error) {
 	running, stop := context.WithCancel(ctx)

@@ -8,7 +8,7 @@
 //	garbage-collector                owner references: foreground, background and orphan deletion
 //	serviceaccount                   ServiceAccount default in every namespace
 //	serviceaccount-token             the content of token Secrets
-//	legacy-serviceaccount-token-cleaner  token Secrets that nobody has used for a year (KEP-2799)
+//	legacy-serviceaccount-token-cleaner  token Secrets that no one has used for a year (KEP-2799)
 //	root-ca-certificate-publisher    ConfigMap kube-root-ca.crt in every namespace
 //	resourcequota                    status.hard and status.used of ResourceQuotas
 //	clusterrole-aggregation          rules of admin, edit, view and other aggregated ClusterRoles

@@ -30,7 +30,7 @@ var whole = map[schema.GroupVersionResource]bool{
 //
 // Both controllers start a monitor for a resource they find, and stop it when the resource is gone. Upstream's shared
 // informers are not stopped by that: one for a CustomResourceDefinition that was deleted asks for it in vain, for good.
-// These stop with the last monitor, and are made anew when the resource comes back.
+// These stop with the last monitor, and are recreated when the resource comes back.
 type metadataInformers struct {
 	client metadata.Interface
 	shared *sharedInformers
@@ -130,7 +130,7 @@ func (m *metadataInformer) add(put func(cache.SharedIndexInformer) (cache.Resour
 	return registration, err
 }
 
-// run runs the generation's informer, if it does not run yet, until stop closes and nobody else runs it.
+// run runs the generation's informer, if it does not run yet, until stop closes and no one else runs it.
 func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 	m.mu.Lock()
 	if g.cancel == nil {

@@ -24,7 +24,7 @@ const (
 // programLeaseDuration is that of a Lease which names none.
 const programLeaseDuration = 15 * time.Second
 
-// followProgram says whether the program is at work: at first, and each time that this changes. holder is empty where it
+// followProgram reports whether the program is at work: at first, and each time that this changes. holder is empty if it
 // is not. The channel is closed when ctx has ended and all is at rest.
 //
 // As in client-go's leader election, a Lease is held until it has not changed for its duration, by the clock of who looks

@@ -41,7 +41,7 @@ func (r *resourceChanges) notify() {
 	}
 }
 
-// again calls run, which runs until its context ends, and calls it anew after each change, when things have settled. It
+// again calls run, which runs until its context ends, and calls it again after each change, when things have settled. It
 // returns when ctx ends.
 //
 // Upstream's Sync loops read discovery when they start and then periodically; they offer no other way to make them read

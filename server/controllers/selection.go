@@ -70,7 +70,7 @@ func (c controller) selected(selection []string) choice {
 	return off
 }
 
-// enabled says whether a selection has the controller of a name without "-controller".
+// enabled reports whether a selection has the controller of a name without "-controller".
 func enabled(selection []string, name string) bool {
 	return slices.ContainsFunc(all, func(c controller) bool { return c.name == name && c.selected(selection) != off })
 }
@@ -92,14 +92,14 @@ func choose(known []controller, selection []string, least choice) []controller {
 	return chosen
 }
 
-// Runs says whether a selection has any of the named controllers, of this package or others.
+// Runs reports whether a selection has any of the named controllers, of this package or others.
 func Runs(selection []string, others []Controller, names ...string) bool {
 	return slices.ContainsFunc(choose(Config{Others: others}.known(), selection, byWildcard), func(c controller) bool {
 		return slices.ContainsFunc(names, c.called)
 	})
 }
 
-// Selects says whether a selection has any of the controllers of other packages.
+// Selects reports whether a selection has any of the controllers of other packages.
 func Selects(selection []string, others []Controller) bool {
 	return slices.ContainsFunc(others, func(c Controller) bool { return c.internal().selected(selection) != off })
 }

@@ -47,7 +47,7 @@ func buildServiceAccountToken(ctx context.Context, s *runState, c clients) (func
 	}, nil
 }
 
-// buildLegacyTokenCleaner builds the controller that removes token Secrets which nobody uses.
+// buildLegacyTokenCleaner builds the controller that removes token Secrets which no one uses.
 func buildLegacyTokenCleaner(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := serviceaccountcontroller.NewLegacySATokenCleaner(
 		s.shared.Core().V1().ServiceAccounts(), s.selected(c, tokenSecrets).Core().V1().Secrets(), s.shared.Core().V1().Pods(),

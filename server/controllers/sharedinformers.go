@@ -28,7 +28,7 @@ type sharedInformers struct {
 
 	mu       sync.Mutex
 	handlers []handler
-	asked    map[schema.GroupVersionResource]bool // which informers somebody wants
+	asked    map[schema.GroupVersionResource]bool // which informers someone wants
 	byType   map[reflect.Type]cache.SharedIndexInformer
 }
 
@@ -71,7 +71,7 @@ func (s *sharedInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Typ
 	return synced
 }
 
-// note remembers that somebody wants the informer of the object's type.
+// note remembers that someone wants the informer of the object's type.
 func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndexInformer) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndex
 	}
 }
 
-// has says whether somebody wants the informer of the resource's objects as a whole.
+// has reports whether someone wants the informer of the resource's objects as a whole.
 func (s *sharedInformers) has(resource schema.GroupVersionResource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/storageversionmigrator"
 )
 
-// buildStorageVersionMigrator builds the controllers that write objects anew where a StorageVersionMigration asks for it, in
+// buildStorageVersionMigrator builds the controllers that write objects again where a StorageVersionMigration asks for it, in
 // the present storage version and under the present encryption key (KEP-4192). They take the objects from the garbage
 // collector's monitors, so that one comes first.
 func buildStorageVersionMigrator(ctx context.Context, s *runState, c clients) (func(context.Context), error) {

@@ -28,7 +28,7 @@ type Options struct {
 	added, upstream            *pflag.FlagSet // all flags, and those of kube-controller-manager
 	users                      map[string][]string
 
-	manager   *managerconfig.KubeControllerManagerConfiguration // nil where nothing differs from upstream's defaults
+	manager   *managerconfig.KubeControllerManagerConfiguration // nil if nothing differs from upstream's defaults
 	scheduler *schedulerconfig.KubeSchedulerConfiguration
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 )
 
-// SchedulerController returns kube-scheduler, or nil where --scheduler is not set. It works once Complete has returned nil.
+// SchedulerController returns kube-scheduler, or nil if --scheduler is not set. It works once Complete has returned nil.
 func (o *Options) SchedulerController() *controllers.Controller {
 	if !o.Scheduler {
 		return nil

@@ -30,7 +30,7 @@ var builtInResources = sync.OnceValue(func() map[schema.GroupResource]bool {
 	return resources
 })
 
-// BuiltIn says whether Kubernetes has a resource of the name.
+// BuiltIn reports whether Kubernetes has a resource of the name.
 func BuiltIn(resource schema.GroupResource) bool { return builtInResources()[resource] }
 
 // separateFromBuiltIn stores custom resources that have the name of a built-in one under another name. Anyone who may create

@@ -30,7 +30,7 @@ type Config struct {
 	Limits   Limits
 	// Complete is closed when all other groups are known. Until then a request that finds nothing gets a 503. Optional.
 	Complete <-chan struct{}
-	// SoleServer says that no other server uses the same database, so that nobody has to wait until all have noticed a new
+	// SoleServer says that no other server uses the same database, so that no one has to wait until all have noticed a new
 	// definition. Optional.
 	SoleServer bool
 }

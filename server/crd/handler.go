@@ -55,7 +55,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	s.reads.handler(info)(w, r)
 }
 
-// writesProtobuf says whether the request brings an object as protobuf, which
+// writesProtobuf reports whether the request brings an object as protobuf, which
 // custom resources do not have. Upstream's handler would panic over it.
 func writesProtobuf(r *http.Request) bool {
 	if r.Method != http.MethodPost && r.Method != http.MethodPut {

@@ -45,7 +45,7 @@ type publisher struct {
 	manager aggregated.ResourceManager
 }
 
-// versionsOf publishes anew each group version of a definition, with all definitions that are in it.
+// versionsOf publishes again each group version of a definition, with all definitions that are in it.
 func (p publisher) versionsOf(o any) {
 	d, ok := o.(definition)
 	if !ok {

@@ -85,7 +85,7 @@ func measured(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// servesAsStored says whether the request is one that upstream's handler would serve, without a warning, and in the version
+// servesAsStored reports whether the request is one that upstream's handler would serve, without a warning, and in the version
 // in which the definition's objects are stored. Where a webhook converts objects of other versions, errors in the middle
 // of a list are so likely that a list is made before it is sent, and watches have to tell them.
 func servesAsStored(d definition, info *request.RequestInfo) bool {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// workers is how many definitions each controller handles at once, as in kube-apiserver.
+// workers is how many definitions each controller handles at once, like kube-apiserver.
 const workers = 5
 
 // Run reads the definitions and runs their controllers, through the loopback client, until ctx ends. It returns when all

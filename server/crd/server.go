@@ -23,7 +23,7 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 )
 
-// resync is how often controllers look at every definition again, as in kube-apiserver.
+// resync is how often controllers look at every definition again, like kube-apiserver.
 const resync = 5 * time.Minute
 
 // Server serves definitions and custom resources.
@@ -132,7 +132,7 @@ func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return 
 // ConversionFailures counts the conversions of the group's objects that its webhooks have failed to do.
 func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFailures.of(group) }
 
-// HasSynced says whether every definition that existed when the server started is served and published in discovery.
+// HasSynced reports whether every definition that existed when the server started is served and published in discovery.
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.
 func (s *Server) HasSynced() bool {
 	return s.informer.Informer().HasSynced() && s.published.HasSynced()

@@ -5,7 +5,7 @@
 // What the database holds of an encrypted object in the clear is what finds its row and what the log says of every
 // write: group, resource, namespace, name, uid, time, author. Labels and the fields that selectors can name are not
 // kept beside it, so selectors are decided on the decrypted objects; see package apistorage. In memory objects are in the
-// clear, as in kube-apiserver.
+// clear, like kube-apiserver.
 //
 // An object is decrypted only where it was written: the key of its row is authenticated with it, by the providers
 // that authenticate (aesgcm and KMS).
@@ -34,7 +34,7 @@ import (
 
 // Encryption is a loaded configuration.
 type Encryption struct {
-	transformers value.ResourceTransformers // nil where nothing is encrypted
+	transformers value.ResourceTransformers // nil if nothing is encrypted
 	checks       []healthz.HealthChecker
 	close        context.CancelFunc
 }

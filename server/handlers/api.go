@@ -49,7 +49,7 @@ func New(c Config) (*API, error) {
 	return a, nil
 }
 
-// Serves says whether a built-in version has the resource.
+// Serves reports whether a built-in version has the resource.
 func (a *API) Serves(version schema.GroupVersion, resource string) bool {
 	served, ok := a.versions[version]
 	return ok && served.endpoints[resource] != nil

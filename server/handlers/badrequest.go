@@ -21,7 +21,7 @@ import (
 // without a reason, over what they were given: the store (see package apistorage), admission and the registry give one.
 //
 // Field managers may also have to convert what is stored, by a webhook of a custom resource. conversionFailures counts the
-// conversions that failed: where one does meanwhile, the answer stays a 500. Nil where there are none.
+// conversions that failed: where one does meanwhile, the answer stays a 500. Nil if there are none.
 func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil {
 		return nil

@@ -31,12 +31,12 @@ type Config struct {
 	Discovery discovery.Addresses        // what /api says about where this server is
 	APIs      aggregated.ResourceManager // aggregated discovery of /apis, to which New adds Groups
 
-	// DatastoreFailures counts what the datastore has failed to do. Nil where it does not fail.
+	// DatastoreFailures counts what the datastore has failed to do. Nil if it does not fail.
 	DatastoreFailures func() uint64
 
 	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil answers 404.
 	Custom http.Handler
-	// CustomConversionFailures counts the conversions of a group's custom resources that have failed. Nil where none are.
+	// CustomConversionFailures counts the conversions of a group's custom resources that have failed. Nil if none are.
 	CustomConversionFailures func(group string) uint64
 }
 

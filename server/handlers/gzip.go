@@ -34,7 +34,7 @@ func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// takesGzip says whether an Accept-Encoding header has gzip, as upstream reads it.
+// takesGzip reports whether an Accept-Encoding header has gzip, as upstream reads it.
 func takesGzip(header string) bool {
 	for token := range strings.SplitSeq(header, ",") {
 		if strings.TrimSpace(token) == "gzip" {

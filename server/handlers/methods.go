@@ -53,7 +53,7 @@ func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message
 	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
 }
 
-// consumable says whether the route takes a body of the request's type. What has no body may leave the type out.
+// consumable reports whether the route takes a body of the request's type. What has no body may leave the type out.
 func consumable(r *http.Request, types []string) bool {
 	header := r.Header.Get("Content-Type")
 	return header == "" && r.Method == http.MethodGet || anyMediaType(header, types)
@@ -62,12 +62,12 @@ func consumable(r *http.Request, types []string) bool {
 // everything is what an Accept header takes anything with.
 var everything = []string{"*/*"}
 
-// accepted says whether an Accept header takes one of the types. An empty one takes anything.
+// accepted reports whether an Accept header takes one of the types. An empty one takes anything.
 func accepted(header string, types []string) bool {
 	return header == "" || anyMediaType(header, types) || anyMediaType(header, everything)
 }
 
-// anyMediaType says whether a header's list of media types has one of the types. As in kube-apiserver's router,
+// anyMediaType reports whether a header's list of media types has one of the types. As in kube-apiserver's router,
 // parameters are ignored and ranges are not: "application/*" matches nothing.
 func anyMediaType(header string, types []string) bool {
 	for item := range strings.SplitSeq(header, ",") {

@@ -14,7 +14,7 @@ const retryAfterSeconds = 1
 
 // unavailableOnOutage answers a write with 503 that is refused while the datastore fails: the refusal may come of that. Upstream
 // has allocators of addresses and ports (422) and admission plugins (403) that ask the server itself, and take a failure
-// for a reason to refuse. failures counts those of the datastore; nil where that does not fail.
+// for a reason to refuse. failures counts those of the datastore; nil if that does not fail.
 func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil || failures == nil {
 		return handler

@@ -54,7 +54,7 @@ func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.Han
 	}
 }
 
-// responseAudited says whether the audit log gets the response. It takes objects, because its policy may leave parts out.
+// responseAudited reports whether the audit log gets the response. It takes objects, because its policy may leave parts out.
 func responseAudited(r *http.Request) bool {
 	event := audit.AuditContextFrom(r.Context())
 	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
@@ -77,7 +77,7 @@ func mediaType(r *http.Request, scope *handlers.RequestScope) string {
 	return options.Accepted.MediaType
 }
 
-// indented says whether a form is indented. Not only Accept asks for that: a
+// indented reports whether a form is indented. Not only Accept asks for that: a
 // parameter and some user agents do.
 func indented(form runtime.SerializerInfo) bool {
 	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
@@ -113,7 +113,7 @@ func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store
 	return store
 }
 
-// stored says whether what a storage reads is from the log as it is.
+// stored reports whether what a storage reads is from the log as it is.
 func stored(s storage.Interface) bool {
 	for {
 		switch this := s.(type) {

@@ -66,7 +66,7 @@ func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupV
 	return *options.Convert, options.Accepted.MediaType == runtime.ContentTypeJSON && !indented(form)
 }
 
-// tableOf returns the Table that a request asks for, or false where its options are wrong, or its rows are to have whole
+// tableOf returns the Table that a request asks for, or false if its options are wrong, or its rows are to have whole
 // objects.
 func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.GroupVersion) (apistorage.Table, bool) {
 	options := &metav1.TableOptions{}

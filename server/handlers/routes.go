@@ -75,10 +75,10 @@ func cut(path string) (segment, rest string) {
 	return segment, rest
 }
 
-// ended says whether nothing but slashes is left of a path.
+// ended reports whether nothing but slashes is left of a path.
 func ended(rest string) bool { return strings.Trim(rest, "/") == "" }
 
-// find returns the methods of a path below the version, nil where there is nothing:
+// find returns the methods of a path below the version, nil if there is nothing:
 //
 //	RESOURCE[/NAME[/SUBRESOURCE[/…]]]
 //	namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE[/…]]]

@@ -90,7 +90,7 @@ func newScope(c Config, t target) (*handlers.RequestScope, error) {
 	return scope, nil
 }
 
-// resetFields returns the filter of the fields that the storage's strategy ignores in what is written, which nobody
+// resetFields returns the filter of the fields that the storage's strategy ignores in what is written, which no one
 // comes to own: the status in a write of the resource, everything else in a write of the status (KEP-555).
 func resetFields(storage rest.Storage) (map[fieldpath.APIVersion]fieldpath.Filter, error) {
 	plain, isPlain := storage.(rest.ResetFieldsStrategy)

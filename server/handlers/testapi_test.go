@@ -162,7 +162,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 	t.Helper()
 	options := resources.CodecRESTOptions{
 		Codec:     crdserver.Codecs.LegacyCodec(apiextensionsv1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion),
-		Versioner: apiextensionsv1beta1.SchemeGroupVersion, // as upstream: the shorter form
+		Versioner: apiextensionsv1beta1.SchemeGroupVersion, // like upstream: the shorter form
 		Decorator: openNoStore,
 	}
 	definitions, err := customresourcedefinition.NewREST(crdserver.Scheme, options)

@@ -65,7 +65,7 @@ func (u unpooled) EncoderForVersion(encoder runtime.Encoder, version runtime.Gro
 	return struct{ runtime.Encoder }{u.NegotiatedSerializer.EncoderForVersion(encoder, version)}
 }
 
-// The handlers of writes are made anew for every request: each call of the function they return wraps the admission it
+// The handlers of writes are recreated for every request: each call of the function they return wraps the admission it
 // captured once more, so one that was kept would grow, and race, with every request.
 
 // create serves a POST, to a collection or to a subresource that is created under its object's name.

@@ -16,7 +16,7 @@ const readHeaderTimeout = 32 * time.Second
 
 // SecureConfig returns a client-go configuration like [Transport.Config] for clients that insist on TLS, as those of
 // webhooks do: they add authorities and set names, for which client-go wants a transport of its own. Whatever address such a
-// client dials, the connection ends in this process, so nobody else can pass for the server or get to be the loopback user.
+// client dials, the connection ends in this process, so no one else can pass for the server or get to be the loopback user.
 //
 // certificate is asked at every handshake; ca, in PEM, is what clients verify it with.
 func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), ca []byte) *rest.Config {

@@ -164,7 +164,7 @@ func serverRequest(ctx context.Context, req *http.Request) *http.Request {
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		// The request is over; a RoundTripper has nobody to report this error to, and net/http ignores it too.
+		// The request is over; a RoundTripper has no one to report this error to, and net/http ignores it too.
 		_ = req.Body.Close()
 	}
 }

@@ -58,7 +58,7 @@ func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (cho
 	return mediaType{}, false
 }
 
-// acceptsGzip says whether the response may be compressed. As elsewhere in API servers only the plain token counts.
+// acceptsGzip reports whether the response may be compressed. As elsewhere in API servers only the plain token counts.
 func acceptsGzip(r *http.Request) bool {
 	for _, header := range r.Header.Values("Accept-Encoding") {
 		for token := range strings.SplitSeq(header, ",") {
@@ -70,7 +70,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// notModified says whether the client's copy, by its If-None-Match header, is the current one (RFC 9110, 13.1.2).
+// notModified reports whether the client's copy, by its If-None-Match header, is the current one (RFC 9110, 13.1.2).
 func notModified(r *http.Request, etag string) bool {
 	for _, header := range r.Header.Values("If-None-Match") {
 		for token := range strings.SplitSeq(header, ",") {

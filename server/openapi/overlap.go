@@ -11,9 +11,9 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
 
-// overlap says whether documents of a definition have paths or definitions that a built-in part has too, besides those
+// overlap reports whether documents of a definition have paths or definitions that a built-in part has too, besides those
 // that every one refers to. Few have: names of definitions are made of the group's, and no built-in group has a custom
-// resource of the name of a built-in one unless somebody means it.
+// resource of the name of a built-in one unless someone means it.
 func overlap(docs []*spec.Swagger, known map[string]bool) bool {
 	for _, doc := range docs {
 		for name := range doc.Definitions {

@@ -186,7 +186,7 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 	return p, nil
 }
 
-// shared says whether a name is that of what every definition refers to: a parameter, or one of the meta types.
+// shared reports whether a name is that of what every definition refers to: a parameter, or one of the meta types.
 func shared(section, name string) bool {
 	return section == swagger.Parameters ||
 		section == swagger.Definitions && (strings.HasPrefix(name, "io.k8s.apimachinery.") || strings.HasPrefix(name, "io.k8s.api.autoscaling."))

@@ -178,7 +178,7 @@ func readKey(path string) (crypto.Signer, error) {
 	return parseKey(path, data)
 }
 
-// parseKey returns the private key that path holds, nil where that is nothing.
+// parseKey returns the private key that path holds, nil if that is nothing.
 func parseKey(path string, data []byte) (crypto.Signer, error) {
 	if data == nil {
 		return nil, nil
@@ -203,7 +203,7 @@ func readCert(path string) (*x509.Certificate, error) {
 	return parseCert(path, data)
 }
 
-// parseCert returns the first certificate that path holds, nil where that is nothing.
+// parseCert returns the first certificate that path holds, nil if that is nothing.
 func parseCert(path string, data []byte) (*x509.Certificate, error) {
 	if data == nil {
 		return nil, nil

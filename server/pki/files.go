@@ -70,7 +70,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readPrivate is readFile for what nobody else may read.
+// readPrivate is readFile for what no one else may read.
 func readPrivate(path string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil || data == nil {
@@ -79,7 +79,7 @@ func readPrivate(path string) ([]byte, error) {
 	return data, restrict(path, fileMode)
 }
 
-// restrict takes a private file away from group and others, should somebody have opened it to them.
+// restrict takes a private file away from group and others, should someone have opened it to them.
 func restrict(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -103,8 +103,8 @@ func makeDir(dir string) error {
 	return restrict(dir, dirMode)
 }
 
-// restrictFiles takes the files in dir away from group and others. Symbolic links lead to what somebody else looks after, and
-// certificates are no secret, should they be somebody else's too.
+// restrictFiles takes the files in dir away from group and others. Symbolic links lead to what someone else looks after, and
+// certificates are no secret, should they be someone else's too.
 func restrictFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -118,7 +118,7 @@ func (p *PKI) readServed() error {
 	return nil
 }
 
-// setEntry makes the cluster, the user and the context in config say what is given; it tells whether they did not yet.
+// setEntry makes the cluster, the user and the context in config say what is given; it reports whether they did not yet.
 func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, key []byte) (changed bool, err error) {
 	trusted, err := p.trusted()
 	if err != nil {

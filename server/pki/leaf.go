@@ -53,7 +53,7 @@ func replaceKey(pair Pair) (crypto.Signer, error) {
 	return createKey(pair.KeyFile)
 }
 
-// serves tells whether cert can go on being used for s.
+// serves reports whether cert can go on being used for s.
 func serves(cert *x509.Certificate, a *authority, s subject, now time.Time) bool {
 	if now.Before(cert.NotBefore) || renewalDue(cert, now) {
 		return false

@@ -37,7 +37,7 @@ const descriptors = "/proc/self/fd/"
 // path is good in this process alone.
 func (m memoryFiles) path(name string) string { return fmt.Sprint(descriptors, m[name].Fd()) }
 
-// inMemory says whether a path is that of a file in memory. Such a file is there from the beginning, empty until it is written.
+// inMemory reports whether a path is that of a file in memory. Such a file is there from the beginning, empty until it is written.
 func inMemory(path string) bool { return strings.HasPrefix(path, descriptors) }
 
 func (m memoryFiles) close() error {

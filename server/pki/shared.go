@@ -156,7 +156,7 @@ func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.
 		if err != nil {
 			return &FileError{pair.CertFile, err, "it ends soon: put another there"}
 		}
-		_, others := pem.Decode(files[certName]) // which somebody added, to be trusted too
+		_, others := pem.Decode(files[certName]) // which someone added, to be trusted too
 		files[certName] = append(encodeCert(der), others...)
 	}
 	return nil

@@ -104,7 +104,7 @@ func (s *rangeStore) ForEach(visit func(int)) {
 	s.bitmap.ForEach(visit)
 }
 
-// Has says whether an item is known to be taken, as of the last change made here.
+// Has reports whether an item is known to be taken, as of the last change made here.
 func (s *rangeStore) Has(item int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,7 +77,7 @@ func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (*
 	return allocator, nil
 }
 
-// follow says whether the address allocators have taken up every ServiceCIDR there is. They do so on their own, a little
+// follow reports whether the address allocators have taken up every ServiceCIDR there is. They do so on their own, a little
 // after the informers; until then they answer that their range is full.
 func (a *serviceAllocators) follow(cidrs networkinglisters.ServiceCIDRLister) (bool, error) {
 	all, err := cidrs.List(labels.Everything())

@@ -69,12 +69,12 @@ type registries []*runtime.Scheme
 
 var _ resourceconfig.GroupVersionRegistry = registries{}
 
-// IsGroupRegistered says whether any scheme has types of the group.
+// IsGroupRegistered reports whether any scheme has types of the group.
 func (r registries) IsGroupRegistered(group string) bool {
 	return r.of(group) != nil
 }
 
-// IsVersionRegistered says whether any scheme has types of the version.
+// IsVersionRegistered reports whether any scheme has types of the version.
 func (r registries) IsVersionRegistered(version schema.GroupVersion) bool {
 	scheme := r.of(version.Group)
 	return scheme != nil && scheme.IsVersionRegistered(version)

@@ -1,4 +1,4 @@
-// Package datastore takes apart what names a database on the command line, and opens it on its engine.
+// Package datastore parses what names a database on the command line, and opens it on its engine.
 package datastore
 
 import (
@@ -30,7 +30,7 @@ type Datastore struct {
 	NoSync bool
 }
 
-// Parse takes apart the value of --datastore: sqlite://PATH, or a URL of Postgres as libpq takes it. An empty one is
+// Parse parses the value of --datastore: sqlite://PATH, or a URL of Postgres as libpq takes it. An empty one is
 // sqube.db in the folder dataDir.
 func Parse(flag, dataDir string) (Datastore, error) {
 	scheme, rest, found := strings.Cut(flag, "://")
@@ -50,13 +50,13 @@ func Parse(flag, dataDir string) (Datastore, error) {
 	return Datastore{}, errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 }
 
-// Named says whether text means a database as --datastore does, rather than a file, even if it is not written right. Such a
+// Named reports whether text means a database as --datastore does, rather than a file, even if it is not written right. Such a
 // text may hold a password, and is not to be repeated.
 func Named(text string) bool {
 	return strings.Contains(text, "://") || strings.HasPrefix(text, "postgres") && strings.Contains(text, "@") || strings.Contains(text, "password=")
 }
 
-// HasPassword says whether a value of --datastore holds a password, also where that is not clear.
+// HasPassword reports whether a value of --datastore holds a password, also where that is not clear.
 func HasPassword(flag string) bool {
 	if !strings.Contains(flag, "://") || strings.HasPrefix(flag, "sqlite://") {
 		return false // no database's DSN
@@ -69,7 +69,7 @@ func HasPassword(flag string) bool {
 	return given || u.Query().Has("password") || u.Query().Has("sslpassword")
 }
 
-// Shared says whether other servers may use the same database.
+// Shared reports whether other servers may use the same database.
 func (d Datastore) Shared() bool { return d.DSN != "" }
 
 // String names the database without its secrets.

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// FuzzDatastore holds --datastore to taking a file's path as it was given, and to telling nobody a password.
+// FuzzDatastore holds --datastore to taking a file's path as it was given, and to telling no one a password.
 func FuzzDatastore(f *testing.F) {
 	for _, flag := range []string{
 		"", "sqlite://data/sqube.db", "sqlite:///var/lib/sq%20ube.db", "sqlite://", "sqlite://a%zz", "postgres://sqube:secret@127.0.0.1:5432/sqube?sslmode=disable", "postgresql://h1:1,h2:2/db?password=secret",
@@ -49,7 +49,7 @@ func passwordOf(dsn string) string {
 	return config.ConnConfig.Password
 }
 
-// publicPart says whether the password also stands where none is looked for.
+// publicPart reports whether the password also stands where none is looked for.
 func publicPart(dsn, password string) bool {
 	u, err := url.Parse(dsn)
 	if err != nil {

@@ -14,7 +14,7 @@ type Source interface {
 
 	// Walk calls yield once for each key that exists and begins with prefix, in any order. An error of yield ends the
 	// walk and is returned as it is. Entries are yielded as they are read; what is kept in memory meanwhile is a few bytes
-	// for each key at the most.
+	// for each key at most.
 	Walk(ctx context.Context, prefix string, yield func(*Entry) error) error
 
 	// Close ends the use of the store.

@@ -77,7 +77,7 @@ func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kin
 // Revision implements Source.
 func (k *kine) Revision() int64 { return k.revision }
 
-// Walk implements Source. What kine calls a lease is a time to live in seconds, which it counts anew when it starts.
+// Walk implements Source. What kine calls a lease is a time to live in seconds, which it counts again when it starts.
 func (k *kine) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
 	rows, err := k.tx.QueryContext(ctx, `SELECT name, value, id, coalesce(lease, 0) FROM kine
 WHERE id IN (SELECT max(id) FROM kine WHERE substr(name, 1, $1) = $2 GROUP BY name) AND deleted = 0`, len([]rune(prefix)), prefix)

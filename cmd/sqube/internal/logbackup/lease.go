@@ -29,7 +29,7 @@ type lease struct {
 	Process int    `json:"process"`
 }
 
-// gone says whether the holder was a process of this machine that has ended.
+// gone reports whether the holder was a process of this machine that has ended.
 func (l lease) gone() bool {
 	host, err := os.Hostname()
 	if err != nil || l.Host != host {
@@ -112,7 +112,7 @@ func (b *bucket) renew(ctx context.Context, own lease) bool {
 	}
 }
 
-// readLease returns nil where there is none.
+// readLease returns nil if there is none.
 func (b *bucket) readLease(ctx context.Context) (*lease, error) {
 	from, err := b.Open(ctx, leaseName)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -43,7 +43,7 @@ type File struct {
 // ErrHeld says that another process follows a log into the place.
 var ErrHeld = errors.New("another sqube backup --follow writes there, or a server with --archive: end that one, or give another place")
 
-// ParsePlace takes apart a place as the command line has it: a folder, or s3://BUCKET/PREFIX.
+// ParsePlace parses a place as the command line has it: a folder, or s3://BUCKET/PREFIX.
 func ParsePlace(text string) (Place, error) {
 	scheme, _, found := strings.Cut(text, "://")
 	switch {

@@ -26,10 +26,10 @@ type bucket struct {
 // the most that S3 takes.
 const partSize = 16 << 20
 
-// retries is how often a request is sent at the most. Afterwards who asked for it is told, and asks again.
+// retries is how often a request is sent at most. Afterwards who asked for it is told, and asks again.
 const retries = 4
 
-// parseS3 takes apart s3://BUCKET/PREFIX?endpoint=URL&region=REGION. What the URL does not say, and the credentials, are
+// parseS3 parses s3://BUCKET/PREFIX?endpoint=URL&region=REGION. What the URL does not say, and the credentials, are
 // where AWS' own tools look for them: in the environment, in ~/.aws, or with the machine's role.
 func parseS3(text string) (Place, error) {
 	const form = "s3://BUCKET/PREFIX, with ?endpoint=https://HOST:PORT for other stores than AWS' own"

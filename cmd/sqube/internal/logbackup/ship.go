@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// A file has so many rows, and so many bytes of values, at the most.
+// A file has so many rows, and so many bytes of values, at most.
 const (
 	batchRows  = 5000
 	batchBytes = 8 << 20

@@ -13,7 +13,7 @@ import (
 
 // Available returns how many bytes of memory this process may use: those of the
 // machine, or the limit of its cgroup (version 1 or 2) or of one around that,
-// whichever is least; 0 where nothing says so. root is "/", but for tests.
+// whichever is least; 0 if nothing says so. root is "/", but for tests.
 func Available(root string) int64 {
 	least := total(filepath.Join(root, "proc/meminfo"))
 	for _, file := range limits(filepath.Join(root, "proc/self/cgroup")) {

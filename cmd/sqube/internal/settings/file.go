@@ -154,7 +154,7 @@ func scalars(nodes []*yaml.Node) ([]string, error) {
 	return values, nil
 }
 
-// multiplicity says whether a flag may be given several times, and whether each time as NAME=VALUE.
+// multiplicity reports whether a flag may be given several times, and whether each time as NAME=VALUE.
 func multiplicity(value pflag.Value) (list, pairs bool) {
 	switch kind := value.Type(); kind { // which upstream's wrappers pass on, unlike pflag.SliceValue
 	case "mapStringBool", "mapStringString", "stringToString":

@@ -17,7 +17,7 @@ type Sources struct {
 	Environ []string
 	// File is the path of a YAML mapping of flag names to values; empty for none.
 	File string
-	// Secret says whether a value holds a password. A file with one must not be readable by everyone.
+	// Secret reports whether a value holds a password. A file with one must not be readable by everyone.
 	Secret func(flag *pflag.Flag, value string) bool
 }
 

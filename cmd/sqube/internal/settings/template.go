@@ -73,7 +73,7 @@ func defaultOf(flag *pflag.Flag) string {
 	return `""`
 }
 
-// isEmpty says whether a flag's default is no value.
+// isEmpty reports whether a flag's default is no value.
 func isEmpty(text string) bool { return text == "" || text == "[]" || text == "<nil>" }
 
 // wrap splits a line at spaces into parts no longer than width, if it can.

@@ -51,7 +51,7 @@ func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Err
 // Unwrap returns the error with all its lines.
 func (e oneLine) Unwrap() error { return e.error }
 
-// hidden says whether a terminal may not show a character.
+// hidden reports whether a terminal may not show a character.
 func hidden(r rune) bool { return !unicode.IsGraphic(r) }
 
 // YAML returns an object in YAML for a terminal and for kubectl alike: in JSON, which is YAML too, where something

@@ -54,7 +54,7 @@ type Fragment struct {
 // Owners are the group versions because of which something is published, such as "apps/v1"; none means always.
 type Owners []string
 
-// Served says whether one of the owners is switched on.
+// Served reports whether one of the owners is switched on.
 func (o Owners) Served(on map[string]bool) bool {
 	return len(o) == 0 || slices.ContainsFunc(o, func(gv string) bool { return on[gv] })
 }

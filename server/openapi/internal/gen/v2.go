@@ -105,7 +105,7 @@ func reach(doc object, value any, owners []string, users map[string]map[string]b
 	}
 }
 
-// mark says whether any of the owners is new to the name.
+// mark reports whether any of the owners is new to the name.
 func mark(users map[string]map[string]bool, name string, owners []string) bool {
 	if users[name] == nil {
 		users[name] = map[string]bool{}
