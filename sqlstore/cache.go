@@ -22,8 +22,8 @@ import (
 // copy of it, which costs nothing until the collection changes. Records are
 // those of the hub's changes: a row that this process wrote is in memory once.
 //
-// The rows of all collections together, their indexes and forms take no more
-// than the budget. Of a collection that does not fit the rows are kept without
+// The rows of all collections together, their indexes and forms, and what is known
+// of the last changes take no more than the budget. Of a collection that does not fit the rows are kept without
 // their values, as many of which as possible are kept compressed; the others are
 // read by their ids. What does not fit either is read from the database.
 type cache struct {
@@ -35,6 +35,7 @@ type cache struct {
 	bytes       int64 // of all collections
 	clock       int64 // counts reads, for collection.used
 	encodings   encodings
+	recent      recent
 }
 
 // collection is what the cache knows of one resource.
@@ -118,10 +119,13 @@ const (
 	// bareReserve is the part of the budget that the rows of one collection leave
 	// to others, without their values.
 	bareReserve = 4
+	// recentShare is the part of the budget that the last changes may take.
+	recentShare = 8
 )
 
 func newCache(budget, position int64) *cache {
-	return &cache{budget: max(budget, 0), position: position, collections: map[Resource]*collection{}}
+	budget = max(budget, 0)
+	return &cache{budget: budget, position: position, collections: map[Resource]*collection{}, recent: recent{limit: budget / recentShare, since: position}}
 }
 
 func byKey(a, b *Record) bool { return a.Key < b.Key }
@@ -135,9 +139,13 @@ func (c *cache) apply(to int64, changes []*Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes {
+		if change.Record.Revision <= c.position {
+			continue
+		}
+		c.recent.add(change)
 		col := c.collections[change.Resource]
 		switch {
-		case col == nil || change.Record.Revision <= c.position:
+		case col == nil:
 		case col.filling != nil:
 			if col.filling.bytes += change.Record.memory(); col.filling.bytes > c.budget {
 				col.filling.err, col.filling.missed = errTooLarge, nil
@@ -250,8 +258,11 @@ func (c *cache) fits(col *collection) bool {
 	if col.bytes > c.budget/largeShare && col.bytes/int64(col.rows.Len()) >= largeRow {
 		return false
 	}
-	return col.bytes <= c.budget
+	return col.bytes <= c.room()
 }
+
+// room is how many bytes collections may take.
+func (c *cache) room() int64 { return c.budget - c.recent.bytes }
 
 // bareLimit is how many bytes the rows of a collection may take without their values.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
@@ -259,8 +270,8 @@ func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 // evict drops forms, and then shrinks the collections that were not read for
 // longest, until the rest fits.
 func (c *cache) evict() {
-	c.encodings.shrink(c.budget - c.bytes)
-	for c.bytes > c.budget {
+	c.encodings.shrink(c.room() - c.bytes)
+	for c.bytes > c.room() {
 		var oldest *collection
 		for _, col := range c.collections {
 			if col.rows != nil && (oldest == nil || col.used < oldest.used) {
@@ -321,7 +332,7 @@ func (c *cache) grows(col *collection) bool {
 		}
 	}
 	col.retry = time.Now().Add(refillAfter)
-	return c.fits(&whole) && whole.bytes+others <= c.budget
+	return c.fits(&whole) && whole.bytes+others <= c.room()
 }
 
 func (c *cache) drop(col *collection) {
@@ -345,6 +356,7 @@ func (c *cache) reset(position int64) {
 	c.bytes = 0 // what is being filled has none yet
 	c.encodings.shrink(0)
 	c.position = max(c.position, position)
+	c.recent.reset(c.position)
 }
 
 // lookup returns the state of a collection at a revision, 0 for the newest, and
@@ -382,7 +394,7 @@ func (c *cache) held() int64 {
 }
 
 // size is held of a caller that holds c.mu.
-func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() }
+func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() + c.recent.bytes }
 
 // peek returns the newest state of a collection, or nil where it is not in memory.
 func (c *cache) peek(resource Resource) *snapshot {

@@ -195,51 +195,62 @@ func (c *Change) letGo(m *memory) {
 	}
 }
 
-// Replay calls yield with the changes of the objects of resource under prefix
-// behind revision from, up to and including to; yield has to let go of each
-// with Done. It returns ErrCompacted when they are no longer all kept, having
+// Replay calls yield with the changes behind revision from, up to and including
+// to, that Subscribe with the same resource, prefix and terms would bring; yield has
+// to let go of each with Done. It returns ErrCompacted when they are no longer all kept, having
 // yielded some or none of them in order.
-func (f *Follower) Replay(resource Resource, prefix string, from, to int64, yield func(*Change) error) error {
-	match := matcher(prefix)
-	for from < to {
-		var changes []*Change
-		var read int64
-		err := f.Read(resource, func() (cost int, err error) {
-			changes, read, err = f.replay(resource, match, from, to)
-			for _, c := range changes {
-				cost += c.cost()
+func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, to int64, yield func(*Change) error) error {
+	i := &interest{resource, prefix, boundTerms(terms)}
+	spans := f.store.cache.missed(i, from, to)
+	if len(spans) == 0 && from < to {
+		return f.stillKept(from)
+	}
+	for _, s := range spans {
+		for s.from < s.to {
+			var changes []*Change
+			var read int64
+			err := f.Read(resource, func() (cost int, err error) {
+				changes, read, err = f.replay(i, from, s)
+				for _, c := range changes {
+					cost += c.cost()
+				}
+				return cost, err
+			})
+			for n, c := range changes {
+				if changes[n] = nil; err == nil {
+					err = yield(c)
+				} else {
+					f.Done(c)
+				}
 			}
-			return cost, err
-		})
-		for i, c := range changes {
-			if changes[i] = nil; err == nil {
-				err = yield(c)
-			} else {
-				f.Done(c)
+			if err != nil {
+				return err
 			}
+			s.from, from = read, read
 		}
-		if err != nil {
-			return err
-		}
-		from = read
 	}
 	return nil
 }
 
-// replay reads the first changes behind from.
-func (f *Follower) replay(resource Resource, match func(string) bool, from, to int64) (changes []*Change, read int64, err error) {
-	changes, read, err = f.store.changes(f.ctx, from, to, &resource, maxChanges, FollowBytes)
+// replay reads the first changes of a span for a client that knows everything up to from.
+func (f *Follower) replay(i *interest, from int64, s span) (changes []*Change, read int64, err error) {
+	changes, read, err = f.store.changes(f.ctx, s.from, s.to, &i.resource, maxChanges, FollowBytes)
 	if err != nil {
 		return nil, 0, err
 	}
 	// Asked afterwards: rows that were missing from the read above had been
 	// declared compacted before it.
-	at, err := f.store.Position(f.ctx)
-	if err != nil {
+	if err := f.stillKept(from); err != nil {
 		return nil, 0, err
 	}
-	if from < at.Compacted {
-		return nil, 0, ErrCompacted
+	return slices.DeleteFunc(changes, func(c *Change) bool { return !i.match(c.Record.Key) }), read, nil
+}
+
+// stillKept returns ErrCompacted unless all changes behind from are kept.
+func (f *Follower) stillKept(from int64) error {
+	at, err := f.store.Position(f.ctx)
+	if err == nil && from < at.Compacted {
+		err = ErrCompacted
 	}
-	return slices.DeleteFunc(changes, func(c *Change) bool { return !match(c.Record.Key) }), read, nil
+	return err
 }

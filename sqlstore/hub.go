@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -145,11 +144,8 @@ type Subscription struct {
 
 	follower *Follower
 	hub      *hub
-	resource Resource
-	prefix   string
-	match    func(key string) bool
-	terms    []Term
-	offered  int64 // the revision of the last change that it was found for; the audience's own
+	interest
+	offered int64 // the revision of the last change that it was found for; the audience's own
 
 	mu    sync.Mutex
 	queue []*Change
@@ -164,7 +160,7 @@ type Subscription struct {
 // once; the Follower's Close ends it.
 func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
 	h := f.store.hub
-	sub := &Subscription{follower: f, hub: h, resource: resource, prefix: prefix, match: matcher(prefix), terms: boundTerms(terms), wake: make(chan struct{}, 1)}
+	sub := &Subscription{follower: f, hub: h, interest: interest{resource, prefix, boundTerms(terms)}, wake: make(chan struct{}, 1)}
 	f.sub.Store(sub)
 	if f.ended.Load() {
 		sub.end(ErrSlow)
@@ -181,13 +177,6 @@ func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *S
 	}
 	h.topics[resource].add(sub)
 	return sub
-}
-
-func matcher(prefix string) func(string) bool {
-	if prefix == "" || strings.HasSuffix(prefix, "/") {
-		return func(key string) bool { return strings.HasPrefix(key, prefix) }
-	}
-	return func(key string) bool { return key == prefix }
 }
 
 // Close ends the subscription and lets go of what is queued.

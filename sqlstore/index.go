@@ -163,7 +163,7 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	for _, row := range begun.missed {
 		x.change(a, row.before, row.after)
 	}
-	if c.bytes+x.bytes > c.budget {
+	if c.bytes+x.bytes > c.room() {
 		col.unindexed = time.Now().Add(refillAfter)
 		return keys
 	}
@@ -173,7 +173,7 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	col.indexes[a] = x
 	c.use(x)
 	c.bytes += x.bytes
-	c.encodings.shrink(c.budget - c.bytes)
+	c.encodings.shrink(c.room() - c.bytes)
 	snap.hold(a, keys)
 	if col.current != nil && col.current != snap {
 		col.current.hold(a, x.keys.Copy())

@@ -156,7 +156,7 @@ func TestIndexesGiveWayToRows(t *testing.T) {
 		}
 		c.sound(t)
 		revision := int64(1)
-		for i := pods; c.bytes+2000 < c.budget; i++ {
+		for i := pods; c.bytes+2000 < c.room(); i++ {
 			revision++
 			c.apply(revision, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *row(revision, i)}})
 		}

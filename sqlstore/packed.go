@@ -155,11 +155,11 @@ func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
 		c.bytes += more
 	}
 	col.current = nil // who asks from now on shall see them
-	c.encodings.shrink(c.budget - c.bytes)
+	c.encodings.shrink(c.room() - c.bytes)
 	return true
 }
 
 // hasRoom says whether a collection without values may take so many bytes more.
 func (c *cache) hasRoom(col *collection, bytes int64) bool {
-	return c.bytes+bytes <= c.budget && col.bytes+bytes <= c.bareLimit()
+	return c.bytes+bytes <= c.room() && col.bytes+bytes <= c.bareLimit()
 }

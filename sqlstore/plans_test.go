@@ -112,7 +112,7 @@ func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
 		"replay": func(ctx context.Context) error {
 			f := s.Follow(ctx)
 			defer f.Close()
-			return f.Replay(pods, "", at-100, at, func(c *sqlstore.Change) error {
+			return f.Replay(pods, "", nil, at-100, at, func(c *sqlstore.Change) error {
 				f.Done(c)
 				return nil
 			})

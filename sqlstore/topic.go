@@ -7,6 +7,34 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
+// interest is in the changes of a collection's objects whose keys begin with
+// prefix, or of the one with that key where it does not end in "/" and is not empty.
+// Changes of which neither version passes the terms may be left out.
+type interest struct {
+	resource Resource
+	prefix   string
+	terms    []Term
+}
+
+// single says whether it is in one object.
+func (i *interest) single() bool {
+	return i.prefix != "" && !strings.HasSuffix(i.prefix, "/")
+}
+
+// match says whether it is in the object with that key.
+func (i *interest) match(key string) bool {
+	if i.single() {
+		return key == i.prefix
+	}
+	return strings.HasPrefix(key, i.prefix)
+}
+
+// concerns says whether it is in a change of the object with that key: of the
+// versions that the change made and replaced, nil where there is none.
+func (i *interest) concerns(key string, made, replaced *Record) bool {
+	return i.match(key) && (made != nil && passesAll(i.terms, made) || replaced != nil && passesAll(i.terms, replaced))
+}
+
 // topic is the subscriptions of one resource, arranged so that a change
 // finds those that can care for it without a look at the others: a thousand
 // kubelets each watch the pods of their node, and a change of a pod concerns
@@ -42,11 +70,6 @@ func newTopic() *topic {
 		all: map[*Subscription]struct{}{}, byKey: subscribers{}, byPrefix: subscribers{},
 		byRequired: map[attr]subscribers{},
 	}
-}
-
-// single says whether a subscription is to one object.
-func (sub *Subscription) single() bool {
-	return sub.prefix != "" && !strings.HasSuffix(sub.prefix, "/")
 }
 
 // requires returns a label or field of which the subscription requires one of
@@ -96,15 +119,18 @@ func (a *topic) place(sub *Subscription, do func(subscribers, string, *Subscript
 
 // of appends the subscriptions that c may concern to found, each once.
 func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
+	key, made := c.Record.Key, &c.Record
+	if c.Operation == dialect.Delete {
+		made = nil
+	}
 	collect := func(subs map[*Subscription]struct{}) {
 		for sub := range subs {
-			if sub.offered < c.Record.Revision && sub.concerns(c) {
+			if sub.offered < c.Record.Revision && sub.concerns(key, made, c.Previous) {
 				sub.offered = c.Record.Revision
 				found = append(found, sub)
 			}
 		}
 	}
-	key := c.Record.Key
 	collect(a.byKey[key])
 	collect(a.byPrefix[""])
 	for i := range len(key) {
@@ -124,12 +150,6 @@ func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
 		}
 	}
 	return found
-}
-
-// concerns says whether c may concern the subscription.
-func (sub *Subscription) concerns(c *Change) bool {
-	return sub.match(c.Record.Key) &&
-		(c.Operation != dialect.Delete && passesAll(sub.terms, &c.Record) || c.Previous != nil && passesAll(sub.terms, c.Previous))
 }
 
 // values returns the values that an attribute has in the versions that c made

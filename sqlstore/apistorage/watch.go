@@ -170,7 +170,7 @@ func (w *watcher) replay() error {
 	if w.from >= w.sub.Start {
 		return nil
 	}
-	err := w.follower.Replay(w.resource, w.row, w.from, w.sub.Start, w.change)
+	err := w.follower.Replay(w.resource, w.row, terms(&w.opts.Predicate), w.from, w.sub.Start, w.change)
 	if errors.Is(err, sqlstore.ErrCompacted) {
 		at, err := w.store.Position(w.ctx)
 		if err != nil {

@@ -38,7 +38,7 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 		return nil
 	}
 	ended := func() bool { return len(changes) > 0 && changes[len(changes)-1].Record.Key == lastKey }
-	if err := f.Replay(things, "", from, sub.Start, add); err != nil {
+	if err := f.Replay(things, "", nil, from, sub.Start, add); err != nil {
 		return changes, fmt.Errorf("replay behind %d: %w", from, err)
 	}
 	for !ended() {
@@ -70,9 +70,14 @@ func subscribe(t testing.TB, s *sqlstore.Store, prefix string) (*sqlstore.Follow
 
 // replay calls yield with the changes of things behind from up to to.
 func replay(ctx context.Context, s *sqlstore.Store, from, to int64, yield func(*sqlstore.Change)) error {
+	return replaySelection(ctx, s, choice{}, from, to, yield)
+}
+
+// replaySelection is replay of those changes that may concern a choice.
+func replaySelection(ctx context.Context, s *sqlstore.Store, choice choice, from, to int64, yield func(*sqlstore.Change)) error {
 	f := s.Follow(ctx)
 	defer f.Close()
-	return f.Replay(things, "", from, to, func(c *sqlstore.Change) error {
+	return f.Replay(things, choice.prefix, choice.terms(), from, to, func(c *sqlstore.Change) error {
 		defer f.Done(c)
 		yield(c)
 		return nil

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
@@ -88,6 +92,108 @@ func testReplayOfLargeChanges(t *testing.T, open Opener) {
 	Equal(t, "the replay", ShowChanges(changes), h.Changes(from, to))
 	if rows := engine.rows.Load(); int(rows) != len(changes) {
 		t.Errorf("the database sent %d rows of %d changes", rows, len(changes))
+	}
+}
+
+// testReplayOfSelections changes objects at random and replays what selections
+// have missed, some of it from memory, from wherever memory begins. Each replay has all changes
+// that concern its selection, once and in order.
+func testReplayOfSelections(t *testing.T, open Opener) {
+	for _, cache := range []int64{sqlstore.DefaultCacheBytes, 256 << 10, sqlstore.NoCache} {
+		s := Open(t, open, sqlstore.Options{CacheBytes: cache})
+		random := rand.New(rand.NewPCG(13, 14))
+		type change struct {
+			revision      int64
+			key           string
+			before, after *told
+		}
+		var changes []change
+		records, objects := map[string]*sqlstore.Record{}, map[string]*told{}
+		first := revision(t, s).Revision
+		for i := range 400 {
+			key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(10))
+			w := put(key, fmt.Sprintf(`{"n":%d}`, i), records[key])
+			before, after := objects[key], randomTold(random)
+			switch {
+			case before != nil && random.IntN(4) == 0:
+				w, after = remove(records[key]), nil
+			case before != nil && random.IntN(2) == 0:
+				after = before
+			}
+			if after != nil {
+				after.encode(w)
+			}
+			records[key], objects[key] = must(t, s, w), after
+			changes = append(changes, change{records[key].Revision, key, before, after})
+			if w.Operation == dialect.Delete {
+				records[key] = nil
+			}
+		}
+		last := revision(t, s).Revision
+		for range 100 {
+			choice := randomChoice(t, random)
+			from := first + random.Int64N(last-first)
+			to := from + random.Int64N(last-from+1)
+			concerns := map[int64]bool{}
+			var want, got []int64
+			for _, c := range changes {
+				if from < c.revision && c.revision <= to && (choice.selects(c.key, c.before) || choice.selects(c.key, c.after)) {
+					concerns[c.revision] = true
+					want = append(want, c.revision)
+				}
+			}
+			seen := from
+			if err := replaySelection(t.Context(), s, choice, from, to, func(c *sqlstore.Change) {
+				if c.Record.Revision <= seen {
+					t.Errorf("the change at %d comes behind that at %d", c.Record.Revision, seen)
+				}
+				if seen = c.Record.Revision; concerns[seen] {
+					got = append(got, seen)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) || seen > to {
+				t.Errorf("with %d bytes of cache, %s from %d to %d replays %v, want %v", cache, choice, from, to, got, want)
+			}
+		}
+	}
+}
+
+// testReplayReadsWhatConcerns replays what watches of one object each have missed:
+// the database sends little beside that. What is no longer kept is not replayed,
+// although memory still knows of it.
+func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
+	engine := &sent{Engine: OpenEngine(t, open(t))}
+	s := Start(t, engine, sqlstore.Options{})
+	from := revision(t, s).Revision
+	for i := range 1000 {
+		w := put(fmt.Sprintf("pod-%d", i), `{}`, nil)
+		w.Fields = sqlstore.EncodeSet(map[string]string{"spec.nodeName": fmt.Sprintf("node-%d", i%100)})
+		must(t, s, w)
+	}
+	at := revision(t, s).Revision
+	on := choice{labels: labels.Everything(), fields: fields.OneTermEqualSelector("spec.nodeName", "node-42")}
+	none := choice{labels: labels.Everything(), fields: fields.OneTermEqualSelector("spec.nodeName", "none")}
+	count := func(choice choice) (changes int) {
+		if err := replaySelection(context.WithValue(t.Context(), sentKey{}, true), s, choice, from, at, func(*sqlstore.Change) { changes++ }); err != nil {
+			t.Fatal(err)
+		}
+		return changes
+	}
+	if changes, rows := count(on), engine.rows.Load(); changes != 10 || rows != 10 {
+		t.Errorf("the database sent %d rows for a replay of %d changes, of which 10 concern it", rows, changes)
+	}
+	if changes, rows := count(none), engine.rows.Load(); changes != 0 || rows != 10 {
+		t.Errorf("the database sent %d rows for a replay of %d changes, of which none concern it", rows-10, changes)
+	}
+	if _, err := engine.Compact(t.Context(), at, 1000); err != nil {
+		t.Fatal(err)
+	}
+	for _, choice := range []choice{on, none} {
+		if err := replaySelection(t.Context(), s, choice, from, at, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
+			t.Errorf("a replay of %s from what is no longer kept: %v", choice, err)
+		}
 	}
 }
 

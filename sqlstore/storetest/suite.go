@@ -19,6 +19,8 @@ func Run(t *testing.T, open Opener) {
 		{"EmptyLog", testEmptyLog},
 		{"ReplayBoundary", testReplayBoundary},
 		{"ReplayOfLargeChanges", testReplayOfLargeChanges},
+		{"ReplayOfSelections", testReplayOfSelections},
+		{"ReplayReadsWhatConcerns", testReplayReadsWhatConcerns},
 		{"Await", testAwait},
 		{"CatchUp", testCatchUp},
 		{"CatchUpBehindCompaction", testCatchUpBehindCompaction},
