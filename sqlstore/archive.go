@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// ErrArchivedElsewhere says that another process archives the log.
+// ErrArchivedElsewhere is returned by Options.Archived if another process
+// archives the log.
 var ErrArchivedElsewhere = errors.New("another process writes the archive")
 
-// archived returns up to which revision compaction may go that wants to go to target: as far as the archive has what is
-// removed, or another process, which looks after that, has gone. While the archive fails, surplus goes all the same: it
-// bounds what the database may hold.
+// archived returns the revision up to which compaction may go if it wants to go to target: as far as the archive has what is
+// removed, or as far as the process that writes the archive has gone. While the archive fails, compaction goes up to surplus
+// all the same, which bounds the database.
 func (s *Store) archived(target, surplus int64) (upTo int64) {
 	if s.opts.Archived == nil {
 		return target
@@ -23,19 +24,19 @@ func (s *Store) archived(target, surplus int64) (upTo int64) {
 	changed := s.size.archived(archived, err != nil)
 	switch {
 	case err == nil && changed:
-		s.opts.Log.Info("the archive takes versions again", "revision", archived)
+		s.opts.Log.Info("the archive works again", "revision", archived)
 	case err != nil && changed:
-		s.opts.Log.Warn("the archive does not take versions, so they stay in the database, which grows (--retention-rows bounds that)", "error", err)
+		s.opts.Log.Warn("writing the archive fails, so versions stay in the database, which grows (--retention-rows limits that)", "error", err)
 	}
 	if err != nil && surplus > archived {
-		s.opts.Log.Error("versions are removed that the archive does not have, since there are more than --retention-rows",
+		s.opts.Log.Error("removing versions that are not archived, since there are more than --retention-rows",
 			"from", archived, "to", surplus)
 		archived = surplus
 	}
 	return min(target, archived)
 }
 
-// archived notes how far the archive is and whether it fails, and returns whether that has changed.
+// archived notes how far the archive is and whether it fails, and reports whether that has changed.
 func (z *size) archived(revision int64, fails bool) (changed bool) {
 	z.update(func() {
 		z.stats.Archived = revision

@@ -9,17 +9,17 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// tailTimeout is for how long a read waits to hear of what other processes have
-// written. Then it asks the database.
+// tailTimeout is how long a read waits for the tail to catch up with other
+// processes. Then it reads from the database.
 const tailTimeout = time.Second
 
-// cached returns the state that q reads and where the log stood, or nil where
-// the database has to be asked. It returns ErrFuture and ErrCompacted as Page
-// does.
+// cached returns the state that q reads and where the log stood, or nil if q
+// has to be read from the database. It returns ErrFuture and ErrCompacted as
+// Page does.
 //
 // A read without a revision sees every write that any process acknowledged
-// before the read began: it learns the newest revision from the database, where
-// others write to that too, and waits until the cache has heard of it, as
+// before it began: if other processes write too, it reads the newest revision
+// from the database and waits until the cache has reached it, as
 // kube-apiserver's consistent reads from its watch cache do (KEP-2340).
 func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Position, error) {
 	if s.opts.CacheBytes == NoCache {
@@ -37,7 +37,7 @@ func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Positio
 		s.beginFill(q.Resource, f)
 	}
 	if f != nil && q.Exactly == nil && q.Revision == 0 {
-		// The list that fills the cache is the one that would be asked for now.
+		// The list that fills the cache is the one that q would read.
 		select {
 		case <-f.done:
 		case <-ctx.Done():
@@ -85,18 +85,19 @@ func (s *Store) fill(resource Resource, f *filling) {
 	})
 }
 
-// current returns where the log stands. Where no other process writes to it,
-// the hub knows, unless a commit failed that may have taken effect.
+// current returns where the log stands. If no other process writes, the hub
+// knows, unless a failed commit may have taken effect.
 func (s *Store) current(ctx context.Context) (dialect.Position, error) {
 	if s.engine.Notifications() == nil && s.ambiguous.Load() == s.resolved.Load() {
 		return dialect.Position{Revision: s.hub.at(), Compacted: s.compacted.Load()}, nil
 	}
-	ctx, cancel := s.bounded(ctx) // it may have to wait for a reading before its own
+	ctx, cancel := s.bounded(ctx) // it may have to wait for a read before its own
 	defer cancel()
 	return s.newest.read(ctx, func() (dialect.Position, error) { return s.Position(s.ctx) })
 }
 
-// awaitTail waits until the cache has the changes up to revision, or returns false.
+// awaitTail waits until the cache has the changes up to revision. It returns
+// false after tailTimeout.
 func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 	if s.hub.before(revision) == nil {
 		return true
@@ -109,8 +110,9 @@ func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 	return s.Await(ctx, revision) == nil
 }
 
-// revisions shares readings of the log's position: one is under way, and all
-// who come meanwhile wait for the next one, which begins after they came.
+// revisions shares reads of the log's position between callers: while one read
+// is under way, all callers that come wait for the next one, which begins after
+// they came.
 type revisions struct {
 	mu      sync.Mutex
 	reading bool
@@ -123,7 +125,7 @@ type revisionRead struct {
 	err  error
 }
 
-// read returns what a call of ask returned that began after read did.
+// read returns the result of a call to ask that began after read did.
 func (r *revisions) read(ctx context.Context, ask func() (dialect.Position, error)) (dialect.Position, error) {
 	r.mu.Lock()
 	if r.next == nil {

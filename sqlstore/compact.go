@@ -7,25 +7,25 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// One batch of compaction removes so many rows, then leaves the database to
-// others for so long. A step of shrinking may take longer than an access to
-// the database; it is in nobody's way.
+// A batch of compaction removes compactBatch rows, then leaves the database to
+// others for compactPause. Shrinking may take longer than other accesses, since
+// it blocks no one.
 const (
 	compactBatch  = 500
 	compactPause  = 20 * time.Millisecond
 	shrinkTimeout = 10 * time.Minute
 )
 
-// compact forgets, all the time, what was replaced longer ago than the
-// retention, and what is more than there may be.
+// compact keeps removing what was replaced longer ago than the retention, and
+// what exceeds RetentionRows.
 //
 //	remember (now, revision) ─► the newest remembered one that is older than
 //	the retention, or the one before which there are too many rows ─► no further
 //	than the archive is ─► remove in batches what was replaced up to it ─► shrink
 //	─► measure
 //
-// Times are remembered in the process: after a start nothing is forgotten for
-// one retention. That also makes a clock that jumps harmless.
+// Times are remembered in the process, so after a start nothing is removed for
+// one retention, and a clock that jumps does no harm.
 func (s *Store) compact(ctx context.Context) {
 	type mark struct {
 		when     time.Time
@@ -34,9 +34,9 @@ func (s *Store) compact(ctx context.Context) {
 	var marks []mark
 	const unmeasured = -1
 	var done, measured int64 = 0, unmeasured // revisions
-	failing := ""                            // what the log has said of the last failure
+	failing := ""                            // the last failure that was logged
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
-		now, newest := time.Now(), s.hub.at() // monotonic, unlike what opts.Now may be
+		now, newest := time.Now(), s.hub.at() // monotonic, which opts.Now may not be
 		marks = append(marks, mark{now, newest})
 		var target int64
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
@@ -72,8 +72,8 @@ func (s *Store) compact(ctx context.Context) {
 	}
 }
 
-// surplus returns the revision up to which versions have to be forgotten for
-// no more than RetentionRows to be left; 0 for none.
+// surplus returns the revision up to which versions have to be removed so that
+// no more than RetentionRows are left; 0 for none.
 func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 	if s.opts.RetentionRows == 0 {
 		return 0, nil
@@ -84,9 +84,9 @@ func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 	return revision, err
 }
 
-// Compact forgets all versions that were replaced at or before revision upTo.
-// Reads and watches at earlier revisions fail with ErrCompacted from then on.
-// It returns ErrFuture when there is no such revision yet.
+// Compact removes all versions that were replaced at or before revision upTo.
+// From then on, reads and watches at earlier revisions fail with ErrCompacted.
+// It returns ErrFuture if there is no such revision yet.
 func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	at, err := s.Position(ctx)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	return s.repeat(ctx, shrinkTimeout, s.engine.Shrink)
 }
 
-// repeat takes a step, each bounded in time, until there are no more. It pauses
-// in between.
+// repeat calls step, each time with a timeout, until there is no more to do. It
+// pauses in between.
 func (s *Store) repeat(ctx context.Context, timeout time.Duration, step func(context.Context) (more bool, err error)) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, timeout)

@@ -39,7 +39,7 @@ func TestDamageIsToldOnce(t *testing.T) {
 			t.Errorf("a read of a damaged database: %v", err)
 		}
 	}
-	if n := strings.Count(log.String(), "the database is damaged, which gets worse: stop all servers"); n != 1 {
+	if n := strings.Count(log.String(), "the database is damaged: stop all servers"); n != 1 {
 		t.Errorf("the log tells %d times:\n%s", n, log.String())
 	}
 }

@@ -6,23 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// encodings are what the values of rows were turned into for those who read them,
-// such as protobuf: at most one of each row in memory, which goes when the row
-// does, or when the cache needs its room.
+// encodings are the values of rows in the encoding that readers want, such as
+// protobuf: at most one for each row in memory. It is dropped with the row, or
+// when the cache needs its memory.
 type encodings struct {
 	mu         sync.RWMutex
 	byRevision map[int64][]byte
 	bytes      atomic.Int64
 }
 
-// encodingOverhead is roughly what a form takes in memory beside its bytes.
+// encodingOverhead is roughly the memory of an encoding besides its bytes.
 const encodingOverhead = 64
 
-// Encoding returns what KeepEncoding was given for the row of that revision, or nil. No one
-// may change it.
+// Encoding returns what KeepEncoding was given for the row of that revision, or nil. It must not be changed.
 func (s *Store) Encoding(revision int64) []byte {
 	if s == nil {
-		return nil // of objects that are in no store
+		return nil // for objects that are in no store
 	}
 	f := &s.cache.encodings
 	f.mu.RLock()
@@ -30,8 +29,8 @@ func (s *Store) Encoding(revision int64) []byte {
 	return f.byRevision[revision]
 }
 
-// KeepEncoding keeps a copy of what the value of a row was turned into, as long as the
-// row is in memory with its value, and returns it, or nil where there is no room.
+// KeepEncoding keeps a copy of an encoding of a row's value for as long as the row is in memory with its value, and returns
+// the copy, or nil if there is no room.
 func (s *Store) KeepEncoding(resource Resource, r *Record, form []byte) []byte {
 	c := s.cache
 	c.mu.Lock()
@@ -66,7 +65,7 @@ func (f *encodings) drop(revision int64) {
 	f.remove(revision)
 }
 
-// remove is drop of a caller that holds f.mu.
+// remove is drop for a caller that holds f.mu.
 func (f *encodings) remove(revision int64) {
 	if form, ok := f.byRevision[revision]; ok {
 		delete(f.byRevision, revision)
@@ -74,7 +73,7 @@ func (f *encodings) remove(revision int64) {
 	}
 }
 
-// shrink drops any forms until they take no more than so many bytes.
+// shrink drops encodings until they take no more than that many bytes.
 func (f *encodings) shrink(to int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

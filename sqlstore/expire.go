@@ -7,12 +7,12 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// ExpiryAuthor is the user name under which expired objects are deleted.
+// ExpiryAuthor is the user in the log for deletions of expired objects.
 const ExpiryAuthor = "system:sqube:expiry"
 
-// expire deletes objects whose time has come, as ordinary deletions that
-// watchers see. Where several processes share the log all of them look; who
-// comes second conflicts and moves on.
+// expire deletes objects when they expire, by ordinary deletions that watchers
+// see. If several processes share the log, all of them look, and those that
+// come second conflict and move on.
 func (s *Store) expire(ctx context.Context) {
 	ctx = WithAuthor(ctx, Author{User: ExpiryAuthor})
 	for s.pause(ctx, s.opts.ExpiryInterval) {

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// ErrSlow ends a follower that keeps too much in memory because it, or its
-// process, fell too far behind. It can begin again from the last revision that
-// it saw; if that is too old by now, Replay says so.
+// ErrSlow ends a follower that holds too much memory because it, or its
+// process, fell too far behind. A new one can begin from the last revision that
+// it saw; Replay returns ErrCompacted if that is too old by then.
 var ErrSlow = errors.New("the watcher is too slow")
 
-// Client is where a follower sends what it reads. The zero value is one that
-// needs no ending.
+// Client is where a follower sends what it reads. The zero value is a client
+// that need not be disconnected.
 type Client struct {
-	// Disconnect makes a write that is under way to the client fail, and all after it.
-	// It is called once at the most. Optional.
+	// Disconnect makes the current write to the client fail, and all later ones. It is called at most once. Optional.
 	Disconnect func()
 
 	follower atomic.Pointer[Follower]
 }
 
-// Advance says that the client has taken a part of what is being sent to it.
+// Advance notes that the client has received a part of what is being sent.
 func (c *Client) Advance() {
 	if f := c.follower.Load(); f != nil {
 		f.Advance()
@@ -32,12 +31,12 @@ func (c *Client) Advance() {
 
 type clientKey struct{}
 
-// WithClient makes followers under the returned context send to c.
+// WithClient returns a context whose followers send to c.
 func WithClient(ctx context.Context, c *Client) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
-// clientFrom returns the client that WithClient put into ctx.
+// clientFrom returns the client in ctx.
 func clientFrom(ctx context.Context) *Client {
 	if c, ok := ctx.Value(clientKey{}).(*Client); ok {
 		return c
@@ -45,17 +44,18 @@ func clientFrom(ctx context.Context) *Client {
 	return &Client{}
 }
 
-// FollowBytes is how much a follower reads for itself at a time: it ends with
-// the record whose value reaches it.
+// FollowBytes is how much a follower reads for itself at a time: up to the
+// record whose value reaches it.
 const FollowBytes = 256 << 10
 
-// Cost is how much memory a record takes on its way to a client, of so many bytes as
-// stored: as it is, decoded and encoded.
+// Cost is the memory that a record takes while it is sent to a client: as stored, decoded and encoded. bytes is the length
+// of its value.
 func Cost(bytes int) int { return 3 * (bytes + recordOverhead) }
 
-// Follower reads the log and what comes after. What it keeps in memory
-// until its client has taken it is counted, together with that of all others;
-// where it is too much the slowest are ended, see memory.
+// Follower is one watch: it replays changes from the log and then subscribes to
+// new ones. What it holds in memory until its client has received it counts
+// towards a limit for all followers. Beyond that the slowest are ended; see
+// memory.
 type Follower struct {
 	store  *Store
 	memory *memory
@@ -63,17 +63,17 @@ type Follower struct {
 	cancel context.CancelCauseFunc
 	client *Client
 
-	held     atomic.Int64 // bytes, those that it shares with others included
-	reserved atomic.Int64 // bytes of them, of what it read for itself
-	// advanced is when it last got on, reading when it last began to read; see
-	// memory.clock.
+	held     atomic.Int64 // bytes, including those that it shares with others
+	reserved atomic.Int64 // the part of them that it read for itself
+	// advanced is when its client last received something, reading when it last
+	// began to read; see memory.clock.
 	advanced, reading atomic.Int64
 	ended             atomic.Bool
 	sub               atomic.Pointer[Subscription]
 }
 
-// Follow returns a Follower for the client in ctx, under whose Context it shall
-// run. The caller must let go of all that it has received, and then Close it.
+// Follow returns a Follower for the client in ctx. The caller works under the
+// follower's Context, releases everything it received, and then calls Close.
 func (s *Store) Follow(ctx context.Context) *Follower {
 	f := &Follower{store: s, memory: s.memory, client: clientFrom(ctx)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
@@ -83,8 +83,8 @@ func (s *Store) Follow(ctx context.Context) *Follower {
 	return f
 }
 
-// Context ends with that which Follow was given, with Stop, and with cause ErrSlow
-// when the follower is ended.
+// Context ends with the context given to Follow, with Stop, and with cause
+// ErrSlow if the follower is too slow.
 func (f *Follower) Context() context.Context { return f.ctx }
 
 // Stop ends the Context.
@@ -99,16 +99,16 @@ func (f *Follower) Close() {
 	f.memory.remove(f)
 }
 
-// Advance says that the client has taken what was last sent to it.
+// Advance notes that the client has received what was last sent.
 func (f *Follower) Advance() { f.advanced.Store(int64(f.memory.clock())) }
 
-// progress is when the follower last got on.
+// progress is when the follower last advanced.
 func (f *Follower) progress() time.Duration {
 	return time.Duration(f.advanced.Load())
 }
 
-// end ends the follower. Its client's connection is cut off, since a client
-// that takes nothing would not see the end otherwise.
+// end ends the follower, and disconnects its client: a client that does not
+// read would not notice otherwise.
 func (f *Follower) end() {
 	f.memory.slow.Add(1)
 	f.cancel(ErrSlow)
@@ -120,20 +120,20 @@ func (f *Follower) end() {
 	}
 }
 
-// Hold counts bytes that several followers have made of what they received.
+// Hold counts bytes that are derived from a change for several followers.
 func (s *Store) Hold(bytes int) { s.memory.hold(int64(bytes)) }
 
-// Release takes bytes back that Hold has counted.
+// Release releases bytes counted by Hold.
 func (s *Store) Release(bytes int) { s.memory.release(int64(bytes)) }
 
-// Hold counts bytes that the follower has made of what it received.
+// Hold counts bytes that the follower derived from what it received.
 func (f *Follower) Hold(bytes int) {
 	f.held.Add(int64(bytes))
 	f.memory.hold(int64(bytes))
 }
 
-// Share says that so many bytes more, or less, of those that Store.Hold counts
-// are in use because of this follower.
+// Share adds to the bytes counted by Store.Hold that this follower uses;
+// negative to subtract.
 func (f *Follower) Share(bytes int) { f.held.Add(int64(bytes)) }
 
 // Release takes bytes back that Hold has counted.
@@ -143,9 +143,9 @@ func (f *Follower) Release(bytes int) {
 }
 
 // Read waits until there is memory for what the follower is about to read of a
-// resource, and then reads it. It returns the cause of the follower's Context if
-// that ends before, or the error of read, which returns the Cost of what it
-// has read.
+// resource, and then calls read, which returns the Cost of what it has read. It
+// returns the error of read, or the cause of the follower's Context if that
+// ends first.
 func (f *Follower) Read(resource Resource, read func() (cost int, err error)) error {
 	expected := f.memory.expected(resource)
 	if err := f.memory.reserve(f.ctx, int64(expected)); err != nil {
@@ -161,7 +161,7 @@ func (f *Follower) Read(resource Resource, read func() (cost int, err error)) er
 	return err
 }
 
-// Forget lets go of what Read has read, of that cost.
+// Forget releases what Read has read, of that cost.
 func (f *Follower) Forget(cost int) { f.adjust(-cost) }
 
 func (f *Follower) adjust(bytes int) {
@@ -174,31 +174,30 @@ func (f *Follower) adjust(bytes int) {
 func (f *Follower) receive(c *Change) {
 	c.holders.Add(1)
 	if size := c.size(); f.held.Add(size) == size {
-		f.Advance() // until now there was nothing to do
+		f.Advance() // it had nothing to do until now
 	}
 }
 
-// Done lets go of a change that a Subscription or Replay has given.
+// Done releases a change from a Subscription or Replay.
 func (f *Follower) Done(c *Change) {
 	if c.Watchers == 0 {
 		f.Forget(c.cost())
 		return
 	}
 	f.held.Add(-c.size())
-	c.letGo(f.memory)
+	c.release(f.memory)
 }
 
-// letGo takes the change's bytes back once nobody holds it any more.
-func (c *Change) letGo(m *memory) {
+// release releases the bytes of the change once no follower holds it.
+func (c *Change) release(m *memory) {
 	if c.holders.Add(-1) == 0 {
 		m.release(c.size())
 	}
 }
 
-// Replay calls yield with the changes behind revision from, up to and including
-// to, that Subscribe with the same resource, prefix and terms would bring; yield has
-// to let go of each with Done. It returns ErrCompacted when they are no longer all kept, having
-// yielded some or none of them in order.
+// Replay calls yield with the changes after revision from and up to to that a subscription with the same resource, prefix
+// and terms would receive, in order. yield has to release each with Done. It returns ErrCompacted, possibly after some of
+// them, if not all are kept.
 func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, to int64, yield func(*Change) error) error {
 	i := &interest{resource, prefix, boundTerms(terms)}
 	spans := f.store.cache.missed(i, from, to)
@@ -232,21 +231,20 @@ func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, 
 	return nil
 }
 
-// replay reads the first changes of a span for a client that knows everything up to from.
+// replay reads the first changes of a span, for a client that has seen everything up to from.
 func (f *Follower) replay(i *interest, from int64, s span) (changes []*Change, read int64, err error) {
 	changes, read, err = f.store.changes(f.ctx, s.from, s.to, &i.resource, maxChanges, FollowBytes)
 	if err != nil {
 		return nil, 0, err
 	}
-	// Asked afterwards: rows that were missing from the read above had been
-	// declared compacted before it.
+	// Read after the changes: a row is declared compacted before it is removed.
 	if err := f.stillKept(from); err != nil {
 		return nil, 0, err
 	}
 	return slices.DeleteFunc(changes, func(c *Change) bool { return !i.match(c.Record.Key) }), read, nil
 }
 
-// stillKept returns ErrCompacted unless all changes behind from are kept.
+// stillKept returns ErrCompacted unless all changes after from are kept.
 func (f *Follower) stillKept(from int64) error {
 	at, err := f.store.Position(f.ctx)
 	if err == nil && from < at.Compacted {

@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// hub hands every change, once and in order, to the subscriptions it concerns.
+// hub passes every change, once and in order, to the subscriptions it concerns.
 type hub struct {
-	cache *cache // hears of the changes first
+	cache *cache // gets the changes first
 
-	position atomic.Int64 // all changes up to here have been handed out; set under mu
+	position atomic.Int64 // all changes up to here have been passed on; set under mu
 
 	mu        sync.Mutex
-	moved     chan struct{} // closed when position changes; nil while no one waits for that
+	moved     chan struct{} // closed when position changes; nil while no one waits
 	topics    map[Resource]*topic
-	receivers []*Subscription // of the change at hand; kept for its memory
+	receivers []*Subscription // of the current change; kept to reuse its memory
 	closed    bool
-	behind    chan struct{} // holds one: rows may be missing, the tail shall look
+	behind    chan struct{} // buffered, one: rows may be missing, wakes the tail
 	memory    *memory
 }
 
@@ -27,8 +27,8 @@ func newHub(position int64, cache *cache, m *memory) *hub {
 	return h
 }
 
-// offer hands out the changes of the revisions behind from up to to. Where
-// others are missing before them, it asks the tail to read all from the log.
+// offer passes on the changes of the revisions after from and up to to. If
+// earlier ones are missing, it wakes the tail to read them all from the log.
 func (h *hub) offer(from, to int64, changes []*Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,20 +46,20 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 		if c.Watchers = len(h.receivers); c.Watchers == 0 {
 			continue
 		}
-		c.holders.Store(1) // until all have it
+		c.holders.Store(1) // until all subscriptions hold it
 		h.memory.held.Add(c.size())
 		for _, sub := range h.receivers {
 			sub.push(c)
 		}
-		c.letGo(h.memory)
+		c.release(h.memory)
 	}
 	clear(h.receivers[:cap(h.receivers)])
 	h.memory.hold(0)
 	h.moveTo(to)
 }
 
-// skip goes on behind revision to without what came before it: no subscription
-// can be told of that any more, so all of them end.
+// skip continues after revision to without the changes before it. No
+// subscription can get those any more, so all of them end.
 func (h *hub) skip(to int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,7 +80,7 @@ func (h *hub) moveTo(position int64) {
 	}
 }
 
-// Await waits until the store knows of revision, or until ctx ends, and then returns its cause.
+// Await waits until the store has reached revision. If ctx ends first, it returns the cause.
 func (s *Store) Await(ctx context.Context, revision int64) error {
 	for {
 		moved := s.hub.before(revision)
@@ -95,7 +95,7 @@ func (s *Store) Await(ctx context.Context, revision int64) error {
 	}
 }
 
-// before returns what is closed when the position changes, or nil where that is at revision or behind it.
+// before returns a channel that is closed when the position changes, or nil if the position has reached revision.
 func (h *hub) before(revision int64) <-chan struct{} {
 	if h.at() >= revision {
 		return nil
@@ -132,32 +132,32 @@ func (h *hub) close() {
 	h.topics = nil
 }
 
-// maxQueue is how many changes wait for one subscriber at the most. How large
-// they may be together with those of all others, see memory.
+// maxQueue limits the number of changes that wait for one subscription. For
+// their size, see memory.
 const maxQueue = 8192
 
-// Subscription receives the changes of one collection or object.
+// Subscription receives the changes of one collection or one object.
 type Subscription struct {
-	// Start is the revision behind which the subscription receives all
-	// changes. What came before has to be read from the log.
+	// Start is the revision after which the subscription receives all changes.
+	// Earlier ones have to be replayed from the log.
 	Start int64
 
 	follower *Follower
 	hub      *hub
 	interest
-	offered int64 // the revision of the last change that it was found for; the audience's own
+	offered int64 // the revision of the last change that it was found for; used by topic
 
 	mu    sync.Mutex
 	queue []*Change
 	err   error
-	wake  chan struct{} // holds one
+	wake  chan struct{} // buffered, one
 }
 
-// Subscribe begins to receive the changes of the objects of resource whose
-// keys begin with prefix, or of the one with that key where it does not end in
-// "/" and is not empty. Changes of which neither the version that they made nor
-// the one that they replaced passes the terms may be left out. It is called
-// once; the Follower's Close ends it.
+// Subscribe starts to receive the changes of the objects of resource whose keys
+// begin with prefix, or of the one object with that key if prefix is not empty
+// and does not end in "/". Changes may be left out if neither the version they
+// made nor the one they replaced passes the terms. Call it once; Follower.Close
+// ends it.
 func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
 	h := f.store.hub
 	sub := &Subscription{follower: f, hub: h, interest: interest{resource, prefix, boundTerms(terms)}, wake: make(chan struct{}, 1)}
@@ -179,7 +179,7 @@ func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *S
 	return sub
 }
 
-// Close ends the subscription and lets go of what is queued.
+// Close ends the subscription and releases what is queued.
 func (sub *Subscription) Close() {
 	h := sub.hub
 	h.mu.Lock()
@@ -194,7 +194,7 @@ func (sub *Subscription) Close() {
 	sub.drop()
 }
 
-// push queues c without ever waiting for the reader.
+// push queues c. It never waits for the reader.
 func (sub *Subscription) push(c *Change) {
 	if !sub.enqueue(c) {
 		sub.follower.ended.Store(true)
@@ -202,7 +202,7 @@ func (sub *Subscription) push(c *Change) {
 	}
 }
 
-// enqueue returns false when the queue is full.
+// enqueue returns false if the queue is full.
 func (sub *Subscription) enqueue(c *Change) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -218,7 +218,7 @@ func (sub *Subscription) enqueue(c *Change) bool {
 	return true
 }
 
-// end says why nothing more will come. A reader that is too slow does not get
+// end ends the subscription with err. After ErrSlow the reader does not get
 // what is queued either.
 func (sub *Subscription) end(err error) {
 	sub.mu.Lock()
@@ -249,12 +249,12 @@ func (sub *Subscription) signal() {
 	}
 }
 
-// Ready receives a value when there is something to Drain.
+// Ready receives a value when Drain has something to return.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
-// Drain returns the changes that have come in since the last call, which may be
-// none; each has to be let go of with the Follower's Done. It returns ErrSlow
-// or ErrClosed when there will be no more.
+// Drain returns the changes since the last call, which may be none. Each has to
+// be released with Follower.Done. It returns ErrSlow or ErrClosed when there
+// will be no more.
 func (sub *Subscription) Drain() ([]*Change, error) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -270,7 +270,7 @@ func (sub *Subscription) Drain() ([]*Change, error) {
 }
 
 // Progress returns the revision up to which the subscription has received all
-// changes, or false while some of them wait to be read.
+// changes, or false while some are waiting to be read.
 func (sub *Subscription) Progress() (int64, bool) {
 	sub.hub.mu.Lock()
 	defer sub.hub.mu.Unlock()

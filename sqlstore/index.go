@@ -10,12 +10,12 @@ import (
 )
 
 // index orders the keys of a collection by the values of one label or field, so
-// that the cost of a selection follows what it selects. Rows that do not tell
-// the value come under unknownValue; rows without the label are not there.
+// that a selection costs what it selects. Rows whose value is unknown are under
+// unknownValue; rows without the label are not in the index.
 //
-// It is made when a selection first asks for it, from a snapshot, while writes
-// go on, and then follows the changes. A change that leaves labels and fields as
-// they are, as most do, leaves the indexes as they are.
+// It is made from a snapshot when a selection first needs it, while writes go
+// on, and then follows the changes. Most changes leave labels and fields as
+// they are, and so the indexes.
 type index struct {
 	keys  *btree.BTreeG[valueKey]
 	bytes int64
@@ -37,18 +37,20 @@ func byValue(a, b valueKey) bool {
 }
 
 const (
-	// indexFrom is how many rows a query has to look at for an index to pay.
+	// indexFrom is how many rows a query has to look at for an index to pay
+	// off.
 	indexFrom = 64
-	// rowByKey is how much longer it takes to find a row by its key than to come
-	// across it.
+	// rowByKey is how much longer it takes to find a row by its key than to
+	// reach it in a scan.
 	rowByKey = 3
-	// maxIndexes is how many labels of a collection have an index, and how many
-	// fields: what clients ask for must not fill the memory.
+	// maxIndexes limits the indexes of a collection by labels, and those by
+	// fields: clients must not be able to fill the memory.
 	maxIndexes = 8
-	// idleIndex is for how long an index was not used that makes room for
-	// another: to make one costs more than a selection without.
+	// idleIndex is how long an index must be unused before another may replace
+	// it: making one costs more than a selection without.
 	idleIndex = time.Minute
-	// indexOverhead is roughly what a row takes in an index beside its texts.
+	// indexOverhead is roughly the memory of a row in an index besides its
+	// strings.
 	indexOverhead = 64
 )
 
@@ -69,7 +71,7 @@ func newIndex(rows *btree.BTreeG[*Record], a attr) *index {
 	})
 	x := &index{keys: newTree(byValue)}
 	for _, value := range slices.Sorted(maps.Keys(keys)) {
-		own := strings.Clone(value) // it is a part of all labels of a row, which it shall not keep in memory
+		own := strings.Clone(value) // it is a substring of all labels of a row, and would keep them in memory
 		for _, key := range keys[value] {
 			k := valueKey{own, key}
 			x.keys.Load(k)
@@ -79,7 +81,7 @@ func newIndex(rows *btree.BTreeG[*Record], a attr) *index {
 	return x
 }
 
-// change takes in that a row was replaced; nil stands for none.
+// change updates the index for a row that was replaced; nil for none.
 func (x *index) change(a attr, before, after *Record) {
 	if before != nil && after != nil && before.Labels == after.Labels && before.Fields == after.Fields {
 		return
@@ -108,7 +110,7 @@ func (x *index) change(a attr, before, after *Record) {
 	}
 }
 
-// kept returns a value that stands alone: the one of another row, if there is one.
+// kept returns a copy of value: the one already in the index, if there is one.
 func (x *index) kept(value string) string {
 	kept := ""
 	x.keys.Ascend(valueKey{value: value}, func(k valueKey) bool {
@@ -121,15 +123,15 @@ func (x *index) kept(value string) string {
 	return strings.Clone(value)
 }
 
-// indexing is an index that is being made.
+// indexing is an index being made.
 type indexing struct {
-	missed []replaced // since the snapshot that it is made of
+	missed []rowChange // since the snapshot it is made from
 }
 
-// replaced is a row, before and after a change; nil stands for none.
-type replaced struct{ before, after *Record }
+// rowChange is a row before and after a change; nil for none.
+type rowChange struct{ before, after *Record }
 
-// findIndex returns the index of a snapshot by a, or nil where there is none.
+// findIndex returns the index of a snapshot by a, or nil if there is none.
 func (c *cache) findIndex(resource Resource, snap *snapshot, a attr) *btree.BTreeG[valueKey] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,8 +141,8 @@ func (c *cache) findIndex(resource Resource, snap *snapshot, a attr) *btree.BTre
 	return snap.indexes[a]
 }
 
-// makeIndex makes the index of a snapshot by a, and returns nil where it can't:
-// the snapshot is no longer the newest, or there is no room.
+// makeIndex makes the index of a snapshot by a, or returns nil if it can't: the
+// snapshot is no longer the newest, or there is no room.
 func (c *cache) makeIndex(resource Resource, snap *snapshot, a attr) *btree.BTreeG[valueKey] {
 	begun := c.beginIndex(resource, snap, a)
 	if begun == nil {
@@ -149,8 +151,8 @@ func (c *cache) makeIndex(resource Resource, snap *snapshot, a attr) *btree.BTre
 	return c.endIndex(resource, snap, a, begun, newIndex(snap.rows, a))
 }
 
-// endIndex keeps the index of a snapshot by a, if there is room, and returns what
-// the snapshot has of it.
+// endIndex keeps the index of a snapshot by a if there is room, and returns its
+// state for the snapshot.
 func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *indexing, x *index) *btree.BTreeG[valueKey] {
 	keys := x.keys.Copy()
 	c.mu.Lock()
@@ -174,15 +176,15 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	c.use(x)
 	c.bytes += x.bytes
 	c.encodings.shrink(c.room() - c.bytes)
-	snap.hold(a, keys)
+	snap.addIndex(a, keys)
 	if col.current != nil && col.current != snap {
-		col.current.hold(a, x.keys.Copy())
+		col.current.addIndex(a, x.keys.Copy())
 	}
 	return keys
 }
 
-// beginIndex returns what begins to take in changes for an index by a, or nil
-// where none can be made.
+// beginIndex starts to collect changes for an index by a. It returns nil if
+// none can be made.
 func (c *cache) beginIndex(resource Resource, snap *snapshot, a attr) *indexing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,9 +202,9 @@ func (c *cache) use(x *index) {
 	x.used, x.when = c.clock, time.Now()
 }
 
-// makeRoom sees to it that a collection may have another index by labels, or by
-// fields: where it has too many, it drops the one not used for longest, or
-// returns false where all are in use.
+// makeRoom makes sure that a collection may have another index by labels, or by
+// fields. If it has too many, it drops the one not used for longest, or returns
+// false if all are in use.
 func (c *cache) makeRoom(col *collection, of column) bool {
 	n := 0
 	var oldest attr
@@ -229,7 +231,8 @@ func (c *cache) makeRoom(col *collection, of column) bool {
 	return true
 }
 
-// dropIndexes lets go of the indexes of a collection for a while.
+// dropIndexes drops the indexes of a collection; none is made again for a
+// while.
 func (c *cache) dropIndexes(col *collection) {
 	c.bytes -= col.indexBytes()
 	col.indexes, col.unindexed = nil, time.Now().Add(refillAfter)
@@ -245,12 +248,12 @@ func (col *collection) indexBytes() (bytes int64) {
 	return bytes
 }
 
-// reindex takes a change of a row into the indexes.
+// reindex updates the indexes for a change of a row.
 func (col *collection) reindex(before, after *Record) {
 	for a, x := range col.indexes {
 		x.change(a, before, after)
 	}
 	if col.indexing != nil {
-		col.indexing.missed = append(col.indexing.missed, replaced{before, after})
+		col.indexing.missed = append(col.indexing.missed, rowChange{before, after})
 	}
 }

@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// DefaultFollowerMemory is how much memory those who follow the log may keep
-// in use together.
+// DefaultFollowerMemory is how many bytes all followers together may hold.
 const DefaultFollowerMemory = 32 << 20
 
-// While others wait for memory, a follower is ended when its client has taken
-// nothing for so long, or has not taken all that was reserved.
+// While others wait for memory, a follower is ended if its client has received
+// nothing for stuckAfter, or if it has not released what it reserved slowAfter
+// ago.
 const (
 	stuckAfter = 2 * time.Second
 	slowAfter  = 15 * time.Second
 )
 
-// memory accounts for what followers keep in use: changes that they have not
-// sent yet, each counted once however many have it, and what they read from
-// the log for themselves.
+// memory limits what followers hold: changes that they have not sent yet, each
+// counted once however many hold it, and what they read from the log for
+// themselves.
 //
-// What comes from the hub is never refused, as the committer waits for nobody.
-// When it is too much, the followers that have been standing still for longest
-// are ended, until it is not. What followers read from the log waits until there
-// is room for it, which is in half of the memory.
+// The hub never waits, so what it passes on is never refused. When that is too
+// much, the followers that have not advanced for longest are ended, until it is
+// not. Reads from the log wait for memory, of which they share one half.
 type memory struct {
 	limit int64
 	began time.Time
 
-	held atomic.Int64 // bytes, reserved ones included
+	held atomic.Int64 // bytes, including reserved ones
 	slow atomic.Int64 // followers that were ended
 
 	mu        sync.Mutex
@@ -40,20 +39,21 @@ type memory struct {
 	costs     map[Resource]int
 }
 
-// reservation waits for room.
+// reservation is a read that waits for memory.
 type reservation struct {
 	bytes int64
-	ready chan struct{} // closed once it has it
+	ready chan struct{} // closed when granted
 }
 
 func newMemory(limit int64) *memory {
 	return &memory{limit: limit, began: time.Now(), followers: map[*Follower]struct{}{}, costs: map[Resource]int{}}
 }
 
-// clock is the time that has passed, whatever is done to the machine's clock.
+// clock returns the time since began, unaffected by changes of the system
+// clock.
 func (m *memory) clock() time.Duration { return time.Since(m.began) }
 
-// hold counts bytes that are in use, and ends followers where that is too much.
+// hold counts bytes, and ends followers if that exceeds the limit.
 func (m *memory) hold(bytes int64) {
 	if m.held.Add(bytes) > m.limit {
 		m.relieve()
@@ -62,8 +62,8 @@ func (m *memory) hold(bytes int64) {
 
 func (m *memory) release(bytes int64) { m.held.Add(-bytes) }
 
-// relieve ends followers until what is left is within the limit, once they
-// have let go of what they hold.
+// relieve ends followers until the rest is within the limit, once they have
+// released what they hold.
 func (m *memory) relieve() {
 	m.mu.Lock()
 	excess := m.held.Load() - m.limit
@@ -88,8 +88,8 @@ func (m *memory) relieve() {
 	}
 }
 
-// slowest returns the follower that has been standing still for longest, of
-// those that hold something. The caller holds m.mu.
+// slowest returns the follower that has not advanced for longest, of those that
+// hold something. The caller holds m.mu.
 func (m *memory) slowest() (slowest *Follower) {
 	for f := range m.followers {
 		if f.held.Load() > 0 && !f.ended.Load() && (slowest == nil || f.progress() < slowest.progress()) {
@@ -99,8 +99,8 @@ func (m *memory) slowest() (slowest *Follower) {
 	return slowest
 }
 
-// reserve waits until there is room for bytes that a follower is about to
-// read. Where there is nothing else, any number has room.
+// reserve waits until a follower may read that many bytes. If no other read is
+// under way, any number may be read.
 func (m *memory) reserve(ctx context.Context, bytes int64) error {
 	r := &reservation{bytes: bytes, ready: make(chan struct{})}
 	m.mu.Lock()
@@ -130,12 +130,12 @@ func (m *memory) reserve(ctx context.Context, bytes int64) error {
 					return context.Cause(ctx)
 				}
 			}
-			return nil // it has it by now
+			return nil // granted meanwhile
 		}
 	}
 }
 
-// admit gives room to those who wait for it. The caller holds m.mu.
+// admit grants waiting reservations. The caller holds m.mu.
 func (m *memory) admit() {
 	for len(m.waiting) > 0 && (m.reserved == 0 || m.reserved+m.waiting[0].bytes <= m.limit/2) {
 		r := m.waiting[0]
@@ -146,7 +146,7 @@ func (m *memory) admit() {
 	}
 }
 
-// adjust corrects what was reserved by so many bytes.
+// adjust adds to what is reserved.
 func (m *memory) adjust(bytes int64) {
 	if bytes == 0 {
 		return
@@ -158,15 +158,16 @@ func (m *memory) adjust(bytes int64) {
 	m.hold(bytes)
 }
 
-// expected is what a read of the resource will cost, by what earlier ones did.
+// expected returns what a read of the resource will cost, judging by earlier
+// ones.
 func (m *memory) expected(resource Resource) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return max(m.costs[resource], Cost(FollowBytes))
 }
 
-// learn notes what a read has cost: the largest, until there were only smaller
-// ones for a while.
+// learn records the cost of a read. The largest counts, until all were smaller
+// for a while.
 func (m *memory) learn(resource Resource, cost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +178,7 @@ func (m *memory) learn(resource Resource, cost int) {
 	}
 }
 
-// endStuck ends the followers that keep others waiting for memory.
+// endStuck ends followers that keep others waiting for memory.
 func (m *memory) endStuck() {
 	now := m.clock()
 	var stuck []*Follower
@@ -205,5 +206,5 @@ func (m *memory) remove(f *Follower) {
 	m.mu.Lock()
 	delete(m.followers, f)
 	m.mu.Unlock()
-	m.hold(0) // what it shares with others may still be too much
+	m.hold(0) // what it shared with others may still be too much
 }

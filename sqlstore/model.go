@@ -8,11 +8,12 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Resource names a collection: an API group ("" is the core group) and the
+// Resource names a collection: an API group ("" for the core group) and the
 // plural name of a resource in it.
 type Resource struct{ Group, Name string }
 
-// Record is one version of an object. It is shared and never changed.
+// Record is a row in memory: one version of an object. It is shared and never
+// changed.
 type Record struct {
 	Revision int64
 	Key      string
@@ -20,15 +21,15 @@ type Record struct {
 	Labels, Fields string
 	// Value is the stored form of the object.
 	Value []byte
-	// Note is that of the Write, if this process wrote the version and has it in
-	// memory since, otherwise 0.
+	// Note is that of the Write, if this process wrote the version and has kept
+	// it in memory, else 0.
 	Note uint64
 
-	left   int     // bytes of a value that is left in the database
-	packed *packed // of that value; nil where it is only there
+	left   int     // length of a value that is left in the database
+	packed *packed // the compressed value; nil if it is only in the database
 }
 
-// length is how many bytes the value has.
+// length returns the length of the value in bytes.
 func (r *Record) length() int { return len(r.Value) + r.left }
 
 // bare returns r without its value.
@@ -36,31 +37,31 @@ func (r *Record) bare() *Record {
 	return &Record{Revision: r.Revision, Key: r.Key, Labels: r.Labels, Fields: r.Fields, left: r.length()}
 }
 
-// Change is one row of the log as watchers need it. It is shared by all of
-// them and never changed, but for what they cache in it.
+// Change is one row of the log as watchers need it. It is shared by all of them
+// and never changed, except for Cache.
 type Change struct {
 	Resource  Resource
 	Operation dialect.Operation
-	// Record is the version that the change made. In a deletion it has only
+	// Record is the version that the change made. For a deletion it has only
 	// Revision and Key.
 	Record Record
-	// Previous is the version that the change replaced, nil in a creation.
+	// Previous is the version that the change replaced, nil for a creation.
 	Previous *Record
 
-	// Watchers is how many followers receive the change from the hub;
-	// 0 for a change that was read for one of them.
+	// Watchers is how many followers receive the change from the hub, 0 if a
+	// follower read it from the log for itself.
 	Watchers int
-	holders  atomic.Int32 // how many of them have it
+	holders  atomic.Int32 // how many of them hold it
 
-	// Cache holds what consumers derive from the change, such as the decoded
-	// object and its encodings, so that they do it once for all watchers.
+	// Cache holds what is derived from the change, such as the decoded object
+	// and its encodings, once for all watchers.
 	Cache sync.Map
 }
 
-// cost is how much memory the change takes that was read for one follower.
+// cost is the memory of a change that a follower read for itself.
 func (c *Change) cost() int { return Cost(int(c.size())) }
 
-// size is roughly how much memory the change takes.
+// size is roughly the memory of the change.
 func (c *Change) size() int64 {
 	size := recordOverhead + c.Record.memory()
 	if c.Previous != nil {
@@ -69,17 +70,17 @@ func (c *Change) size() int64 {
 	return size
 }
 
-// Author is who asked for a write, as the log records it.
+// Author is who made a write, as the log records it.
 type Author struct{ User, FieldManager string }
 
 type authorKey struct{}
 
-// WithAuthor makes writes under the returned context carry author.
+// WithAuthor returns a context whose writes record author.
 func WithAuthor(ctx context.Context, author Author) context.Context {
 	return context.WithValue(ctx, authorKey{}, author)
 }
 
-// AuthorFrom returns the author that WithAuthor put into ctx.
+// AuthorFrom returns the author in ctx.
 func AuthorFrom(ctx context.Context) Author {
 	author, _ := ctx.Value(authorKey{}).(Author)
 	return author

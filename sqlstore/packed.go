@@ -5,9 +5,9 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Of a collection that does not fit into memory the values are kept compressed, as many as there is room for. The objects
-// of a collection are alike, so each is compressed with one of them as the dictionary: they come to a fraction of their
-// size, and it takes a fraction of a read from the database to have them back.
+// Of a collection that does not fit into memory, as many values as possible are kept compressed. The objects of a collection
+// are alike, so each is compressed with one of them as the dictionary. That makes them a fraction of their size, and
+// unpacking takes a fraction of a database read.
 
 // packed is a compressed value.
 type packed struct {
@@ -15,7 +15,7 @@ type packed struct {
 	bytes []byte
 }
 
-// packedOverhead is roughly what a compressed value takes in memory beside its bytes.
+// packedOverhead is roughly the memory of a compressed value besides its bytes.
 const packedOverhead = 48
 
 func (p *packed) memory() int64 {
@@ -28,7 +28,7 @@ func (p *packed) memory() int64 {
 // packer compresses the values of one collection.
 type packer struct{ dictionary *s2.Dict }
 
-// newPacker returns a packer for values like this one, or nil where it is too short, or too long, to help others.
+// newPacker returns a packer for values like this one, or nil if it is too short or too long for a dictionary.
 func newPacker(like []byte) *packer {
 	if len(like) < s2.MinDictSize || len(like) > s2.MaxDictSize {
 		return nil
@@ -40,7 +40,7 @@ func newPacker(like []byte) *packer {
 	return &packer{dictionary}
 }
 
-// pack returns r without its value, which is kept compressed where that saves at least a third of it.
+// pack returns r without its value, or with it compressed if that saves at least a third.
 func (p *packer) pack(r *Record) *Record {
 	bare := r.bare()
 	if p == nil || len(r.Value) == 0 || len(r.Value) > largeRow {
@@ -54,7 +54,7 @@ func (p *packer) pack(r *Record) *Record {
 	return bare
 }
 
-// unpack returns r with its value, or r as it is where that has to be read from the database.
+// unpack returns r with its value, or r itself if the value has to be read from the database.
 func (r *Record) unpack() *Record {
 	if r.packed == nil {
 		return r
@@ -73,8 +73,8 @@ func (r *Record) with(value []byte) *Record {
 	return &whole
 }
 
-// strip leaves the values of a collection in the database, but for what by keeps
-// of them; nil for nothing.
+// strip drops the values of a collection, except those that by compresses; nil
+// for none.
 func (col *collection) strip(by *packer) {
 	rows := newTree(byKey)
 	col.bytes, col.bare, col.packer = 0, true, by
@@ -87,8 +87,8 @@ func (col *collection) strip(by *packer) {
 	col.rows, col.current, col.older = rows, nil, nil
 }
 
-// thin lets go of compressed values, until the rows take no more than three
-// quarters of what they do, or of the limit.
+// thin drops compressed values until the rows take at most three quarters of
+// what they did, or of the limit.
 func (col *collection) thin(limit int64) {
 	excess := col.bytes - min(col.bytes, limit)*3/4
 	rows := newTree(byKey)
@@ -113,10 +113,11 @@ func packerOf(rows *btree.BTreeG[*Record]) *packer {
 	return newPacker(r.Value)
 }
 
-// packBatch is how many rows are put back at once, while readers and writers wait.
+// packBatch is how many rows are put back at a time, while readers and writers
+// wait.
 const packBatch = 256
 
-// pack puts the values of rows back into a collection that has been stripped of them, compressed, as long as there is room.
+// pack puts the values of rows back, compressed, into a collection that was stripped, as long as there is room.
 func (c *cache) pack(col *collection, by *packer, rows *btree.BTreeG[*Record]) {
 	batch := make([]*Record, 0, packBatch)
 	rows.Scan(func(r *Record) bool {
@@ -133,8 +134,8 @@ func (c *cache) pack(col *collection, by *packer, rows *btree.BTreeG[*Record]) {
 	c.putPacked(col, by, batch)
 }
 
-// putPacked puts rows with compressed values where the same rows are without, or returns false where there is no more room
-// or the collection is no longer the one that was stripped.
+// putPacked replaces bare rows with the same rows with compressed values. It returns false if there is no more room, or if
+// the collection is no longer the one that was stripped.
 func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,12 +155,12 @@ func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
 		col.bytes += more
 		c.bytes += more
 	}
-	col.current = nil // who asks from now on shall see them
+	col.current = nil // so that the next snapshot has them
 	c.encodings.shrink(c.room() - c.bytes)
 	return true
 }
 
-// hasRoom says whether a collection without values may take so many bytes more.
+// hasRoom reports whether a bare collection may take that many more bytes.
 func (c *cache) hasRoom(col *collection, bytes int64) bool {
 	return c.bytes+bytes <= c.room() && col.bytes+bytes <= c.bareLimit()
 }

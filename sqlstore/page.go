@@ -9,10 +9,10 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// One page has at most so many records, and at most about so many bytes of
-// values: it ends with the record that reaches PageBytes. Who walks through a
-// collection so needs memory, a snapshot of the database and time for a page,
-// however large the collection and its objects are.
+// A page has at most PageRecords records, and ends with the one whose value
+// brings it to PageBytes. So walking a collection takes the memory, and a
+// database snapshot, of one page at a time, however large the collection and
+// its objects are.
 const (
 	PageRecords = 500
 	PageBytes   = 2 << 20
@@ -24,16 +24,16 @@ type Page struct {
 	dialect.Position
 	// Records are in the order of keys.
 	Records []*Record
-	// More says that there may be records behind these: those of a query After
+	// More reports that there may be further records: those of a query After
 	// the last one, at the Revision of this page.
 	More bool
 }
 
 var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
 
-// Page returns the first records of q, at most q.Limit of them. It returns
-// ErrFuture or ErrCompacted, with the position, when q.Revision can't be read.
-// The records come from memory where the collection is there; see cached.
+// Page returns the first records of q, at most q.Limit. It returns ErrFuture or
+// ErrCompacted, with the position, if q.Revision can't be read. The records
+// come from memory if the collection is there; see cached.
 func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 || q.Limit > PageRecords {
 		q.Limit = PageRecords
@@ -67,8 +67,8 @@ func (c *cache) page(snap *snapshot, q Query, at dialect.Position) Page {
 	return page
 }
 
-// addValues replaces bare records by whole ones. It returns false where some are
-// no longer in the database: they have been replaced, and forgotten.
+// addValues replaces bare records with whole ones. It returns false if some are
+// no longer in the database: they were replaced and compacted.
 func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool, err error) {
 	left := make([]int, 0, len(records)) // those to be read from the database
 	for i, r := range records {
@@ -88,7 +88,8 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 		byID[records[i].Revision] = i
 		b.add(b.arg(records[i].Revision))
 	}
-	// As few statements as possible, since engines keep their plans.
+	// Rounded up to a power of two, since engines keep the plan of each
+	// statement.
 	for n := len(left); n&(n-1) != 0; n++ {
 		b.add(", " + b.arg(records[left[0]].Revision))
 	}
@@ -110,9 +111,9 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 
 // pageOfLog is Page from the database.
 //
-// Every read is one statement and so sees one snapshot; the snapshot's
-// position comes with each of its rows. Only where there is no row another
-// statement asks for it, on the condition that there is still none.
+// Every read is one statement and so sees one snapshot, whose position comes
+// with each row. If there are no rows, another statement reads the position,
+// provided that there are still none.
 func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)
 	for {

@@ -9,27 +9,27 @@ import (
 )
 
 var (
-	// ErrCompacted says that the wanted revision is no longer kept.
+	// ErrCompacted is returned for a revision that is no longer kept.
 	ErrCompacted = errors.New("the revision has been compacted")
-	// ErrFuture says that the wanted revision does not exist yet.
+	// ErrFuture is returned for a revision that does not exist yet.
 	ErrFuture = errors.New("the revision is in the future")
 )
 
-// Query names the objects that Page and Count work on.
+// Query selects the objects of Page and Count.
 type Query struct {
 	Resource Resource
 	// Prefix limits the keys; "" or ending in "/".
 	Prefix string
 	// Exactly limits the keys to one.
 	Exactly *string
-	// From and After limit the keys to those at or behind the one, and to
-	// those behind the other.
+	// From limits the keys to those at or after it, After to those after it.
 	From, After string
-	// Revision is the snapshot wanted, 0 for the newest.
+	// Revision is the state to read, 0 for the newest.
 	Revision int64
-	// Limit is how many records are wanted at the most, 0 for all.
+	// Limit is the maximum number of records, 0 for no limit.
 	Limit int
-	// Bytes ends a page with the record whose value reaches it, 0 for PageBytes.
+	// Bytes ends a page with the record whose value reaches that total, 0 for
+	// PageBytes.
 	Bytes int
 	// Terms narrow the query; see Term.
 	Terms []Term
@@ -62,8 +62,8 @@ func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 	return at, err
 }
 
-// Get returns the current version of the object at key, or nil where there is
-// none, and where the log stood.
+// Get returns the live version of the object at key, nil if there is none, and
+// where the log stood.
 func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
 	snap, at, err := s.cached(ctx, Query{Resource: resource, Exactly: &key})
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 	return found, at, err
 }
 
-// Count returns how many records q has, counting no further than its Limit.
+// Count returns the number of records of q, up to its Limit.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	snap, _, err := s.cached(ctx, q)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	return n, err
 }
 
-// Size returns how many objects a resource has and how many bytes their
-// stored values take together.
+// Size returns the number of objects of a resource and the total length of
+// their values in bytes.
 func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int64, err error) {
 	if snap := s.cache.peek(resource); snap != nil {
 		return int64(snap.rows.Len()), snap.values, nil
@@ -141,9 +141,9 @@ func readable(at dialect.Position, revision int64) error {
 	return nil
 }
 
-// One read of the log ends after so many rows, or so many bytes of values. It
-// spans no more than so many revisions, so that it is short whatever plan the
-// database makes, also where nearly all of them are of other resources.
+// One read of the log ends after maxChanges rows or maxChangeBytes of values.
+// It covers at most maxSpan revisions, so that it is short whatever plan the
+// database makes, even if nearly all of them belong to other resources.
 const (
 	maxChanges     = 500
 	maxChangeBytes = 16 << 20
@@ -152,9 +152,9 @@ const (
 
 var errEnough = errors.New("enough has been read")
 
-// changes returns the changes of the revisions behind from up to to, oldest
-// first, of one resource or (nil) of all, and the revision up to which those
-// are all: to, or one before it where there is too much to be read at once.
+// changes returns the changes of the revisions after from and up to to, oldest
+// first, of one resource or (nil) of all. read is the revision up to which they
+// are complete: to, or an earlier one if there is too much to read at once.
 func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource, maxRows, maxBytes int) (changes []*Change, read int64, err error) {
 	to = min(to, from+maxSpan)
 	b := s.statement().changes(from, to, resource, maxRows, maxBytes)

@@ -6,18 +6,18 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// recent is what is known of the last changes of the log, of all resources,
-// without their values. A watch that comes back finds here which of them
-// concern it, and reads those alone. When a server ends, each kubelet's watch
-// comes back to another one and selects a few of thousands of changes.
+// recent holds the last changes of the log, of all resources, without their
+// values. A watch that resumes finds here which of them concern it, and reads
+// only those. When a server ends, the watch of each kubelet resumes on another
+// one and selects a few of thousands of changes.
 type recent struct {
 	limit  int64 // bytes
 	bytes  int64
-	since  int64 // the changes are all that came after this revision
+	since  int64 // the changes are all those after this revision
 	blocks []recentBlock
 }
 
-// recentBlock is a part of them, in order. What is in it never changes.
+// recentBlock is a part of the changes, in order. It is only appended to.
 type recentBlock struct {
 	changes []recentChange
 	bytes   int64
@@ -27,20 +27,19 @@ type recentChange struct {
 	resource Resource
 	revision int64
 	key      string
-	// made is the version that the change made, nil in a deletion, and replaced
-	// the one that it replaced, nil in a creation; both without values, and the same
-	// where their labels and fields are.
+	// made is the version that the change made, nil for a deletion, and replaced the one that it replaced, nil for a
+	// creation. Both are bare, and the same record if their labels and fields are equal.
 	made, replaced *Record
 }
 
-// recentBlocks is into how many blocks all of it is divided at least.
+// recentBlocks is the minimum number of blocks at the limit.
 const recentBlocks = 16
 
-// recentOverhead is roughly what a change takes beside its versions.
+// recentOverhead is roughly the memory of a change besides its versions.
 const recentOverhead = 80
 
-// readOver is how many changes of other objects a read of the log takes along,
-// rather than to be two.
+// readOver is how many changes of other objects a read of the log includes to
+// avoid a second read.
 const readOver = 8
 
 func (r *recent) reset(position int64) {
@@ -82,11 +81,11 @@ func (r *recent) add(c *Change) {
 	}
 }
 
-// span is a part of the log: what is behind revision from, up to and including to.
+// span is a part of the log: after revision from and up to to.
 type span struct{ from, to int64 }
 
-// missed returns the parts of the log behind from and up to to in which there
-// are changes that may concern the interest. They are in order.
+// missed returns the parts of the log, after from and up to to, that have
+// changes which i may concern, in order.
 func (c *cache) missed(i *interest, from, to int64) (spans []span) {
 	c.mu.Lock()
 	position, since, blocks := c.position, c.recent.since, slices.Clone(c.recent.blocks)

@@ -10,9 +10,9 @@ import (
 
 // Term narrows a Query, or what a Subscription receives, by one label or field.
 //
-// Terms are a sieve that decodes nothing, and that the database can apply.
-// Every row that a selector matches passes its terms; not every row that
-// passes is matched, so the caller still decides with Record.Sets.
+// The database can apply terms, and nothing has to be decoded for them. Every
+// row that a selector matches passes its terms, but not every row that passes
+// is matched, so the caller still decides with Record.Sets.
 type Term struct {
 	attr
 	// values are those that the attribute may have, as JSON; nil for any.
@@ -33,13 +33,14 @@ const (
 	fieldColumn column = "fields"
 )
 
-// unknownValue stands for the value of an attribute where the row does not tell it,
-// so that the object has to be asked.
+// unknownValue stands for the value of an attribute that the row does not have,
+// so that the object has to be decoded.
 const unknownValue = ""
 
-// of returns the value of the attribute, as JSON, or false where a version
-// does not have it. The value is unknownValue where the row withholds its sets, or
-// lacks the field: it was written before that field could be selected by.
+// of returns the value of the attribute as JSON, or false if the version does
+// not have it. The value is unknownValue if the row withholds its sets, or
+// lacks the field because it was written before that field could be selected
+// by.
 func (a attr) of(r *Record) (value string, has bool) {
 	if a.column == fieldColumn {
 		return find(r.Fields, a.key), true
@@ -48,13 +49,14 @@ func (a attr) of(r *Record) (value string, has bool) {
 	return value, value != "" || r.Withheld()
 }
 
-// required returns the values of which the attribute must have one for a row
-// to pass, or false where it may have any or none.
+// required returns the values of which the attribute must have one for a row to
+// pass, or false if there is no such requirement.
 func (t Term) required() (values []string, ok bool) {
 	return t.values, !t.none && t.values != nil
 }
 
-// passes says whether r passes the term, as condition has the database decide.
+// passes reports whether r passes the term. It decides as condition does in the
+// database.
 func (t Term) passes(r *Record) bool {
 	value, has := t.of(r)
 	switch {
@@ -66,7 +68,7 @@ func (t Term) passes(r *Record) bool {
 	return (t.values == nil || slices.Contains(t.values, value)) != t.none
 }
 
-// passesAll says whether r passes all terms.
+// passesAll reports whether r passes all terms.
 func passesAll(terms []Term, r *Record) bool {
 	for _, t := range terms {
 		if !t.passes(r) {
@@ -76,7 +78,7 @@ func passesAll(terms []Term, r *Record) bool {
 	return true
 }
 
-// patterns returns the texts of which an encoded set has one where the
+// patterns returns the texts of which an encoded set contains one if the
 // attribute has one of the values.
 func (t Term) patterns() []string {
 	key := t.name()
@@ -90,7 +92,7 @@ func (t Term) patterns() []string {
 	return patterns
 }
 
-// name is the text that an encoded set has where it has the attribute.
+// name returns the text that an encoded set contains if it has the attribute.
 func (a attr) name() string { return `"` + a.key + `":` }
 
 // condition returns the term as SQL.
@@ -114,15 +116,15 @@ func (t Term) condition(b *statement) string {
 	return "(" + text + ")"
 }
 
-// someSet is a text that every encoded set has, and Withheld has not.
+// someSet is a text that every encoded set contains, and Withheld does not.
 const someSet = "{"
 
-// maxPatterns keeps a long selector from becoming a statement that no database
-// would take, or from taking long where others wait.
+// maxPatterns keeps long selectors from becoming statements that no database
+// accepts, or from taking long while others wait.
 const maxPatterns = 100
 
-// boundTerms returns as many of terms as have no more than maxPatterns values. What
-// is beyond them is not asked for: the sieve gets coarser.
+// boundTerms returns the first terms that together have at most maxPatterns
+// values. Without the others more rows pass, which the caller sorts out.
 func boundTerms(terms []Term) []Term {
 	patterns := 0
 	for i, term := range terms {
@@ -133,8 +135,8 @@ func boundTerms(terms []Term) []Term {
 	return terms
 }
 
-// LabelTerms returns terms that hold for every object that selector matches.
-// A row whose labels are withheld passes: its object has to be asked.
+// LabelTerms returns terms that every object passes that selector matches. Rows
+// whose labels are withheld pass too: their objects have to be decoded.
 func LabelTerms(selector labels.Selector) []Term {
 	if selector == nil {
 		return nil
@@ -164,9 +166,9 @@ func LabelTerms(selector labels.Selector) []Term {
 	return terms
 }
 
-// FieldTerms returns terms that hold for every object that selector matches.
-// A row that lacks the field passes: it was written before the field could be
-// selected by, so its object has to be asked.
+// FieldTerms returns terms that every object passes that selector matches. Rows
+// that lack the field pass too: they were written before the field could be
+// selected by, so their objects have to be decoded.
 func FieldTerms(selector fields.Selector) []Term {
 	if selector == nil {
 		return nil

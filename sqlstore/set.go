@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// Set is a set of labels or fields in the form that the columns labels and
-// fields have, see EncodeSet. It implements labels.Labels and fields.Fields on
-// that text, so a selector is decided without decoding the set.
+// Set is a set of labels or fields as the columns labels and fields hold it,
+// see EncodeSet. It implements labels.Labels and fields.Fields on that text, so
+// that selectors are decided without decoding it.
 type Set string
 
-// Withheld stands in the columns labels and fields of a version of which
-// nothing may be told in the clear: selectors have to ask the object.
+// Withheld is stored in place of labels and fields if the value is encrypted.
+// To decide a selector, the object has to be decoded.
 const Withheld = "null"
 
-// Sets are the labels and fields by which selectors decide on a version.
+// Sets are the labels and fields by which a version can be selected.
 type Sets struct{ Labels, Fields Set }
 
 // Sets returns the labels and fields of r.
 func (r *Record) Sets() Sets { return Sets{Labels: Set(r.Labels), Fields: Set(r.Fields)} }
 
-// Withheld says whether the row does not tell labels and fields.
+// Withheld reports whether the labels and fields of the row are withheld.
 func (r *Record) Withheld() bool { return r.Labels == Withheld }
 
-// EncodeSet returns set as the columns labels and fields hold it: a JSON
-// object with sorted keys and no spaces, so that a pair is found in it as the
-// text "key":"value".
+// EncodeSet returns set as the columns labels and fields hold it: a JSON object
+// with sorted keys and no spaces, in which a pair can be found as the text
+// "key":"value".
 func EncodeSet(set map[string]string) string {
 	if len(set) == 0 {
 		return "{}"
@@ -38,8 +38,8 @@ func EncodeSet(set map[string]string) string {
 	return string(text)
 }
 
-// DecodeSet reads what EncodeSet wrote. What is no JSON object of strings, a
-// row that somebody edited, counts as empty, and so does Withheld.
+// DecodeSet decodes the output of EncodeSet. Anything else, such as Withheld or
+// a row that was edited, counts as empty.
 func DecodeSet(text string) map[string]string {
 	if len(text) <= len("{}") {
 		return nil
@@ -61,7 +61,7 @@ func (s Set) Lookup(key string) (value string, exists bool) {
 		return text[1 : len(text)-1], true
 	}
 	if json.Unmarshal([]byte(text), &value) != nil {
-		return "", false // a row that somebody edited
+		return "", false // a row that was edited
 	}
 	return value, true
 }
@@ -75,12 +75,12 @@ func (s Set) Get(key string) string {
 	return value
 }
 
-// find returns the value that key has in an encoded set as it stands there, in
-// quotation marks, or "" where the set has no such key. The key is escaped.
+// find returns the quoted value of key in an encoded set, or "" if the set has
+// no such key. The key is escaped.
 //
-// Quotation marks inside a JSON string are escaped, and there are none in the
-// names of labels and fields, so the text "key":" stands in an encoded set only
-// where the set has that key.
+// Quotation marks in a JSON string are escaped, and names of labels and fields
+// have none, so the text "key":" occurs in an encoded set only if the set has
+// that key.
 func find(set, key string) string {
 	for from := 0; ; {
 		i := strings.Index(set[from:], key)
@@ -98,8 +98,8 @@ func find(set, key string) string {
 	}
 }
 
-// quoted returns the JSON string that text begins with, or "" where it begins
-// with something else.
+// quoted returns the JSON string that text begins with, or "" if it begins with
+// something else.
 func quoted(text string) string {
 	if text == "" || text[0] != '"' {
 		return ""
@@ -115,7 +115,7 @@ func quoted(text string) string {
 	return ""
 }
 
-// escape returns s as it stands in a JSON string, between the quotation marks.
+// escape returns s as a JSON string without the quotation marks.
 func escape(s string) string {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

@@ -12,10 +12,10 @@ import (
 // Stats is what is known of the size of a log.
 type Stats struct {
 	dialect.Position
-	// Live and Superseded are how many rows there are: those that are objects,
+	// Live and Replaced are how many rows there are: those that are objects,
 	// and those kept for watches and lists at older revisions.
-	Live, Superseded int64
-	Space            dialect.Space
+	Live, Replaced int64
+	Space          dialect.Space
 	// Cached is how many bytes the live rows take that are in memory.
 	Cached int64
 	// Removed is how many rows this process has removed.
@@ -47,7 +47,7 @@ type size struct {
 
 	failing time.Time // since when the archive has failed; zero while it does not
 
-	recount time.Time // the rows are not counted again before; for who measures alone
+	recount time.Time // when the rows may be counted again; used by measure only
 }
 
 func (z *size) removed(n int) { z.update(func() { z.stats.Removed += int64(n) }) }
@@ -114,7 +114,7 @@ func (s *Store) measure(ctx context.Context) bool {
 	return false
 }
 
-// warn tells what holds the database back now and did not before.
+// warn logs what holds back the database now and did not before.
 func (s *Store) warn(before, now []string) {
 	for _, held := range now {
 		if !slices.Contains(before, held) {
@@ -143,6 +143,6 @@ func (s *Store) count(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	s.size.update(func() { s.size.stats.Live, s.size.stats.Superseded = live, superseded })
+	s.size.update(func() { s.size.stats.Live, s.size.stats.Replaced = live, superseded })
 	return true, nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// statement gathers the text of a statement and its arguments.
+// statement builds the text of a statement and its arguments.
 type statement struct {
 	engine dialect.Engine
 	text   strings.Builder
@@ -25,8 +25,8 @@ func (b *statement) arg(value any) string {
 
 func (s *Store) statement() *statement { return &statement{engine: s.engine} }
 
-// page adds the statement that selects the records of q in the order of keys.
-// Where the engine sends results as a whole, it sends no more than a page has.
+// page adds the statement that selects the records of q, ordered by key. If the
+// engine sends a result as a whole, the result is limited to a page.
 func (b *statement) page(q Query) *statement {
 	const record = "id, key, labels, fields"
 	b.add("SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + record)
@@ -40,15 +40,15 @@ func (b *statement) page(q Query) *statement {
 	case q.Revision == 0:
 		return b.add(", value FROM log").live(q).ordered(q)
 	default:
-		// Values stay where they are until all else is sorted.
+		// Values are read only after the rows have been sorted.
 		b.add(", (SELECT value FROM log AS whole WHERE whole.id = page.id) FROM (").rows(q, record).add(") AS page")
 	}
 	return b.add(" ORDER BY key")
 }
 
-// changes adds the statement that selects the changes behind from up to to, of
-// one resource or (nil) of all, oldest first: no more than maxRows, and on an
-// engine that sends results as a whole none behind the one whose values reach
+// changes adds the statement that selects the changes after from and up to to,
+// of one resource or (nil) of all, oldest first: at most maxRows, and on an
+// engine that sends a result as a whole, none after the one whose values reach
 // maxBytes.
 func (b *statement) changes(from, to int64, resource *Resource, maxRows, maxBytes int) *statement {
 	const columns = `l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value,
@@ -75,10 +75,10 @@ FROM (SELECT ` + columns + ", sum(" + size + ") OVER (ORDER BY l.id ROWS UNBOUND
 // rows adds the statement that selects columns of the rows of q.
 //
 // At the newest revision they are an interval of the index of live rows. At an
-// older one they are the live rows that were there already, and those that
-// were replaced since: few, and found by the index of replaced rows. Each half
-// is in the order of keys or quickly brought into it, so a page costs what it
-// holds plus what changed since its revision.
+// older one they are the live rows that existed then, and those replaced since:
+// few, and found by the index of replaced rows. Each half is ordered by key, or
+// quickly sorted, so a page costs what it holds plus what changed since its
+// revision.
 func (b *statement) rows(q Query, columns string) *statement {
 	if q.Revision == 0 {
 		return b.add("SELECT " + columns + " FROM log").live(q).ordered(q)
@@ -100,7 +100,7 @@ func (b *statement) count(q Query) *statement {
 	return b.add(") AS counted")
 }
 
-// live adds which rows of q are live.
+// live adds the condition for the rows of q that are live.
 func (b *statement) live(q Query) *statement {
 	b.where(q).add(" AND replaced_by IS NULL")
 	if q.Revision != 0 {
@@ -109,14 +109,15 @@ func (b *statement) live(q Query) *statement {
 	return b
 }
 
-// replaced adds which rows of q have been replaced since its revision.
+// replaced adds the condition for the rows of q that were replaced after its
+// revision.
 func (b *statement) replaced(q Query) *statement {
 	return b.where(q).add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
 }
 
-// ordered adds the order of keys and where it ends. Each half of a union needs
-// its own: through a union Postgres does not see that an index has the order,
-// and would sort the collection for every page.
+// ordered adds the order and the limit. Each half of a union needs its own:
+// Postgres does not use the order of an index through a union, and would sort
+// the collection for every page.
 func (b *statement) ordered(q Query) *statement {
 	b.add(" ORDER BY key")
 	if q.Limit > 0 {
@@ -141,7 +142,7 @@ func (b *statement) where(q Query) *statement {
 	return b.terms(q.Terms)
 }
 
-// terms adds as many of them as a statement may have.
+// terms adds as many terms as a statement may have.
 func (b *statement) terms(terms []Term) *statement {
 	for _, term := range boundTerms(terms) {
 		b.add(" AND " + term.condition(b))
@@ -149,6 +150,6 @@ func (b *statement) terms(terms []Term) *statement {
 	return b
 }
 
-// prefixEnd is the first key behind all that begin with prefix, which ends in
-// "/": the next byte is "0".
+// prefixEnd is the first key after all that begin with prefix, which ends in
+// "/": "0" is the next byte.
 func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }

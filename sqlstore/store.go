@@ -1,24 +1,41 @@
-// Package sqlstore keeps the state of a cluster as an append-only log of rows
-// in a SQL database, and tells watchers of each row once, in order.
+// Package sqlstore keeps the state of a cluster as an append-only log of rows in a
+// SQL database, and sends every change to its watchers once and in order.
 //
-// A row is one version of one object. Its id is the object's resourceVersion;
-// ids rise in the order in which commits become visible, so a reader that has
-// seen revision N has seen everything up to N. A row was current from its id
-// until its replaced_by, so the state at any revision R is the rows with
+// A row is one version of one object. Its id is the object's resourceVersion. Ids
+// rise in the order in which commits become visible, so a reader that has seen
+// revision N has seen everything up to N. A row was current from its id until its
+// replaced_by, so the state at revision R is the rows with
 //
 //	id <= R and (replaced_by is null or replaced_by > R)
 //
-// and the present state is the rows with replaced_by null.
+// and the current state is the rows with replaced_by null.
 //
 //	Write ──► committer ──► engine.Commit ──► hub ──► cache ──► Get, List, Count
 //	          (one group        │              ▲ └──► Subscription
 //	           at a time)       ▼              │
-//	                         the log ──► tail ─┘ rows that this process did not write itself
+//	                         the log ──► tail ─┘ rows of other processes
 //	                            └──► what the cache does not hold: Get, List, Count, Replay
 //
-// The package knows nothing of Kubernetes' types; subpackage apistorage puts
-// storage.Interface on top of it. What engines do differently is behind
-// dialect.Engine.
+// The words of this package:
+//
+//	revision      a resourceVersion: the id of a row, and of the state that it made
+//	row           a version of an object in the log; a Record in memory
+//	live          current: no other row has replaced this one
+//	replaced      no longer live; kept for reads at older revisions until compacted
+//	compacted     removed, or about to be: reads at such revisions fail with ErrCompacted
+//	group commit  one transaction for all writes that are waiting
+//	change        a row together with the row it replaced
+//	tail          the loop that reads rows which this process did not commit itself
+//	hub           passes each change to the cache and to the subscriptions it concerns
+//	topic         the subscriptions to one resource
+//	subscription  receives the changes of a collection, or of an object, as they come
+//	follower      one watch: replays changes from the log, then subscribes
+//	bare          without its value, which is left in the database
+//	withheld      not stored in the clear: labels and fields of an encrypted value
+//	incarnation   a Postgres server on its timeline; a promoted standby is another one
+//
+// The package knows nothing of Kubernetes' types: subpackage apistorage implements
+// storage.Interface on it. dialect.Engine hides what differs between databases.
 package sqlstore
 
 import (
@@ -32,59 +49,60 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// DefaultRetention is that of kube-apiserver, which compacts etcd as often.
+// DefaultRetention is the interval at which kube-apiserver compacts etcd.
 const DefaultRetention = 5 * time.Minute
 
-// DefaultTimeout is how long one access to the database may take.
+// DefaultTimeout is how long one database access may take.
 const DefaultTimeout = 10 * time.Second
 
-// DefaultCacheBytes leaves a machine of 512 MB room for everything else.
+// DefaultCacheBytes leaves enough memory for everything else on a machine of
+// 512 MB.
 const DefaultCacheBytes = 128 << 20
 
-// NoCache has all reads ask the database.
+// NoCache makes all reads go to the database.
 const NoCache = -1
 
-// Options are the settings of a Store. The zero value of each means its
-// default.
+// Options are the settings of a Store. A zero value means the default.
 type Options struct {
-	// Retention is for how long replaced and deleted versions can still be
-	// read. Default DefaultRetention.
+	// Retention is how long replaced and deleted versions can still be read.
+	// Default DefaultRetention.
 	Retention time.Duration
-	// RetentionRows is how many of them are kept at the most, also if that makes
-	// it less time. Default 0, for no limit.
+	// RetentionRows limits how many of them are kept, even if that is for less
+	// than Retention. Default 0, for no limit.
 	RetentionRows int64
-	// CompactInterval is how often older ones are forgotten. Default a tenth of Retention, but 30 seconds at the most.
+	// CompactInterval is how often older ones are removed. Default a tenth of Retention, at most 30 seconds.
 	CompactInterval time.Duration
-	// Archived, where versions are archived before they are removed, returns the revision up to which the archive holds all
-	// of them. With an error that wraps ErrArchivedElsewhere, removing them is left to another process. With any other
-	// error the archive fails: what it does not hold stays, but for what is more than RetentionRows. Optional.
+	// Archived is set if versions are archived before they are removed. It returns the revision up to which the archive is
+	// complete. If the error wraps ErrArchivedElsewhere, another process removes versions. After any other error, versions
+	// that are not archived stay, except those beyond RetentionRows.
 	Archived func() (revision int64, err error)
-	// Timeout bounds one access to the database, with the wait for its turn.
+	// Timeout limits one database access, including the wait for its turn.
 	// Default DefaultTimeout.
 	Timeout time.Duration
-	// PollInterval is how often the log is asked for rows of other processes
-	// when no notification comes. Default 1 second; unused on SQLite.
+	// PollInterval is how often the log is read for rows of other processes if
+	// no notification comes. Default 1 second; unused on SQLite.
 	PollInterval time.Duration
-	// ExpiryInterval is how often expired objects are looked for. Default 5
-	// seconds.
+	// ExpiryInterval is how often the store looks for expired objects. Default
+	// 5 seconds.
 	ExpiryInterval time.Duration
-	// CacheBytes is how much memory the live rows may take that are kept to be
-	// read without the database. Default DefaultCacheBytes; NoCache for none.
+	// CacheBytes limits the memory of live rows that can be read without the
+	// database. Default DefaultCacheBytes; NoCache for none.
 	CacheBytes int64
-	// FollowerMemory is how many bytes all followers may keep in use. Default
+	// FollowerMemory limits the bytes that all followers together hold. Default
 	// DefaultFollowerMemory.
 	FollowerMemory int64
-	// OnBatch is told how long each batch of compaction took, in which rows were
-	// removed. Optional.
+	// OnBatch is called with the duration of each compaction batch that removed
+	// rows. Optional.
 	OnBatch func(took time.Duration)
-	// OnWrite is told how long each write waited for the answer of the
-	// database, conflicts included. Optional.
+	// OnWrite is called with how long each write waited for the database,
+	// including conflicts. Optional.
 	OnWrite func(took time.Duration)
-	// OnGroup is told how many writes each transaction held, conflicts included. Optional.
+	// OnGroup is called with the number of writes of each group commit, including conflicts. Optional.
 	OnGroup func(writes int)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log takes what no caller can be told: failures of background work.
+	// Log receives failures of background work, which have no caller to return
+	// to.
 	Log *slog.Logger
 }
 
@@ -131,15 +149,15 @@ type Store struct {
 	memory *memory
 	size   size
 	newest revisions
-	// ambiguous counts the commits of which it is not known whether they took
-	// effect, resolved how many of them the tail has looked behind.
+	// ambiguous counts the commits that may or may not have taken effect,
+	// resolved how many of them the tail has read past.
 	ambiguous, resolved atomic.Int64
-	// compacted is the newest revision up to which this process has begun to forget versions.
+	// compacted is the newest revision up to which this process has begun to remove versions.
 	compacted atomic.Int64
 
 	queue chan *pending
-	// committing is set while the committer commits and hands out, heard is the
-	// newest revision that a notification told of; see isForeign.
+	// committing is set while the committer commits a group and publishes it.
+	// heard is the newest revision in a notification; see isForeign.
 	committing atomic.Bool
 	heard      atomic.Int64
 
@@ -149,17 +167,17 @@ type Store struct {
 
 	stop context.CancelFunc
 	ctx  context.Context
-	// closing is held shared by those who are about to queue a write.
+	// closing is read-locked while a write is being queued.
 	closing sync.RWMutex
 	closed  bool
 	done    sync.WaitGroup
 }
 
-// ErrClosed is returned for writes to a Store after its Close.
+// ErrClosed is returned for writes after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// Open starts a Store on engine, which it closes with itself. It fails when
-// the database can't be read.
+// Open starts a Store on engine, which Close will close. It fails if the
+// database can't be read.
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
 	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
 	s.failures = newFailures(s.opts.Log)
@@ -187,7 +205,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	return s, nil
 }
 
-// Close ends background work, commits what was queued, ends all subscriptions
+// Close ends background work, commits what is queued, ends all subscriptions
 // and closes the database.
 func (s *Store) Close() error {
 	s.closing.Lock()
@@ -204,12 +222,12 @@ func (s *Store) Close() error {
 	return s.engine.Close()
 }
 
-// bounded limits one access to the database in time.
+// bounded returns a context for one database access.
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.opts.Timeout)
 }
 
-// pause waits for d, or returns false when the store closes before.
+// pause waits for d, or returns false if the store closes first.
 func (s *Store) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

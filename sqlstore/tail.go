@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// tailLag is a revision that the tail has heard of, and when. It hears of the next one when it has read up to that, so a tail
-// that follows steady writers is never far behind.
+// tailLag measures how long the tail has been behind. It holds a revision that the tail has to reach, and since when. It
+// takes the next one when the tail has reached that, so a tail that keeps up with steady writers is never far behind.
 type tailLag struct {
 	mu       sync.Mutex
 	revision int64
 	heard    time.Time
 }
 
-// hear notes that the log has reached newest while the tail has read it up to at.
+// hear notes that the log has reached newest while the tail has read up to at.
 func (u *tailLag) hear(newest, at int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -23,7 +23,7 @@ func (u *tailLag) hear(newest, at int64) {
 	}
 }
 
-// since is for how long the tail has not reached what it heard of, now that it is at the given revision.
+// since returns how long the tail, now at the revision at, has been behind.
 func (u *tailLag) since(at int64) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -33,10 +33,10 @@ func (u *tailLag) since(at int64) time.Duration {
 	return time.Since(u.heard)
 }
 
-// tail reads from the log what this process did not write itself, and what it
-// wrote without learning so. On an engine with other writers it is woken by
-// their notifications and, should those fail, by a poll; otherwise only by
-// the committer.
+// tail reads from the log what this process did not write, and what it wrote
+// without knowing that it succeeded. On an engine with other writers, their
+// notifications wake it, or a poll if those fail; otherwise only the committer
+// does.
 func (s *Store) tail(ctx context.Context) {
 	notifications := s.engine.Notifications()
 	var poll <-chan time.Time
@@ -55,7 +55,7 @@ func (s *Store) tail(ctx context.Context) {
 				continue
 			}
 		case <-poll:
-			// A poll costs one row, the counter's, while nothing is new.
+			// While nothing is new, a poll reads one row: the counter.
 			at, err := s.Position(ctx)
 			if err == nil && at.Revision <= s.hub.at() {
 				continue
@@ -83,9 +83,9 @@ func (s *Store) tail(ctx context.Context) {
 	}
 }
 
-// isForeign says whether to read the log because of the notification of revision
-// newest. Mostly that is our own commit, whose rows the committer is about to
-// hand out itself; should there be others, it then asks for them.
+// isForeign reports whether to read the log because of a notification of
+// revision newest. Usually that is our own commit, whose rows the committer is
+// about to publish. If there are others too, it will wake the tail.
 func (s *Store) isForeign(newest int64) bool {
 	if newest == 0 {
 		return true
@@ -99,9 +99,8 @@ func (s *Store) isForeign(newest int64) bool {
 //
 //	position ─► rows up to it ─► position ─► rows up to it …
 //
-// Whatever had become visible when the position was read, the read of rows
-// behind it returns, unless it was forgotten by then; the position behind that
-// tells.
+// The read of rows returns everything up to the position read before it, unless
+// some of it has been compacted, which the position read after it shows.
 func (s *Store) catchUp(ctx context.Context) error {
 	at, err := s.Position(ctx)
 	for err == nil {
@@ -118,7 +117,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 			return err
 		}
 		if from < at.Compacted {
-			s.opts.Log.Warn("the log was compacted before it was read; all watches end", "read", from, "compacted", at.Compacted)
+			s.opts.Log.Warn("the log was compacted before it was read; ending all watches", "read", from, "compacted", at.Compacted)
 			s.hub.skip(at.Revision)
 			continue
 		}

@@ -7,21 +7,20 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// interest is in the changes of a collection's objects whose keys begin with
-// prefix, or of the one with that key where it does not end in "/" and is not empty.
-// Changes of which neither version passes the terms may be left out.
+// interest selects changes: those of the objects of a resource whose keys begin with prefix, or of the one object with that
+// key if prefix is not empty and does not end in "/". Changes may be left out if neither version passes the terms.
 type interest struct {
 	resource Resource
 	prefix   string
 	terms    []Term
 }
 
-// single says whether it is in one object.
+// single reports whether it selects a single object.
 func (i *interest) single() bool {
 	return i.prefix != "" && !strings.HasSuffix(i.prefix, "/")
 }
 
-// match says whether it is in the object with that key.
+// match reports whether it selects the object with that key.
 func (i *interest) match(key string) bool {
 	if i.single() {
 		return key == i.prefix
@@ -29,19 +28,19 @@ func (i *interest) match(key string) bool {
 	return strings.HasPrefix(key, i.prefix)
 }
 
-// concerns says whether it is in a change of the object with that key: of the
-// versions that the change made and replaced, nil where there is none.
+// concerns reports whether it selects a change of the object with that key.
+// made and replaced are the versions that the change made and replaced, nil for
+// none.
 func (i *interest) concerns(key string, made, replaced *Record) bool {
 	return i.match(key) && (made != nil && passesAll(i.terms, made) || replaced != nil && passesAll(i.terms, replaced))
 }
 
-// topic is the subscriptions of one resource, arranged so that a change
-// finds those that can care for it without a look at the others: a thousand
-// kubelets each watch the pods of their node, and a change of a pod concerns
-// one of them.
+// topic is the subscriptions to one resource, arranged so that a change finds
+// those it may concern without looking at the others: a thousand kubelets each
+// watch the pods of their node, and a change of a pod concerns one of them.
 //
-// A subscription stands in one place: with the one key that it watches, or with
-// one label or field that it requires, or else with the prefix of its keys.
+// A subscription is in one place: under the one key that it watches, or under
+// one label or field that it requires, or else under the prefix of its keys.
 type topic struct {
 	all        map[*Subscription]struct{}
 	byKey      subscribers
@@ -49,7 +48,7 @@ type topic struct {
 	byRequired map[attr]subscribers // by the value, as JSON
 }
 
-// subscribers are subscriptions by what they listen to.
+// subscribers are subscriptions by a key, prefix or value.
 type subscribers map[string]map[*Subscription]struct{}
 
 func (l subscribers) add(key string, sub *Subscription) {
@@ -72,9 +71,9 @@ func newTopic() *topic {
 	}
 }
 
-// requires returns a label or field of which the subscription requires one of
-// some values, or nil where it requires none. Fields come first: those that
-// objects are selected by, such as a pod's node, have many values.
+// requires returns a term that requires certain values of a label or field, or
+// nil if there is none. Fields come first: those that objects are selected by,
+// such as a pod's node, have many values.
 func (sub *Subscription) requires() (found *Term) {
 	for i := range sub.terms {
 		t := &sub.terms[i]
@@ -95,7 +94,7 @@ func (a *topic) remove(sub *Subscription) {
 	a.place(sub, subscribers.remove)
 }
 
-// place adds a subscription to where it stands, or removes it from there.
+// place adds a subscription to its place, or removes it.
 func (a *topic) place(sub *Subscription, do func(subscribers, string, *Subscription)) {
 	if sub.single() {
 		do(a.byKey, sub.prefix, sub)
@@ -117,7 +116,7 @@ func (a *topic) place(sub *Subscription, do func(subscribers, string, *Subscript
 	}
 }
 
-// of appends the subscriptions that c may concern to found, each once.
+// receivers appends to found the subscriptions that c may concern, each once.
 func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
 	key, made := c.Record.Key, &c.Record
 	if c.Operation == dialect.Delete {
@@ -152,8 +151,8 @@ func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
 	return found
 }
 
-// values returns the values that an attribute has in the versions that c made
-// and replaced, those that they do not tell included.
+// values returns the values of an attribute in the versions that c made and
+// replaced, including unknownValue.
 func (c *Change) values(a attr) []string {
 	values := make([]string, 0, 2)
 	if c.Operation != dialect.Delete {

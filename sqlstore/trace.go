@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// StartSpan starts an OpenTelemetry span below the one in ctx, if that is recorded. Otherwise, and so always without
-// --tracing-config-file, it returns ctx and a span that does nothing and costs nothing.
+// StartSpan starts an OpenTelemetry span as a child of the one in ctx, if that is recorded. Otherwise, and so always without
+// --tracing-config-file, it returns ctx and a span that does nothing.
 func StartSpan(ctx context.Context, name string) (context.Context, trace.Span) {
 	return startSpan(ctx, name, trace.SpanKindInternal)
 }
@@ -23,7 +23,7 @@ func startSpan(ctx context.Context, name string, kind trace.SpanKind) (context.C
 	return parent.TracerProvider().Tracer("github.com/sqube/sqube/sqlstore").Start(ctx, name, trace.WithSpanKind(kind))
 }
 
-// endSpan ends a span of what ended with err.
+// endSpan ends a span and records err.
 func endSpan(span trace.Span, err error) {
 	if err != nil {
 		span.RecordError(err)
@@ -32,7 +32,7 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// statementSpan starts the span of a statement that reads. Parameters are not in it.
+// statementSpan starts the span of a read. It does not contain the parameters.
 func (s *Store) statementSpan(ctx context.Context, b *statement) (context.Context, trace.Span) {
 	ctx, span := startSpan(ctx, "SELECT log", trace.SpanKindClient)
 	if span.IsRecording() {
@@ -41,8 +41,8 @@ func (s *Store) statementSpan(ctx context.Context, b *statement) (context.Contex
 	return ctx, span
 }
 
-// commitSpan starts the span of the transaction that commits a group of writes. It is below the span of the first write
-// that has one, and names those of the others.
+// commitSpan starts the span of a group commit. Its parent is the span of the first write that has one; the others are
+// links.
 func (s *Store) commitSpan(ctx context.Context, group []*pending) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, p := range group {
@@ -64,7 +64,7 @@ func (s *Store) commitSpan(ctx context.Context, group []*pending) (context.Conte
 	return ctx, span
 }
 
-// system names the engine, in the words of OpenTelemetry.
+// system returns OpenTelemetry's name of the database.
 func (s *Store) system() attribute.KeyValue {
 	name := s.engine.Name()
 	if name == "postgres" {

@@ -8,8 +8,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// walk calls yield with the records of q in a snapshot, whose Limit it leaves to
-// yield, in the order of keys, until that returns false.
+// walk calls yield with the records of q in a snapshot, ordered by key, until
+// yield returns false. It ignores q.Limit.
 func (c *cache) walk(s *snapshot, q Query, yield func(*Record) bool) {
 	if q.Exactly != nil {
 		if r, ok := s.rows.Get(&Record{Key: *q.Exactly}); ok && q.within(r.Key) && passesAll(q.Terms, r) {
@@ -32,8 +32,7 @@ func (c *cache) walk(s *snapshot, q Query, yield func(*Record) bool) {
 	})
 }
 
-// count returns how many records q has in a snapshot, counting no further than
-// its Limit.
+// count returns the number of records of q in a snapshot, up to its Limit.
 func (c *cache) count(s *snapshot, q Query) (n int64) {
 	if len(q.Terms) == 0 && q.Exactly == nil {
 		n = int64(s.between(q))
@@ -46,10 +45,10 @@ func (c *cache) count(s *snapshot, q Query) (n int64) {
 	return n
 }
 
-// start is the first key that q may have.
+// start is the first key that q can have.
 func (q *Query) start() string { return max(q.Prefix, q.From, q.After) }
 
-// end is the first key behind all that q may have, "" where there is none.
+// end is the first key after all that q can have, "" if there is none.
 func (q *Query) end() string {
 	if q.Prefix == "" {
 		return ""
@@ -57,12 +56,12 @@ func (q *Query) end() string {
 	return prefixEnd(q.Prefix)
 }
 
-// within says whether q, but for its terms, has a key.
+// within reports whether q selects a key, apart from its terms.
 func (q *Query) within(key string) bool {
 	return strings.HasPrefix(key, q.Prefix) && key >= q.From && (q.After == "" || key > q.After)
 }
 
-// between returns how many rows q has without regard to its terms.
+// between returns the number of rows of q, apart from its terms.
 func (s *snapshot) between(q Query) int {
 	if s.rows.Len() == 0 {
 		return 0
@@ -80,7 +79,7 @@ func (s *snapshot) between(q Query) int {
 	return s.rows.Len() - first
 }
 
-// rank returns how many items of a tree are before pivot.
+// rank returns the number of items before pivot in a tree.
 func rank[T any](tree *btree.BTreeG[T], pivot T) int {
 	return sort.Search(tree.Len(), func(i int) bool {
 		item, _ := tree.GetAt(i)
@@ -88,14 +87,14 @@ func rank[T any](tree *btree.BTreeG[T], pivot T) int {
 	})
 }
 
-// selected are the rows in an index that have one of some values.
+// selected are the rows in an index that have one of several values.
 type selected struct {
 	keys   *btree.BTreeG[valueKey]
 	values []string
 }
 
-// count returns how many of the rows there are with keys from start up to end,
-// "" for all, or limit where there are as many or more.
+// count returns the number of rows with keys from start up to end ("" for no
+// end), up to limit.
 func (x *selected) count(start, end string, limit int) (n int) {
 	for _, value := range x.values {
 		until := valueKey{value, end}
@@ -109,11 +108,11 @@ func (x *selected) count(start, end string, limit int) (n int) {
 	return n
 }
 
-// narrow returns which rows to look at for q, or nil where no index makes that
-// worth while. It has one index made at the most.
+// narrow returns the rows to look at for q, or nil if no index would help. It
+// makes at most one index.
 func (c *cache) narrow(s *snapshot, q Query) (best *selected) {
 	start, end := q.start(), q.end()
-	rows := -1 // that have to be looked at; not known yet
+	rows := -1 // how many have to be looked at; not known yet
 	var missing *Term
 	try := func(t *Term, keys *btree.BTreeG[valueKey]) {
 		x := &selected{keys, append([]string{unknownValue}, t.values...)}
@@ -146,7 +145,7 @@ func (c *cache) narrow(s *snapshot, q Query) (best *selected) {
 	return best
 }
 
-// walkSelected is walk of the selected rows.
+// walkSelected is walk over the selected rows.
 func (s *snapshot) walkSelected(x *selected, q Query, yield func(*Record) bool) {
 	type cursor struct {
 		btree.IterG[valueKey]

@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// ErrConflict says that the version to be replaced is not the current one, or
-// that the object to be created exists.
+// ErrConflict is returned for a write whose Previous is not live, or that
+// creates an object that exists.
 var ErrConflict = errors.New("the object has changed")
 
 // Write is one change to one object.
@@ -25,16 +25,16 @@ type Write struct {
 	Namespace string
 	Name      string
 	UID       string
-	// Previous is the version to be replaced, as a read returned it; nil to
-	// create. The write fails with ErrConflict if it is no longer current.
+	// Previous is the version to replace, as a read returned it; nil to create.
+	// The write fails with ErrConflict if it is not live.
 	Previous *Record
-	// ExpiresAt is when the object shall vanish, in Unix milliseconds, 0 for
+	// ExpiresAt is when the object will be deleted, in Unix milliseconds, 0 for
 	// never.
 	ExpiresAt      int64
 	Labels, Fields string
 	Value          []byte
-	// Note is what the writer knows of Value, for readers in this process. It is
-	// not stored.
+	// Note is what the writer knows about Value, for readers in this process.
+	// It is not stored.
 	Note uint64
 }
 
@@ -42,8 +42,8 @@ type pending struct {
 	row      dialect.Write
 	note     uint64
 	previous *Record
-	span     trace.Span   // that of the request, nil if it is not recorded
-	result   chan outcome // holds one
+	span     trace.Span   // of the request, nil if it is not recorded
+	result   chan outcome // buffered: one
 }
 
 type outcome struct {
@@ -51,17 +51,17 @@ type outcome struct {
 	err      error
 }
 
-// Limits of one group. The second keeps a group of large objects from holding
-// up the small ones behind it.
+// Limits of a group commit. The second keeps large objects from delaying the
+// small ones that come after them.
 const (
 	maxGroupWrites = 256
 	maxGroupBytes  = 4 << 20
 )
 
-// Write commits w and returns its revision. When it returns no error the
-// write is durable. It returns ErrConflict when w.Previous is not current, the
-// error of ctx when that, or the time for a write, ends first, and errors of the
-// engine (see dialect.Engine); in both latter cases the write may yet take effect.
+// Write commits w and returns its revision. Without an error the write is
+// durable. It returns ErrConflict if w.Previous is not live, the error of ctx
+// if that or the time for a write ends first, and errors of the engine (see
+// dialect.Engine). In the last two cases the write may still take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	began := time.Now()
 	revision, err := s.write(ctx, w)
@@ -92,7 +92,7 @@ func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	}
 }
 
-// row returns w as engines take it.
+// row returns w in the form that engines take.
 func (w *Write) row(author Author, at time.Time) dialect.Write {
 	row := dialect.Write{
 		Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
@@ -107,12 +107,12 @@ func (w *Write) row(author Author, at time.Time) dialect.Write {
 	return row
 }
 
-// LogRow returns the live row that w would become in the log under an id.
+// LogRow returns the live row that w would become under an id.
 func (w *Write) LogRow(id int64, author Author, at time.Time) *dialect.LogRow {
 	return &dialect.LogRow{ID: id, Write: w.row(author, at)}
 }
 
-// plain returns text without what Postgres does not store.
+// plain replaces what Postgres can't store in text.
 func plain(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
 }
@@ -131,15 +131,14 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 	}
 }
 
-// commit is the committer: it takes all writes that wait, commits them as one
-// group, hands them to the hub and only then answers them.
+// commit is the committer: it commits all waiting writes as one group, passes
+// them to the hub, and then answers them.
 //
 //	wait for one ──► take what else waits ──► commit ──► hub ──► answer
 //	     ▲                                                         │
 //	     └─────────────────────────────────────────────────────────┘
 //
-// While a group commits the next one gathers, so the more load there is the
-// larger the groups become.
+// While a group commits, the next one gathers, so groups grow with the load.
 func (s *Store) commit() {
 	for first := range s.queue {
 		group := s.gather(first)
@@ -180,7 +179,7 @@ func (s *Store) commitGroup(group []*pending) {
 			}
 		}
 	case len(group) > 1 && refused(err):
-		// One of them is to blame. The others shall not fail with it.
+		// One of them is at fault. The others must not fail with it.
 		for i := range group {
 			s.commitGroup(group[i : i+1])
 		}
@@ -190,9 +189,9 @@ func (s *Store) commitGroup(group []*pending) {
 			s.failures.refused(err)
 		case !s.failing:
 			s.failing = true
-			s.opts.Log.Error("writing to the database fails; clients are told to try again", "error", err)
+			s.opts.Log.Error("writing to the database fails; clients will retry", "error", err)
 		}
-		// The rows may be there all the same; the tail will find out.
+		// The rows may be in the log all the same; the tail will find out.
 		s.ambiguous.Add(1)
 		s.hub.wakeTail()
 		for _, p := range group {
@@ -201,16 +200,15 @@ func (s *Store) commitGroup(group []*pending) {
 	}
 }
 
-// refused says whether err is that of a group which the database does not take
-// as it is, rather than of a database that takes none.
+// refused reports whether the database refused this group, rather than being
+// unable to commit any.
 func refused(err error) bool {
 	return !errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrCorrupt) &&
 		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
-// gather takes, behind first, the writes that are waiting, and puts them in
-// the order that engines want. None of them has been answered, so any order is
-// one in which they may have come.
+// gather returns first and the writes that are waiting, in the order that
+// engines need. None has been answered, so any order is valid.
 func (s *Store) gather(first *pending) []*pending {
 	group := s.drain(first)
 	slices.SortStableFunc(group, func(a, b *pending) int { return cmp.Compare(min(b.row.Replaces, 1), min(a.row.Replaces, 1)) })
@@ -235,8 +233,8 @@ func (s *Store) drain(first *pending) []*pending {
 	return group
 }
 
-// publish hands what a group wrote to the hub, so that the rows need not be
-// read back.
+// publish passes the rows of a group to the hub, so that they need not be read
+// back.
 func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	var changes []*Change
 	for i, p := range group {

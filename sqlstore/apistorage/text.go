@@ -21,13 +21,13 @@ func storable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
 
-// replaced is what encoding/json writes for bytes that are not UTF-8. A U+FFFD in the string itself is written unescaped.
-const replaced = `\ufffd`
+// replacement is what encoding/json writes for bytes that are not UTF-8. A U+FFFD in the string itself is written unescaped.
+const replacement = `\ufffd`
 
 // lossy reports whether encoding/json replaced a part of a string in data.
 func lossy(data []byte) bool {
 	for {
-		i := bytes.Index(data, []byte(replaced))
+		i := bytes.Index(data, []byte(replacement))
 		if i < 0 {
 			return false
 		}

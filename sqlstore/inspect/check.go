@@ -11,9 +11,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Finding is something in a log that should not be.
+// Finding is something wrong in a log.
 type Finding struct {
-	// Revision and Object name the row; 0 and "" for what is about the whole log.
+	// Revision and Object name the row; 0 and "" if it is about the whole log.
 	Revision int64
 	Object   string
 	What     string
@@ -22,15 +22,14 @@ type Finding struct {
 	Args   []any
 }
 
-// Checked is how much was looked at.
+// Checked is how much was checked.
 type Checked struct{ Rows, Objects int64 }
 
-// Check looks at every row of the log and calls found with what is wrong. decrypt decrypts a value. It returns errors of
-// the database, and of a log whose counter is missing.
+// Check checks every row of the log and calls found with what is wrong. decrypt decrypts a value. It returns errors of the
+// database, and dialect.ErrCorrupt if the counter is missing.
 //
-// What it holds a log to: the counter is at or ahead of all rows; the versions of an object follow each other without
-// overlap, and one of them is live at the most; a value is the object that its row says, in a form that can be read;
-// what is in a namespace has one.
+// In a sound log the counter is at or ahead of all rows, the versions of an object do not overlap and at most one of them is
+// live, every value can be read and is the object named by its row, and every object's namespace exists.
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
 	c := checker{reader: r, decrypt: decrypt, found: found, namespaces: map[string]bool{}}
 	at, _, err := Position(ctx, r)
@@ -40,7 +39,7 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 	case at.Revision == 0:
 		return c.Checked, fmt.Errorf("the revision counter is missing: %w", dialect.ErrCorrupt)
 	case at.Compacted > at.Revision:
-		found(Finding{What: fmt.Sprintf("revision %d is told to be forgotten, but the newest is %d", at.Compacted, at.Revision)})
+		found(Finding{What: fmt.Sprintf("revision %d counts as compacted, but the newest is %d", at.Compacted, at.Revision)})
 	}
 	if err := c.readNamespaces(ctx); err != nil {
 		return c.Checked, err
@@ -63,9 +62,9 @@ type checker struct {
 	reader     dialect.Reader
 	decrypt    func(sqlstore.Resource, string, []byte) ([]byte, error)
 	found      func(Finding)
-	namespaces map[string]bool // that exist
+	namespaces map[string]bool // those that exist
 	counter    int64
-	newest     int64 // id of all rows
+	newest     int64 // the highest id
 	previous   *dialect.LogRow
 }
 
@@ -105,7 +104,7 @@ func (c *checker) row(l *dialect.LogRow) {
 	}
 	if l.Operation == dialect.Delete {
 		if l.ReplacedBy != l.ID || l.Value != nil {
-			wrong("it is a deletion, but not in the form of one")
+			wrong("it is a deletion, but does not have the form of one")
 		}
 		return
 	}
@@ -120,7 +119,7 @@ func (c *checker) row(l *dialect.LogRow) {
 	}
 }
 
-// follows checks that a version begins where, or after, the one before ends.
+// follows checks that a version begins where the one before it ends, or later.
 func (c *checker) follows(p, l *dialect.LogRow) {
 	if p.ReplacedBy != 0 && p.ReplacedBy <= l.ID {
 		return
@@ -135,7 +134,7 @@ func (c *checker) follows(p, l *dialect.LogRow) {
 	})
 }
 
-// value checks that the stored form is that of the object.
+// value checks that the value is the object of the row.
 func (c *checker) value(l *dialect.LogRow) error {
 	text, err := c.decrypt(sqlstore.Resource{Group: l.Group, Name: l.Resource}, l.Key, l.Value)
 	if err != nil {
@@ -154,18 +153,18 @@ func (c *checker) value(l *dialect.LogRow) error {
 	metadata := &object.Metadata
 	switch {
 	case object.APIVersion == "" || object.Kind == "":
-		return errors.New("its value tells no kind")
+		return errors.New("its value has no kind")
 	case metadata.UID == "" && metadata.Name == "": // an allocation, which has a name only in its key
 		return nil
 	case metadata.Name != l.Name || metadata.Namespace != l.Namespace || metadata.UID != l.UID:
 		return fmt.Errorf("its value is that of %s/%s with uid %s, not %s", metadata.Namespace, metadata.Name, metadata.UID, l.UID)
 	case l.Labels != sqlstore.Withheld && !maps.Equal(sqlstore.DecodeSet(l.Labels), metadata.Labels):
-		return fmt.Errorf("its labels are kept as %s", l.Labels)
+		return fmt.Errorf("its labels are stored as %s", l.Labels)
 	}
 	return nil
 }
 
-// name names the object of a row as people do.
+// name returns the object of a row as resource.group namespace/name.
 func name(l *dialect.LogRow) string {
 	resource := l.Resource
 	if l.Group != "" {

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Changed returns the paths of the fields in which two stored forms of an object differ, sorted, such as ".spec.replicas"
-// and ".spec.containers[0].image". Fields that only one of them has are named as a whole. Who manages which fields
-// (managedFields) is left out: every write changes that. Nil stands for no object, which has no fields.
+// Changed returns the sorted paths of the fields in which two stored objects differ, such as ".spec.replicas" and
+// ".spec.containers[0].image". A field that only one of them has is one path. It ignores managedFields, which every write
+// changes. Nil is an object without fields.
 func Changed(before, after []byte) ([]string, error) {
 	old, err := decode(before)
 	if err != nil {
@@ -32,7 +32,7 @@ func decode(text []byte) (map[string]any, error) {
 		return nil, nil
 	}
 	if err := json.Unmarshal(text, &object); err != nil {
-		return nil, fmt.Errorf("a stored object is no JSON: %w", err)
+		return nil, fmt.Errorf("a stored object is not JSON: %w", err)
 	}
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields")
@@ -70,7 +70,7 @@ func differ(path string, before, after any, paths *[]string) {
 
 var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// field is a step of a path: .name, or ["a.b/c"] for what could be taken for several.
+// field returns a step of a path: .name, or ["a.b/c"] for a name with other characters.
 func field(key string) string {
 	if plain.MatchString(key) {
 		return "." + key

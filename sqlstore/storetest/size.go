@@ -75,7 +75,7 @@ func testStats(t *testing.T, open Opener) {
 	var stats sqlstore.Stats
 	Eventually(t, "the updates are forgotten", func() bool {
 		stats = s.Stats()
-		return stats.Live == 2 && stats.Superseded == 0 && stats.Removed == 10 && stats.Compacted > 1 && stats.Lag == 0
+		return stats.Live == 2 && stats.Replaced == 0 && stats.Removed == 10 && stats.Compacted > 1 && stats.Lag == 0
 	})
 	if at := revision(t, s); stats.Revision != at.Revision || stats.Compacted != at.Compacted || stats.Lag != 0 || stats.Space.Database == 0 || batches.Load() == 0 {
 		t.Errorf("in %d batches it came to %+v, and %+v", batches.Load(), stats, at)

@@ -236,7 +236,7 @@ func TestArchiveFails(t *testing.T) {
 			return nil
 		})
 		showsVersion(t, "kept", revisions[0], "value-0", database)
-		s.logs(t, "the archive does not take versions, so they stay in the database", 1)
+		s.logs(t, "writing the archive fails, so versions stay in the database", 1)
 		mend()
 		awaitForgotten(t, "kept", revisions[0], database)
 		eventually(t, "all is well again", func() error {
@@ -246,7 +246,7 @@ func TestArchiveFails(t *testing.T) {
 			return nil
 		})
 		showsVersion(t, "kept", revisions[0], "value-0", append([]string{"--archive", place}, database...))
-		s.logs(t, "the archive takes versions again", 1)
+		s.logs(t, "the archive works again", 1)
 		s.terminate(t)
 	})
 }
@@ -266,7 +266,7 @@ func TestArchiveFailsForLong(t *testing.T) {
 		setData(t, c, "kept", fmt.Sprint(i))
 	}
 	awaitForgotten(t, "kept", missed, database)
-	if text := s.read(t, "stderr"); !strings.Contains(text, "versions are removed that the archive does not have, since there are more than --retention-rows") {
+	if text := s.read(t, "stderr"); !strings.Contains(text, "removing versions that are not archived, since there are more than --retention-rows") {
 		t.Errorf("it says\n%s", tail(text))
 	}
 	mend()

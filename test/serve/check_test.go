@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 			`services default/kubernetes +its value is no object: `,
 			`configmaps nowhere/strayed +there is no namespace nowhere`,
 			`configmaps nowhere/strayed +its value is that of default/strayed with uid `,
-			`configmaps default/relabeled +its labels are kept as {"a":"b"}`,
+			`configmaps default/relabeled +its labels are stored as {"a":"b"}`,
 		} {
 			if !regexp.MustCompile(form).MatchString(stdout) {
 				t.Errorf("no %s in\n%s", form, stdout)
