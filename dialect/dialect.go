@@ -1,9 +1,9 @@
-// Package dialect says what the store needs of a database engine.
+// Package dialect defines what the store needs from a database engine.
 //
-// The schema is the same on every engine (see the migrations folder); so is
+// The schema is the same on every engine (see the migrations folder), and so is
 // the SQL of every read, which the store writes itself. An Engine runs those
-// reads, and does in its own way what engines do differently: committing a
-// group of writes, hearing of other processes' writes, giving space back.
+// reads, and implements what engines do differently: committing a group of
+// writes, learning of other processes' writes, returning free space.
 package dialect
 
 import (
@@ -12,15 +12,14 @@ import (
 	"fmt"
 )
 
-// Reader is one database that holds a log, opened to look into it. Another
-// process may serve it meanwhile.
+// Reader is a database with a log, opened for reading. Another process may
+// serve it at the same time.
 //
-// Every method may return an *Error whose Unwrap chain holds ErrUnavailable
-// (nothing was done, or it is unknown whether it was; try again) or
-// ErrCorrupt (trying again does not help), or the error of its context. An
-// *Error with neither says that what was given can't be stored or asked;
-// nothing was done.
-// All methods may be called from several goroutines.
+// Every method may return the error of its context, or an *Error. If that wraps
+// ErrUnavailable, nothing was done, or it is unknown whether it was: retry. If
+// it wraps ErrCorrupt, a retry does not help. If it wraps neither, the database
+// refused what it was given, and nothing was done. All methods may be called
+// concurrently.
 type Reader interface {
 	// Name is "sqlite" or "postgres".
 	Name() string
@@ -28,99 +27,99 @@ type Reader interface {
 	// Placeholder returns the n-th parameter (counted from 1) of a statement.
 	Placeholder(n int) string
 
-	// Contains returns the condition that the text in column contains the
-	// text in the parameter.
+	// Contains returns the SQL condition that the text in column contains the
+	// text in parameter.
 	Contains(column, parameter string) string
 
-	// Query runs one statement that only reads, in one snapshot, and calls
-	// row once for each row of its result. An error of row ends the walk and
-	// is returned as it is.
+	// Query runs one reading statement in one snapshot, and calls row for each
+	// row of the result. An error of row ends the query and is returned as it
+	// is.
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
 
-	// Streams says whether a Query that row ends costs no more than what row
-	// has seen. Otherwise all of the result is sent, and thrown away.
+	// Streams reports whether a Query that row ends early costs no more than
+	// the rows it has seen. Otherwise the whole result is sent.
 	Streams() bool
 
-	// Close ends all work and releases the database.
+	// Close ends all work and closes the database.
 	Close() error
 }
 
-// Engine is one open database that holds a log, to be served. Its methods keep
-// to what Reader says of errors. Commit, Load, Compact and Shrink are called from
+// Engine is a database with a log, opened for serving. Its methods return
+// errors as Reader's do. Commit, Load, Compact and Shrink are each called by
 // one goroutine at a time.
 type Engine interface {
 	Reader
 
 	// Commit appends a group of writes in one transaction. All of them become
-	// visible and durable together, or none. A conflict fails one write alone.
-	// In the group those that replace a row come before those that create an
-	// object: an engine may see to all of the former first.
+	// visible and durable together, or none. A conflict fails a single write.
+	// In the group, writes that replace a row come before those that create an
+	// object, since an engine may handle all of the former first.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
-	// Load fills an empty log, in one transaction, with the rows that rows
-	// hands to its argument, and sets the counter. It returns ErrNotEmpty where
-	// there are rows already, and the error of rows as it is. Nobody else may
-	// use the database meanwhile.
+	// Load fills an empty log in one transaction with the rows that rows passes
+	// to add, and sets the counter. It returns ErrNotEmpty if there are rows
+	// already, and the error of rows as it is. The database must not be in use
+	// by others.
 	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error) error
 
-	// Compact forgets, in one short transaction, up to limit rows that were
-	// replaced at or before upTo, after recording upTo as the compacted
-	// revision. It may stop earlier where rows are large, so that writers wait
-	// a few milliseconds at the most. It returns how many rows it removed; 0
-	// means that it is done.
+	// Compact records upTo as the compacted revision, and then removes up to
+	// limit rows that were replaced at or before upTo, in one short
+	// transaction. It may stop earlier if rows are large, so that writers wait
+	// a few milliseconds at most. It returns how many rows it removed; 0 means
+	// that it is done.
 	Compact(ctx context.Context, upTo int64, limit int) (int, error)
 
-	// Shrink gives free space back to the file system, a little at a time;
-	// it returns true when there may be more to give back. It may take its time
-	// where nobody waits for it.
+	// Shrink makes free space usable again, or returns it to the file system, a
+	// little at a time. It reports whether there may be more to do. It may take
+	// long if it blocks no one.
 	Shrink(ctx context.Context) (more bool, err error)
 
-	// Space tells what room the database takes. It costs little, whatever the
-	// database holds, and may be called at any time.
+	// Space returns how much space the database takes. It is cheap, whatever
+	// the size of the database, and may be called at any time.
 	Space(ctx context.Context) (Space, error)
 
-	// Notifications delivers the newest revision that another process may
-	// have written. Nil where there is no other process (SQLite).
+	// Notifications returns a channel of newest revisions that other processes
+	// may have written. Nil if there are no other processes (SQLite).
 	Notifications() <-chan int64
 }
 
-// Space is the room that a database takes on disk, in bytes.
+// Space is how much space a database takes on disk, in bytes.
 type Space struct {
 	Database int64 // without write-ahead logs
-	Free     int64 // the part of Database that is unused; 0 where the engine does not know
-	WAL      int64 // the write-ahead log; 0 where it is not the database's own (Postgres)
-	// HeldBack names what keeps the room of removed rows from being used again
-	// and says what to do about it, a sentence for each. A sentence stays the
-	// same for as long as its cause.
+	Free     int64 // the unused part of Database; 0 if the engine does not know
+	WAL      int64 // the write-ahead log; 0 if the database has none of its own (Postgres)
+	// HeldBack has a sentence for each thing that keeps the space of removed
+	// rows from being reused, which says what to do about it. A sentence does
+	// not change while its cause remains.
 	HeldBack []string
 }
 
 // Row is one row of a result.
 type Row interface {
-	// Scan copies the columns into dest, as database/sql does.
+	// Scan copies the columns into dest, as in database/sql.
 	Scan(dest ...any) error
 }
 
 // Operation is what a row of the log did to its object.
 type Operation string
 
-// The operations, as they stand in the log's column operation.
+// The operations, as stored in the log's column operation.
 const (
 	Create Operation = "create"
 	Update Operation = "update"
 	Delete Operation = "delete"
 )
 
-// Write is one row to be appended to the log.
+// Write is a row to append to the log.
 type Write struct {
 	Operation Operation
-	// Replaces is the id of the row that must be current for the write to
-	// succeed. 0 demands that there is none.
+	// Replaces is the id of the row that must be live for the write to succeed.
+	// 0 means that there must be none.
 	Replaces int64
 
 	Group, Resource string
 	// Key orders the rows of a resource and names the object in it:
-	// "namespace/name", or "name" where there are no namespaces.
+	// "namespace/name", or "name" for a resource without namespaces.
 	Key             string
 	Namespace, Name string
 	UID             string
@@ -132,24 +131,24 @@ type Write struct {
 
 	// Labels and Fields are JSON objects of strings, keys sorted, no spaces.
 	Labels, Fields string
-	// Value is the stored form of the object; empty in a Delete.
+	// Value is the object as stored; empty in a Delete.
 	Value []byte
 }
 
-// Committed is what became of a group of writes. Each got a revision, in
-// their order; those that conflicted left theirs unused.
+// Committed is the result of a group commit. Each write got a revision, in
+// order; those that conflicted left theirs unused.
 type Committed struct {
 	Last   int64  // the revision of the last write
 	Landed []bool // whether write i is in the log
 }
 
-// Before is the revision that preceded the group.
+// Before is the revision before the group.
 func (c Committed) Before() int64 { return c.Last - int64(len(c.Landed)) }
 
 // Revision is the id of the row of write i.
 func (c Committed) Revision(i int) int64 { return c.Before() + int64(i) + 1 }
 
-// Error is a failure of the database: what was being done, to what.
+// Error is a failure of the database.
 type Error struct {
 	Op     string // such as "commit"
 	Engine string // such as "sqlite"
@@ -162,14 +161,14 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Engine, e.Op
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
-	// ErrUnavailable marks a failure that may pass: the database is down,
-	// busy, out of space. Whether a commit took effect is not known.
+	// ErrUnavailable marks a failure that may pass: the database is down, busy
+	// or out of space. A commit may have taken effect.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrFull is the ErrUnavailable of a disk on which there is no space left:
-	// what reads goes on, and what writes does when there is room again.
+	// ErrFull is the ErrUnavailable of a full disk: reads work, and writes will
+	// when there is space again.
 	ErrFull = fmt.Errorf("%w: no space is left on its disk", ErrUnavailable)
 	// ErrCorrupt marks a database whose contents contradict the schema.
 	ErrCorrupt = errors.New("the database is damaged")
-	// ErrLocked says that another process serves this database.
+	// ErrLocked is returned if another process serves this database.
 	ErrLocked = errors.New("the database is in use by another sqube")
 )

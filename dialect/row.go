@@ -2,10 +2,10 @@ package dialect
 
 import "errors"
 
-// Columns lists the columns of the table log, in the order of LogRow.Values.
+// Columns lists the columns of the table log in the order of LogRow.Values.
 const Columns = "id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, written_at, expires_at, user_name, field_manager, labels, fields, value"
 
-// LogRow is one row of the log as it stands there.
+// LogRow is a row of the log.
 type LogRow struct {
 	ID int64
 	// ReplacedBy is the id of the row that replaced this one, 0 while it is live.
@@ -29,7 +29,7 @@ func (r *LogRow) Values() []any {
 		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value}
 }
 
-// Scan reads a row of Columns, which other columns may precede.
+// Scan reads a row with the columns preceding, then Columns.
 func (r *LogRow) Scan(row Row, preceding ...any) error {
 	var operation string
 	var replacedBy, expiresAt *int64
@@ -47,5 +47,5 @@ func (r *LogRow) Scan(row Row, preceding ...any) error {
 	return nil
 }
 
-// ErrNotEmpty says that a log to be loaded holds something.
+// ErrNotEmpty is returned if a log to load has rows.
 var ErrNotEmpty = errors.New("the database is not empty")

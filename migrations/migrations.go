@@ -1,16 +1,16 @@
-// Package migrations holds the schema, one numbered step at a time, and takes
-// a database from any earlier step to the newest.
+// Package migrations holds the schema as numbered steps, and migrates a
+// database from any step to the newest.
 //
-// The same number means the same change on every engine; a step that has
-// nothing to do on one of them says so in its file. Every step can be run
-// again after it was cut off: golang-migrate marks a step before it runs it
-// and clears the mark after, so power lost in between leaves a mark that does
-// not tell whether the step happened. Up then runs that step again.
+// A number means the same change on every engine; a step with nothing to do on
+// one of them says so in its file. Every step can be run again after it was
+// interrupted: golang-migrate marks a step before it runs and clears the mark
+// afterwards, so a mark left by a power failure does not say whether the step
+// happened. Up then runs it again.
 //
-// A step leaves what servers of the version before use, since these may go on
-// while newer ones join them. One that was released never changes. The tests
-// take each version that there ever was to the newest, with the rows of testdata
-// in it: a step that gives rows another form comes with a file of rows in that
+// A step leaves in place what servers of the previous version use, since they
+// may keep running beside newer ones. A released step never changes. The tests
+// migrate every released version to the newest, with the rows of testdata in
+// it: a step that changes the form of rows adds a file with rows in the new
 // form.
 package migrations
 
@@ -33,28 +33,28 @@ import (
 //go:embed sqlite/*.sql postgres/*.sql
 var files embed.FS
 
-// Engine names a folder of steps.
+// Engine is an engine with a folder of steps.
 type Engine string
 
-// The engines that have steps.
+// The engines.
 const (
 	SQLite   Engine = "sqlite"
 	Postgres Engine = "postgres"
 )
 
-// Status is where a database stands.
+// Status is the schema version of a database.
 type Status struct {
 	Current uint // the last step taken, 0 for none
-	Newest  uint // the last step this binary knows
-	// Interrupted is set when the step Current was begun and not seen to end.
+	Newest  uint // the last step that this binary knows
+	// Interrupted is set if the step Current began and was not seen to end.
 	Interrupted bool
 }
 
-// ErrNewer says that the database was made by a newer sqube.
+// ErrNewer is returned for a database with the schema of a newer sqube.
 var ErrNewer = errors.New("use a sqube at least as new as the one that last served it")
 
-// Usable returns nil when the schema is this binary's, or an error that says
-// what to do, an ErrNewer when it is ahead.
+// Usable returns nil if the schema is this binary's, else an error that says
+// what to do. It wraps ErrNewer if the schema is newer.
 func (s Status) Usable() error {
 	switch {
 	case s.Current == 0:
@@ -69,8 +69,8 @@ func (s Status) Usable() error {
 	return nil
 }
 
-// Older says that a former sqube made the schema, or that its last step was cut
-// off: Up has something to do.
+// Older reports whether Up has something to do: an older sqube made the schema,
+// or its last step was interrupted.
 func (s Status) Older() bool {
 	return s.Current != 0 && (s.Current < s.Newest || s.Current == s.Newest && s.Interrupted)
 }
@@ -79,15 +79,14 @@ func (s Status) newer() error {
 	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
 }
 
-// Up takes db to the newest step and returns where it stood before. It returns
-// ErrNewer, and does nothing, when db is ahead of this binary. Of several
-// processes that come at once one takes the steps and the others wait for it,
-// or until ctx ends. A step that fails changes nothing, and is taken again by
-// the next Up.
+// Up migrates db to the newest step and returns its status before. If db is
+// newer than this binary, it does nothing and returns ErrNewer. If several
+// processes call it at once, one migrates and the others wait for it, or until
+// ctx ends. A step that fails changes nothing, and the next Up runs it again.
 func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err error) {
 	unlock, err := lock(ctx, db, engine)
 	if err != nil {
-		return before, fmt.Errorf("waiting for others that change the schema: %w", err)
+		return before, fmt.Errorf("waiting for others that are migrating the schema: %w", err)
 	}
 	defer unlock()
 	m, before, err := open(db, engine)
@@ -106,7 +105,7 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 			previous = database.NilVersion
 		}
 		if err := m.Force(previous); err != nil {
-			return before, fmt.Errorf("taking up the interrupted schema step %d: %w", before.Current, err)
+			return before, fmt.Errorf("resuming the interrupted schema step %d: %w", before.Current, err)
 		}
 	}
 	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
@@ -117,9 +116,9 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 }
 
 // lock keeps other processes out of Up until unlock is called. golang-migrate
-// has a lock of its own, but only around the steps: who looks at the version
-// while another is at a step sees one that was interrupted. On SQLite there
-// are no others, the engine has locked the file.
+// locks too, but only around the steps: a process that reads the version during
+// a step takes that for interrupted. On SQLite there are no other processes,
+// since the engine has locked the file.
 func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err error) {
 	if engine == Postgres {
 		return lockPostgres(ctx, db)
@@ -127,7 +126,7 @@ func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err er
 	return func() {}, nil
 }
 
-// Read returns where db stands, and changes nothing in it.
+// Read returns the status of db, without changing it.
 func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {
@@ -151,7 +150,7 @@ func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err er
 	return status, versionError(err)
 }
 
-// hasVersion counts golang-migrate's table, which its drivers would make.
+// hasVersion counts golang-migrate's table, which its drivers would create.
 var hasVersion = map[Engine]string{
 	SQLite:   "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'",
 	Postgres: "SELECT count(to_regclass('schema_migrations'))",
@@ -164,8 +163,8 @@ func versionError(err error) error {
 	return fmt.Errorf("reading the schema version: %w", cause(err))
 }
 
-// cause takes an error of the database out of golang-migrate's, which does not
-// unwrap and repeats the whole step.
+// cause returns the database's error in an error of golang-migrate, which does
+// not unwrap and repeats the whole step.
 func cause(err error) error {
 	if wrapped := new(database.Error); errors.As(err, &wrapped) || errors.As(err, wrapped) {
 		return wrapped.OrigErr
@@ -173,7 +172,7 @@ func cause(err error) error {
 	return err
 }
 
-// open returns what takes db from step to step, and where it stands.
+// open returns what migrates db, and the status of db.
 func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, err error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {
@@ -198,7 +197,7 @@ func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, err err
 	return m, status, err
 }
 
-// connect returns what runs steps on db. It has nothing to give back.
+// connect returns what runs steps on db. It need not be closed.
 func connect(db *sql.DB, engine Engine) (database.Driver, error) {
 	switch engine {
 	case SQLite:

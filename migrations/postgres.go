@@ -13,10 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// postgresDriver takes steps on Postgres, in the table that golang-migrate's own
-// driver has. That one locks in a session, which a pooler in transaction mode
-// does not keep together, and which some engines refuse; this one leaves that to
-// Up.
+// postgresDriver runs steps on Postgres, with the table of golang-migrate's own
+// driver. That one locks in a session, which fails behind a pooler in
+// transaction mode and on some engines; this one leaves locking to Up.
 type postgresDriver struct{ db *sql.DB }
 
 var _ database.Driver = postgresDriver{}
@@ -26,7 +25,7 @@ func newPostgresDriver(db *sql.DB) (database.Driver, error) {
 	return postgresDriver{db}, err
 }
 
-// Run implements database.Driver. Postgres runs statements that it gets together in one transaction.
+// Run implements database.Driver. Postgres runs statements that are sent together in one transaction.
 func (d postgresDriver) Run(migration io.Reader) error {
 	statements, err := io.ReadAll(migration)
 	if err != nil {
@@ -34,14 +33,14 @@ func (d postgresDriver) Run(migration io.Reader) error {
 	}
 	_, err = d.db.Exec(string(statements))
 	if answer := new(pgconn.PgError); errors.As(err, &answer) && tunes(string(statements)) {
-		slog.Warn("the database refuses settings of its tables, and goes on with its own", "error", err)
+		slog.Warn("the database refuses table settings and keeps its own", "error", err)
 		return nil
 	}
 	return err
 }
 
-// tunes says whether all that the statements do is to set storage parameters, which engines other than Postgres have none
-// of, or others.
+// tunes reports whether the statements only set storage parameters, of which engines other than Postgres have others or
+// none.
 func tunes(statements string) bool {
 	for statement := range strings.SplitSeq(comments.ReplaceAllString(statements, ""), ";") {
 		if statement = strings.TrimSpace(statement); statement != "" && !parameters.MatchString(statement) {
@@ -84,13 +83,13 @@ func (d postgresDriver) Version() (version int, dirty bool, err error) {
 // Close implements database.Driver. The database is the caller's.
 func (postgresDriver) Close() error { return nil }
 
-// Lock implements database.Driver: Up has locked.
+// Lock implements database.Driver. Up holds the lock.
 func (postgresDriver) Lock() error { return nil }
 
 // Unlock implements database.Driver.
 func (postgresDriver) Unlock() error { return nil }
 
-var errNotNeeded = errors.New("nobody needs this")
+var errNotNeeded = errors.New("not supported")
 
 // Open implements database.Driver.
 func (postgresDriver) Open(string) (database.Driver, error) { return nil, errNotNeeded }
@@ -98,19 +97,19 @@ func (postgresDriver) Open(string) (database.Driver, error) { return nil, errNot
 // Drop implements database.Driver.
 func (postgresDriver) Drop() error { return errNotNeeded }
 
-// lockKey names the lock of Up among the advisory locks of a database.
+// lockKey is the advisory lock of Up.
 const lockKey int64 = 0x7371756265 // "sqube"
 
 // lockPostgres keeps other processes out of Up until unlock is called. It locks
-// in a transaction, which stays in one session also behind a pooler. An engine
-// without advisory locks is not locked: the steps can be taken twice.
+// in a transaction, which stays in one session even behind a pooler. An engine
+// without advisory locks is not locked: the steps can be run twice.
 func lockPostgres(ctx context.Context, db *sql.DB) (unlock func(), err error) {
-	// Not within ctx, whose end would give up the lock amid a step.
+	// Not under ctx, whose end would release the lock during a step.
 	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return nil, err
 	}
-	// Should this fail, then because the connection is lost, and the lock is with it.
+	// This only fails if the connection is lost, and the lock with it.
 	unlock = func() { _ = tx.Rollback() }
 	_, err = tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey)
 	const unknownFeature, unknownFunction = "0A000", "42883"

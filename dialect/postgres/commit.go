@@ -14,17 +14,18 @@ import (
 // The counter's row lock is taken first, so commits queue up there and never
 // wait for each other in another order; see bump.
 const (
-	// Of several writes that replace the same row the first one closes it. That
-	// the row is live is said in a way that keeps Postgres off the index of live
-	// rows: until it has statistics it takes those for few.
+	// Of several writes that replace the same row, the first closes it. The
+	// condition that the row is live is written so that Postgres does not use
+	// the index of live rows: until it has statistics it assumes that these are
+	// few.
 	closeRows = `
 UPDATE log SET replaced_by = (SELECT revision FROM counter) - $1 + array_position($2::bigint[], id)
 WHERE id = ANY($2::bigint[]) AND coalesce(replaced_by, 0) = 0`
 
-	// A write lands if it replaces nothing, or if the row that it replaces was
-	// closed by it and no other. DO NOTHING covers a key that exists already,
-	// or that an earlier write of the group took: without a join the rows come
-	// in the order of the arrays, whatever the planner thinks of the table.
+	// A write lands if it replaces nothing, or if it closed the row that it
+	// replaces. DO NOTHING covers a key that exists, or that an earlier write
+	// of the group created: without a join the rows come in the order of the
+	// arrays, whatever the planner thinks of the table.
 	insertRows = `
 INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
@@ -86,7 +87,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	return committed, e.writer.SendBatch(ctx, batch).Close()
 }
 
-// toColumns turns rows into the arrays that insertRows unnests, in its order.
+// toColumns turns writes into the arrays that insertRows unnests, in its order.
 func toColumns(group []dialect.Write) []any {
 	replaces, writtenAt, expiresAt := make([]int64, len(group)), make([]int64, len(group)), make([]int64, len(group))
 	var texts [12][]string
@@ -105,10 +106,11 @@ func toColumns(group []dialect.Write) []any {
 		writtenAt, expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
 }
 
-// compactRows removes a batch. The batch is an array, so that its rows are found
-// by the primary key whatever the planner thinks of the table; and it leaves
-// out what another process is just removing. Of a range with both ends Postgres
-// thinks that it is small, until it has statistics, and would sort it.
+// compactRows removes a batch. The batch is an array, so that its rows are
+// found by the primary key whatever the planner thinks of the table. It skips
+// rows that another process is removing. The range has one end inside: until
+// Postgres has statistics it would assume that a range with two ends is small,
+// and sort it.
 const compactRows = `
 WITH removed AS (
   DELETE FROM log WHERE id = ANY (ARRAY(
@@ -117,13 +119,13 @@ WITH removed AS (
   RETURNING replaced_by)
 SELECT count(*), coalesce(max(replaced_by), 0) FROM removed`
 
-// compacting is how far Compact is: up to where rows go, and have gone. To
-// find the next ones behind those saves it from passing over what it has
-// removed, which a vacuum may not reach for long.
+// compacting is the progress of Compact: up to where rows have to go, and up to
+// where they have gone. Starting there saves it from scanning what it has
+// removed, which may not be vacuumed for long.
 type compacting struct{ upTo, done int64 }
 
-// Compact implements dialect.Engine. The counter is touched on its own and
-// only when it has to change: its row lock would hold up every commit.
+// Compact implements dialect.Engine. The counter is updated separately, and
+// only if it has to change: its row lock would delay every commit.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
 	if _, err := e.writer.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
 		return 0, failure(ctx, "compact", err)
@@ -139,7 +141,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
-	// Rows that went together were replaced by the same one, or by its deletion, so some of those may be left.
+	// Several rows may have the same replaced_by, and some of them may be left.
 	e.compacting.done = max(0, last-1)
 	return removed, nil
 }

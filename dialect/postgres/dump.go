@@ -14,14 +14,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Dump has pg_dump write the log in the database that dsn names, as of one moment, to an empty file, and pg_restore read
-// all of it. Where these programs are not there the error says what to run elsewhere. Servers may go on meanwhile.
+// Dump writes a snapshot of the log in the database at dsn to an empty file with pg_dump, and checks it with pg_restore. The
+// error says so if these programs are missing. Servers may go on meanwhile.
 func Dump(ctx context.Context, dsn string, to *os.File) error {
 	args := []string{"--format=custom", "--no-owner", "--no-privileges"}
 	for _, b := range logObjects {
 		args = append(args, "--table="+b.name)
 	}
-	// Postgres' programs write to the open file: what they make by a name anybody may read.
+	// Postgres' programs write to the open file: a file that they create anyone may read.
 	if err := run(ctx, dsn, program{name: "pg_dump", args: args, stdout: to}); err != nil {
 		return err
 	}
@@ -31,8 +31,8 @@ func Dump(ctx context.Context, dsn string, to *os.File) error {
 	return run(ctx, "", program{name: "pg_restore", args: []string{"--file=" + os.DevNull}, stdin: to})
 }
 
-// RestoreDump puts what Dump wrote to the file from into the database that dsn names, as Replace does, and returns its
-// revision. The counter jumps ahead of that, see dialect.RevisionJump.
+// RestoreDump restores what Dump wrote to the file from into the database at dsn, as Replace does, and returns its revision.
+// The counter jumps ahead of that, see dialect.RevisionJump.
 func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Time) (revision int64, aside string, err error) {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -73,8 +73,8 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 	return revision, aside, err
 }
 
-// pipeToPsql has psql run, in one transaction, statements, what a program writes, and statements again. It returns what psql
-// wrote. Whatever ends on the way, the transaction ends without its COMMIT.
+// pipeToPsql makes psql run, in one transaction, the statements before, the output of a program, and the statements after.
+// It returns the output of psql. If anything fails on the way, the transaction has no COMMIT.
 func pipeToPsql(ctx context.Context, dsn string, before []string, script program, after []string) (said string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,13 +103,13 @@ func pipeToPsql(ctx context.Context, dsn string, before []string, script program
 	in.CloseWithError(errors.New("psql has ended"))
 	unread := <-failed
 	var exit *exec.ExitError
-	if unread != nil && !errors.As(err, &exit) { // without a script psql ends well, and its transaction does not
+	if unread != nil && !errors.As(err, &exit) { // without the rest of the script, psql succeeds but does not commit
 		err = unread
 	}
 	return answer.String(), err
 }
 
-// lines are statements as psql reads them.
+// lines returns statements as psql reads them.
 func lines(statements []string) (text string) {
 	for _, statement := range statements {
 		text += statement + ";\n"
@@ -123,11 +123,11 @@ type program struct {
 	args   []string
 	stdin  io.Reader
 	stdout io.Writer
-	writes bool // to the database, so that a standby won't do
+	writes bool // needs a primary, not a standby
 }
 
-// run runs a program, on a database if dsn is not empty. Nothing of the DSN that may be a secret is among its arguments,
-// which other users of the machine can see, nor in the error.
+// run runs a program, on a database if dsn is not empty. No secret of the DSN is in its arguments, which other users of the
+// machine can see, or in the error.
 func run(ctx context.Context, dsn string, p program) error {
 	cmd := exec.CommandContext(ctx, p.name, p.args...)
 	cmd.Env = os.Environ()

@@ -11,9 +11,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// failure tells apart what may pass and what will not. That ctx ended is the
-// caller's own doing and stays as it is; that a connection could not be made in
-// time is not.
+// failure classifies an error of the database. The error of ctx is returned as
+// it is; a connection that could not be made in time is unavailable.
 func failure(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return err
@@ -33,22 +32,21 @@ func failure(ctx context.Context, op string, err error) error {
 	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrUnavailable, err)}
 }
 
-// serializationFailure says whether err is that of a transaction which met others, was undone
-// and may come again. Postgres has none such for sqube; engines that isolate
-// transactions without waiting have.
+// serializationFailure reports whether a transaction was rolled back because of others and can be repeated. It does not
+// happen on Postgres, but on compatible engines that isolate transactions without waiting.
 func serializationFailure(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "40001" || answer.Code == "40P01")
 }
 
-// unsupported says whether err is that of a server which has not what was asked for:
-// one that speaks Postgres and is none.
+// unsupported reports whether a server lacks what a statement needs: one that speaks Postgres' protocol but is another
+// engine.
 func unsupported(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "0A000" || strings.HasPrefix(answer.Code, "42"))
 }
 
-// withHint adds to an error of opening a database what to do about it.
+// withHint adds what to do to an error of opening a database.
 func withHint(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError
@@ -65,7 +63,7 @@ func withHint(err error) error {
 			return fmt.Errorf("%w: raise max_connections of the server, or lower pool_max_conns in the DSN", err)
 		}
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
-		return fmt.Errorf("%w: it is a standby, or takes no writes for another reason; name the primary in the DSN, or all hosts, separated by commas", err)
+		return fmt.Errorf("%w: it is a standby, or read-only for another reason; name the primary in the DSN, or all hosts, separated by commas", err)
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("%w: is Postgres running there, and does the DSN name the right host, port and sslmode?", err)
 	}

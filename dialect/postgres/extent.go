@@ -6,40 +6,40 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// extent is how large the log is, in bytes, and how large it has to be, as vacuum has found.
+// extent is the size of the log in bytes, and the size that it needs by the statistics of vacuum.
 type extent struct {
-	Rows    int64    // how many there are
+	Rows    int64    // number of rows
 	Last    int64    // the id of the last one
-	Table   int64    // the table
-	Needed  int64    // what its rows take
-	Toast   int64    // what is beside the table: values of some size, in pieces
-	Large   int64    // what these take
-	Indexes int64    // of both
-	Invalid []string // those that were given up while they were made
+	Table   int64    // size of the table
+	Needed  int64    // size of its rows
+	Toast   int64    // size of the TOAST table, which holds large values
+	Large   int64    // size of those values
+	Indexes int64    // size of the indexes of both
+	Invalid []string // indexes left by an interrupted rebuild
 }
 
 const (
-	// slack is what each part may have too much whatever its size.
+	// slack is how much larger than needed each part may be, whatever its size.
 	slack = 512 << 10
-	// largeValue is from how many bytes on a value is beside the table.
+	// largeValue is the length in bytes from which a value is in the TOAST
+	// table.
 	largeValue = 2000
 )
 
 func (x extent) tooLarge() bool { return x.tableTooLarge() || x.toastTooLarge() }
 
-// Rewriting the last rows of a table leaves it as large as it has to be.
+// Rewriting the last rows of a table makes it as small as its rows.
 func (x extent) tableTooLarge() bool { return x.Table > x.Needed+x.Needed/2+slack }
 
-// Of values beside the table nobody knows which are the last. Rewriting all of them helps where more room is free than
-// they take.
+// Which values are last in the TOAST table is unknown. Rewriting all of them helps if more space is free than they take.
 func (x extent) toastTooLarge() bool { return x.Toast > x.Large*5/2+slack }
 
-// indexesTooLarge compares them with what they had when they were new, should that be known.
+// indexesTooLarge compares the indexes with their size when they were new, if that is known.
 func (x extent) indexesTooLarge(new int64) bool {
 	return x.Indexes > max((x.Needed+x.Large)/2+2*slack, 2*new)
 }
 
-// readExtent asks for it. A row has 28 bytes before its columns.
+// readExtent reads the extent. A row has 28 bytes before its columns.
 func readExtent(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
 	rows, err := conn.Query(ctx, `
 SELECT greatest(reltuples, 0)::bigint, (SELECT coalesce(max(id), 0) FROM log), pg_relation_size(oid),

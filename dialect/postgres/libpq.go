@@ -10,22 +10,21 @@ import (
 	"strings"
 )
 
-// target is a database as Postgres' programs are told of it.
+// target is a database in the form that Postgres' programs take.
 type target struct {
 	address  string   // a URL of user, hosts and database, without secrets
-	env      []string // which only the user who runs them sees
+	env      []string // visible only to the user who runs them
 	settings []string // of the service in address: name=value
 }
 
-// service is the name under which the settings stand in the service file.
+// service is the name of the settings in the service file.
 const service = "sqube"
 
 var errNoURL = errors.New("the DSN is not a URL such as postgres://user:password@host:port/database")
 
-// newTarget takes a DSN apart. A parameter that libpq does not know is one of the session, as it is to pgx, unless it is
-// for pgx.
+// newTarget parses a DSN. A parameter that neither libpq nor pgx knows is a setting of the session, as in pgx.
 func newTarget(dsn string) (*target, error) {
-	u, query, err := takeApart(dsn)
+	u, query, err := parseURL(dsn)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +52,7 @@ func newTarget(dsn string) (*target, error) {
 		case name == "options":
 			options = append(options, value)
 		case name == "service", name == "servicefile":
-			return nil, errors.New("Postgres' programs can't be given this DSN: name host, user and database in it instead of a service")
+			return nil, errors.New("Postgres' programs can't use this DSN: name host, user and database in it instead of a service")
 		case slices.Contains(libpqKeywords, name):
 			t.settings = append(t.settings, name+"="+value)
 		default:
@@ -68,15 +67,16 @@ func newTarget(dsn string) (*target, error) {
 	return t, nil
 }
 
-// findPrimary has programs go to the host that takes writes.
+// findPrimary makes programs connect to the host that accepts writes.
 func (t *target) findPrimary() {
 	const name = "target_session_attrs="
 	t.settings = slices.DeleteFunc(t.settings, func(s string) bool { return strings.HasPrefix(s, name) })
 	t.settings = append(t.settings, name+"read-write")
 }
 
-// takeApart parses a DSN and its parameters, in which + is no space, as in libpq.
-func takeApart(dsn string) (*url.URL, url.Values, error) {
+// parseURL parses a DSN and its parameters, in which + is not a space, as in
+// libpq.
+func parseURL(dsn string) (*url.URL, url.Values, error) {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Scheme == "" {
 		return nil, nil, errNoURL
@@ -88,7 +88,8 @@ func takeApart(dsn string) (*url.URL, url.Values, error) {
 	return u, query, nil
 }
 
-// What parameters of a DSN mean something to pgx only, and to libpq (https://www.postgresql.org/docs/current/libpq-connect.html).
+// The parameters of a DSN that only pgx knows, and those of libpq
+// (https://www.postgresql.org/docs/current/libpq-connect.html).
 var (
 	pgxOnly       = []string{"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity", "krbspn"}
 	libpqKeywords = strings.Fields(`host hostaddr port dbname user passfile require_auth channel_binding connect_timeout client_encoding
@@ -99,7 +100,7 @@ max_protocol_version krbsrvname gsslib gssdelegation scram_client_key scram_serv
 load_balance_hosts oauth_issuer oauth_client_id oauth_client_secret oauth_scope`)
 )
 
-// serviceFile returns a file for PGSERVICEFILE that has no name, so that it is gone whatever becomes of this process
+// serviceFile returns a file for PGSERVICEFILE that has no name, so that it disappears with this process
 // (https://www.postgresql.org/docs/current/libpq-pgservice.html).
 func (t *target) serviceFile() (_ *os.File, err error) {
 	f, err := os.CreateTemp("", "sqube-service-") // of mode 0600

@@ -13,22 +13,22 @@ import (
 // keeps channels apart by database.
 const channel = "sqube"
 
-// pollInterval is how often the counter is looked at where the server, or a
-// pooler before it, can't notify.
+// pollInterval is how often the counter is read if the server, or a pooler in
+// front of it, can't notify.
 const pollInterval = 200 * time.Millisecond
 
-// listener keeps one connection that hears of commits, and feels by it how the
-// server is. While it has none, the store's poll is what notices commits.
+// listener keeps one connection on which it is notified of commits and checks
+// the server. While it has none, the store's poll notices commits.
 type listener struct {
 	engine *Engine
 	newest chan int64
 	stop   context.CancelFunc
 	done   chan struct{}
 
-	// timeout is that of the engine, and beat the pause between looks at the
+	// timeout is that of the engine, beat the pause between checks of the
 	// server.
 	timeout, beat  time.Duration
-	noSessionViews bool // the server does not know what looks at sessions need
+	noSessionViews bool // the server lacks the views of sessions
 }
 
 func (e *Engine) listen(config *pgx.ConnConfig, timeout time.Duration) *listener {
@@ -52,8 +52,8 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	pause := shortest
 	for ctx.Err() == nil {
 		began := time.Now()
-		// Its error is not worth a word of its own: the pool meets the same
-		// database, and its errors reach whoever made the request.
+		// The error is not logged: the pool has the same one, and returns it to
+		// its callers.
 		_ = l.session(ctx, config)
 		if time.Since(began) > longest {
 			pause = shortest
@@ -66,8 +66,8 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// session hears of commits on one connection until that breaks. The others are
-// then likely to lead nowhere too, or to a server of the past.
+// session is notified of commits on one connection until that breaks. Other
+// connections are then likely to be dead too, or to lead to a former primary.
 func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -83,11 +83,11 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	hear := l.notification
 	switch err := l.checkServer(ctx, conn); {
 	case answered(err), l.engine.capabilities.pooled, !l.engine.capabilities.notifies:
-		hear = l.poll // it knows no LISTEN, or it would be another's session that listens, or there is nothing to hear
+		hear = l.poll // there is no LISTEN, or a pooler's session would listen, or there are no notifications
 	case err != nil:
 		return err
 	}
-	l.publish(0) // commits may have passed unheard
+	l.publish(0) // commits may have been missed
 	for {
 		beat, cancel := context.WithTimeout(ctx, l.beat)
 		for err = nil; err == nil; {
@@ -104,7 +104,7 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	}
 }
 
-// notification waits for one. It fails when ctx ends.
+// notification waits for a notification. It fails when ctx ends.
 func (l *listener) notification(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {
@@ -119,14 +119,15 @@ func (l *listener) notification(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// poll waits a little and looks whether there is something new. It fails when ctx ends.
+// poll waits for pollInterval and reads the counter. It fails when ctx ends.
 func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(pollInterval):
 	}
-	// Not within ctx: that ends for another look, not for what is under way.
+	// Not under ctx, which ends for the next check and must not interrupt the
+	// read.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
 	defer cancel()
 	var revision int64
@@ -140,16 +141,14 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// endStuckSessions ends sessions that hold the counter and have for so many seconds had
-// nothing from their client: its machine or the network is gone, or it was
-// stopped, amid a commit. All other commits wait for it.
+// endStuckSessions ends sessions that hold the counter and have waited that many seconds for their client: its machine or
+// the network failed, or it was stopped, during a commit. All other commits wait for it.
 const endStuckSessions = `
 SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
 WHERE a.datname = current_database() AND l.relation = 'counter'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.granted
   AND a.wait_event = 'ClientRead' AND clock_timestamp() - greatest(a.query_start, a.state_change) > make_interval(secs => $1)`
 
-// checkServer finds out whether the server answers and takes writes, lets go of what
-// dead clients hold, and (again) listens.
+// checkServer finds out whether the server answers and accepts writes, ends stuck sessions, and listens again.
 func (l *listener) checkServer(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, l.beat)
 	defer cancel()
@@ -169,8 +168,8 @@ func (l *listener) checkServer(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// publish leaves the revision for the store, over an older one it has not taken.
-// 0 means that there may be anything new.
+// publish passes the revision to the store, in place of one that it has not
+// received yet. 0 means that something may be new.
 func (l *listener) publish(revision int64) {
 	for {
 		select {

@@ -11,7 +11,7 @@ import (
 
 // Load implements dialect.Engine.
 func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	var refused error // what is no failure of the database
+	var refused error // an error that is not the database's
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
 		var some bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
@@ -41,15 +41,15 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 	return nil
 }
 
-// source turns rows that are handed over, one after the other, into rows that COPY takes when it wants.
+// source turns a function that produces rows into one from which COPY reads them.
 type source struct {
 	rows   chan *dialect.LogRow
 	cancel context.CancelFunc
-	err    error // of the giver, once rows is closed
+	err    error // of the producer, once rows is closed
 	row    *dialect.LogRow
 }
 
-// feed starts to hand over the rows.
+// feed starts the producer.
 func feed(ctx context.Context, rows func(add func(*dialect.LogRow) error) error) *source {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &source{rows: make(chan *dialect.LogRow), cancel: cancel}
@@ -76,10 +76,10 @@ func (s *source) Next() (more bool) {
 	return more
 }
 
-// Err implements pgx.CopyFromSource: the copy must not end well when the giver failed.
+// Err implements pgx.CopyFromSource: the copy must fail if the producer does.
 func (s *source) Err() error { return s.err }
 
-// stop ends the giver and returns its error, unless it was stopped before its end.
+// stop ends the producer and returns its error, unless it was stopped early.
 func (s *source) stop() error {
 	s.cancel()
 	for range s.rows {

@@ -1,14 +1,14 @@
-// Package postgres holds the log in a Postgres database that any number of
-// sqube processes share.
+// Package postgres keeps the log in a Postgres database that any number of
+// sqube processes can share.
 //
-// Revisions come from one counter row whose lock a commit holds until its
-// end, so they become visible in the order of their numbers: a reader that
-// has seen revision N has seen all before it. A sequence would not do, it
-// hands out numbers before the rows that carry them can be seen.
+// Revisions come from one counter row, whose lock a commit holds until its end.
+// So they become visible in order: a reader that has seen revision N has seen
+// all before it. A sequence would not do: it gives out numbers before the rows
+// that carry them can be seen.
 //
-// Every statement stands alone or in one pipelined batch, without session
-// state, so a pooler in transaction mode may stand in between. LISTEN has a
-// connection of its own; where it can't be had, the counter is polled.
+// Every statement runs alone or in one pipelined batch, without session state,
+// so that a pooler in transaction mode can be used. LISTEN has a connection of
+// its own; without it, the counter is polled.
 package postgres
 
 import (
@@ -33,10 +33,10 @@ import (
 // Engine is a dialect.Engine on one Postgres database.
 type Engine struct {
 	pool *pgxpool.Pool
-	// writer has connections for a commit and a compaction at a time, so that
-	// neither stands in line behind reads.
+	// writer has connections for a commit and a compaction, so that neither
+	// waits for reads.
 	writer   *pgxpool.Pool
-	serves   atomic.Bool // both pools are there
+	serves   atomic.Bool // both pools are open
 	listener *listener
 
 	compacting compacting
@@ -48,26 +48,27 @@ type Engine struct {
 
 var _ dialect.Engine = (*Engine)(nil)
 
-// connectTimeout bounds one attempt to reach the server, unless the DSN says
-// otherwise with connect_timeout.
+// connectTimeout limits one attempt to connect, unless the DSN sets
+// connect_timeout.
 const connectTimeout = 5 * time.Second
 
-// maxConns is how many connections one server keeps at the most for reads,
-// unless the DSN says otherwise with pool_max_conns. Beside them it has two for
-// writes and one that listens, and at times one that gives back room.
+// maxConns limits the connections for reads, unless the DSN sets
+// pool_max_conns. There are also two for writes, one that listens, and at times
+// one that vacuums.
 const (
 	maxConns    = 16
 	writerConns = 2
 )
 
-// Open connects to the database that dsn names ("postgres://…", as libpq and
-// pgx understand it) and brings its schema up to date. Replicas that start at
-// once migrate once.
+// Open connects to the database at dsn ("postgres://…", as libpq and pgx
+// understand it) and migrates its schema. If several replicas start together,
+// one migrates.
 func Open(ctx context.Context, dsn string) (*Engine, error) { return OpenWithin(ctx, dsn, 0) }
 
-// OpenWithin is Open for a server, whose requests wait no longer than timeout
-// for the database: whatever holds them up for longer, a host that does not
-// answer or a client that died amid a commit, is given up before. 0 is no limit.
+// OpenWithin is Open for a server whose requests wait no longer than timeout
+// for the database, 0 for no limit. Whatever could block them for longer, a
+// host that does not answer or a client that died during a commit, is given up
+// before.
 func OpenWithin(ctx context.Context, dsn string, timeout time.Duration) (*Engine, error) {
 	e, err := open(ctx, dsn, timeout)
 	if err != nil {
@@ -110,7 +111,7 @@ func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, er
 	return e, nil
 }
 
-// reset has all connections made anew, before their next use.
+// reset replaces all connections before their next use.
 func (e *Engine) reset() {
 	if e.serves.Load() {
 		e.pool.Reset()
@@ -118,8 +119,8 @@ func (e *Engine) reset() {
 	}
 }
 
-// OpenReader connects to the database that dsn names, to read it only. It
-// fails when the schema is not that of this binary.
+// OpenReader connects to the database at dsn for reading only. It fails if the
+// schema is not that of this binary.
 func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	status, err := Status(ctx, dsn)
 	if err == nil {
@@ -133,7 +134,7 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 		return nil, withHint(err)
 	}
 	if !n.pooled {
-		// Not as a parameter of the connection: with target_session_attrs=read-write, that would make each host one to pass over.
+		// Not as a connection parameter: with target_session_attrs=read-write, no host would qualify.
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "SET default_transaction_read_only = on")
 			return err
@@ -146,7 +147,7 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	return &Engine{pool: pool}, nil
 }
 
-// Status returns where the schema of the database stands, without changing it.
+// Status returns the schema version of the database, without changing it.
 func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	config, _, err := commandConfig(ctx, dsn, false)
 	if err != nil {
@@ -158,7 +159,8 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	return status, withHint(err)
 }
 
-// commandConfig returns how a command connects to the database that dsn names, to write if it does that, and what there is.
+// commandConfig returns how a command connects to the database at dsn, to its primary if it writes, and the capabilities
+// there.
 func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, n capabilities, err error) {
 	if config, err = parse(dsn); err == nil {
 		if writes {
@@ -170,7 +172,7 @@ func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpoo
 	return config, n, err
 }
 
-// findPrimary has connections go to the host that takes writes. A standby, or a primary of the past, would tell of the past.
+// findPrimary makes connections go to the host that accepts writes. A standby, or a former primary, would return old state.
 func findPrimary(config *pgx.ConnConfig) {
 	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 }
@@ -178,8 +180,8 @@ func findPrimary(config *pgx.ConnConfig) {
 func parse(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// The parser's error hides the password but not the rest of a DSN that
-		// it could not take apart, which may hold it.
+		// The parser's error hides the password, but not the rest of a DSN that
+		// it could not parse, which may contain it.
 		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
@@ -196,15 +198,14 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// nameCommand gives the sessions of a command, which does not serve, a name of their own, and returns that of a server's.
+// nameCommand gives the sessions of a command another name than a server's, and returns the server's.
 func nameCommand(config *pgx.ConnConfig) (server string) {
 	server = config.RuntimeParams["application_name"]
 	config.RuntimeParams["application_name"] = server + "-command"
 	return server
 }
 
-// Migrate brings the schema of the database up to date and returns where it
-// stood before.
+// Migrate migrates the schema of the database and returns its status before.
 func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
 	config, _, err := commandConfig(ctx, dsn, true)
 	if err == nil {

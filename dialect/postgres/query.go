@@ -11,9 +11,8 @@ import (
 
 // Query implements dialect.Engine. One statement is one snapshot.
 //
-// After a restart or a failover of the server the pool is full of connections
-// that nobody has noticed to be dead. A read that meets one, and has seen no
-// row yet, goes on to the next.
+// After a restart or failover of the server, the pool is full of dead
+// connections. A read that gets one, and has seen no row yet, tries the next.
 func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	for tries := 1; ; tries++ {
 		seen, err := e.query(ctx, statement, args, row)
@@ -23,11 +22,10 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	}
 }
 
-// Streams implements dialect.Engine: the server sends the whole result, unless
-// the connection is given up.
+// Streams implements dialect.Engine: the server sends the whole result.
 func (e *Engine) Streams() bool { return false }
 
-// query runs the statement once and says whether row has seen any of it.
+// query runs the statement once and reports whether row was called.
 func (e *Engine) query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) (seen bool, err error) {
 	rows, err := e.pool.Query(ctx, statement, args...)
 	if err != nil {
@@ -46,8 +44,8 @@ func (e *Engine) query(ctx context.Context, statement string, args []any, row fu
 	return seen, nil
 }
 
-// lost says whether err is that of a connection which has ended, rather than
-// of a server that refuses a new one or the statement.
+// lost reports whether a connection ended, rather than a server refusing a new
+// one or the statement.
 func lost(err error) bool {
 	var refused *pgconn.ConnectError
 	var answer *pgconn.PgError

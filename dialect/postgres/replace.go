@@ -12,16 +12,16 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// logObjects are the tables and views of a log. Indexes go with their tables.
+// logObjects are the tables and views of a log. Indexes move with their tables.
 var logObjects = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "history"}, {"TABLE", "log"}, {"TABLE", "counter"}, {"TABLE", "schema_migrations"}}
 
-// unfinished is the schema in which a log is filled before it takes the place of another.
+// unfinished is the schema in which a log is filled before it replaces another.
 const unfinished = "sqube_unfinished"
 
-// Replace has fill fill a log in the database that dsn names. With force, what the database holds meanwhile stays in its
-// place until the new log is whole, and then goes to a schema of its own, whose name Replace returns; "" where there was
-// nothing. Until then nothing is changed, whatever happens. Without force the log must be empty, and fill must leave it so
-// when it fails. It returns dialect.ErrLocked when other sessions of sqube are connected and force is set.
+// Replace fills a log in the database at dsn with fill. With force, an existing log stays in place until the new one is
+// complete. Then it moves to another schema, whose name Replace returns, "" if there was none. Until then nothing changes,
+// whatever happens. Without force the log must be empty, and fill must leave it so if it fails. With force, it returns
+// dialect.ErrLocked if a server is connected.
 func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
 	if !force {
 		return "", with(ctx, dsn, fill)
@@ -59,7 +59,7 @@ func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill fu
 	return exchange(ctx, conn, now)
 }
 
-// with calls use with an engine on the database that dsn names.
+// with calls use with an engine on the database at dsn.
 func with(ctx context.Context, dsn string, use func(*Engine) error) error {
 	engine, err := Open(ctx, dsn)
 	if err != nil {
@@ -85,7 +85,7 @@ func connect(ctx context.Context, dsn string) (*session, error) {
 	return &session{conn, server}, withHint(err)
 }
 
-// exchange puts the log that was filled in the place of the one that is there, which it puts aside.
+// exchange replaces the existing log, which it puts aside, with the unfinished one.
 func exchange(ctx context.Context, conn *session, now time.Time) (aside string, err error) {
 	place, there, err := find(ctx, conn)
 	if err != nil {
@@ -106,15 +106,15 @@ func exchange(ctx context.Context, conn *session, now time.Time) (aside string, 
 	})
 }
 
-// find returns the schema that has a log, or else the one to make it in.
+// find returns the schema of the log, or the one to create it in.
 func find(ctx context.Context, conn *session) (schema string, there bool, err error) {
 	const where = "SELECT coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('log')), quote_ident(current_schema())), to_regclass('log') IS NOT NULL"
 	err = conn.QueryRow(ctx, where).Scan(&schema, &there)
 	return schema, there, err
 }
 
-// putAside returns a name for what is in a schema, and the statements that make a schema of that name for it. They fail
-// where a server has come since conn saw none: it would go on writing to what it knows.
+// putAside returns the name of a new schema, and the statements that move a log to it. They fail if a server has connected
+// meanwhile: it would go on writing to the old log.
 func putAside(conn *session, schema string, now time.Time) (aside string, statements []string) {
 	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
 	server := "'" + strings.ReplaceAll(conn.server, "'", "''") + "'"
@@ -125,7 +125,7 @@ func putAside(conn *session, schema string, now time.Time) (aside string, statem
 	}, move(schema, aside)...)
 }
 
-// move returns the statements that move a log from a schema to another.
+// move returns the statements that move a log from one schema to another.
 func move(from, to string) (statements []string) {
 	for _, b := range logObjects {
 		statements = append(statements, "ALTER "+b.kind+" "+from+"."+b.name+" SET SCHEMA "+to)
@@ -133,9 +133,9 @@ func move(from, to string) (statements []string) {
 	return statements
 }
 
-// inSchema returns dsn with another schema to look in, for sessions that are not a server's.
+// inSchema returns dsn with another schema, for sessions that are not a server's.
 func inSchema(dsn, schema string) (string, error) {
-	u, query, err := takeApart(dsn)
+	u, query, err := parseURL(dsn)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +148,7 @@ func inSchema(dsn, schema string) (string, error) {
 // restoreKey names the lock of a restore among the advisory locks of a database.
 const restoreKey int64 = 0x72657374 // "rest"
 
-// lockRestore keeps other restores out for as long as conn is open, on engines with advisory locks.
+// lockRestore blocks other restores while conn is open, on engines with advisory locks.
 func lockRestore(ctx context.Context, conn *session) error {
 	locked := false
 	err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", restoreKey).Scan(&locked)
@@ -161,7 +161,7 @@ func lockRestore(ctx context.Context, conn *session) error {
 	return err
 }
 
-// Unserved returns dialect.ErrLocked when sessions of sqube are connected to the database that dsn names.
+// Unserved returns dialect.ErrLocked if a server is connected to the database at dsn.
 func Unserved(ctx context.Context, dsn string) error {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -170,13 +170,13 @@ func Unserved(ctx context.Context, dsn string) error {
 	return errors.Join(awaitUnserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// sessionGrace is how long sessions are waited for that may be about to end, such as those of a server that was just stopped.
+// sessionGrace is how long to wait for sessions that may be about to end, such as those of a server that was just stopped.
 const sessionGrace = 2 * time.Second
 
-// sessions counts those of servers.
+// sessions counts the sessions of servers.
 const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
 
-// awaitUnserved returns nil once there are no sessions of servers.
+// awaitUnserved waits for the sessions of servers to end.
 func awaitUnserved(ctx context.Context, conn *session) error {
 	ticker := time.NewTicker(sessionGrace / 20)
 	defer ticker.Stop()

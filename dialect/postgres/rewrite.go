@@ -11,19 +11,19 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// One rewrite is of so many rows at the most, from so many pages, with so many bytes of values. A pause follows.
+// The limits of one rewrite: rows, pages they are on, and bytes of values. A pause follows each.
 const (
 	rewriteRows, rewritePages, rewriteBytes = 200, 32, 1 << 20
 
 	rewritePause = 20 * time.Millisecond
-	// pageBytes is the size of a page wherever Postgres was not built with another.
+	// pageBytes is Postgres' default page size.
 	pageBytes = 8192
 )
 
-// lastRows are the rows on the last pages of the table: those from page From up to one before page To.
+// lastRows are the rows on the last pages of the table, from page From up to page To, exclusive.
 type lastRows struct {
 	From, To int64
-	Left     int64 // how many may yet be rewritten: a row may come to stand where it stood
+	Left     int64 // how many more to rewrite at most: a row may be put where it was
 }
 
 func (x extent) lastRows() lastRows {
@@ -33,7 +33,7 @@ func (x extent) lastRows() lastRows {
 	return lastRows{From: (x.Needed + x.Needed/4 + slack/2) / pageBytes, To: x.Table / pageBytes, Left: x.Rows}
 }
 
-// next returns the ids of some of them, none when there are no more.
+// next returns the ids of some of them, none if there are no more.
 func (l *lastRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE ctid >= $1::tid AND ctid < $2::tid LIMIT $3"
 	for l.To > l.From && l.Left > 0 {
@@ -48,7 +48,7 @@ func (l *lastRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, e
 	return nil, nil
 }
 
-// largeRows are the rows whose values are beside the table: those behind id After, up to id Last.
+// largeRows are the rows whose values are in the TOAST table, after id After and up to id Last.
 type largeRows struct{ After, Last int64 }
 
 func (x extent) largeRows() largeRows {
@@ -58,7 +58,7 @@ func (x extent) largeRows() largeRows {
 	return largeRows{Last: x.Last}
 }
 
-// next returns the ids of some of them, none when there are no more.
+// next returns the ids of some of them, none if there are no more.
 func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE id > $1 AND id <= $2 AND pg_column_size(value) >= $3 ORDER BY id LIMIT $4"
 	if l.After >= l.Last {
@@ -72,7 +72,7 @@ func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, 
 	return ids, err
 }
 
-// some returns the first ids that the statement selects, as many as are rewritten at once.
+// some returns the first ids that the statement selects, as many as one rewrite may have.
 func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any) (ids []int64, err error) {
 	rows, err := pool.Query(ctx, statement, args...)
 	if err != nil {
@@ -93,14 +93,14 @@ func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any
 	return ids, err
 }
 
-// rewriteSome makes rows anew as they are. What is inserted goes where there is room, while an update would stay on its
-// page, and a large value where it is.
+// rewriteSome deletes rows and inserts them again unchanged. An inserted row goes where there is space, while an updated one
+// would stay on its page, and its large value would not move.
 const rewriteSome = `
 WITH moved AS (DELETE FROM log WHERE id = ANY ($1::bigint[]) RETURNING ` + dialect.Columns + `)
 INSERT INTO log (` + dialect.Columns + `) SELECT * FROM moved`
 
-// rewrite does so with the rows of these ids. The lock of the counter keeps commits away, which would take a row for
-// replaced that is only being rewritten.
+// rewrite rewrites the rows with these ids. The lock on the counter blocks commits, to which a row being rewritten would
+// look replaced.
 func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT " + e.capabilities.replan)

@@ -5,21 +5,21 @@ import (
 	"io"
 )
 
-// scriptHead is how much of a script is looked at: what pg_restore sets stands at its beginning.
+// scriptHead is how much of a script is searched: pg_restore sets parameters at its beginning.
 const scriptHead = 4 << 10
 
-// From version 17 on, pg_restore sets a parameter that older servers do not know. Where there is one, it is set.
+// Since version 17, pg_restore sets a parameter that older servers do not know. It is replaced with a statement that sets it
+// if the server knows it.
 var (
 	setsTimeout   = []byte("\nSET transaction_timeout = 0;\n")
 	setsIfItKnows = []byte("\nSELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout';\n")
 )
 
-// scriptWriter passes a script of pg_restore on, in a form that servers of older versions take too. Its writer calls flush
-// at the end.
+// scriptWriter passes on a script of pg_restore in a form that older servers accept too. Call flush at the end.
 type scriptWriter struct {
 	to     io.Writer
 	held   []byte
-	passed bool // the head is
+	passed bool // the head has been written
 }
 
 func (w *scriptWriter) Write(p []byte) (int, error) {

@@ -14,28 +14,28 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// keepAlive finds out within seconds that an idle connection leads nowhere,
-// so that nobody waits on it later.
+// keepAlive detects a dead idle connection within seconds, so that no one waits
+// on it later.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// unnamed is the way to ask in which no statement has a name, by which the
-// next session of a pooler would not know it.
+// unnamed is the query mode without named statements, which another session of
+// a pooler would not know.
 const unnamed = pgx.QueryExecModeCacheDescribe
 
-// settings are those of a session. Should this process, its machine or the
-// network go away, the server ends the session soon, and with it what it does
-// and has locked. How long a statement may take is not among them: each has its
-// context, and to give room back takes longer than to serve.
+// settings are the settings of a session. If this process, its machine or the
+// network fails, the server soon ends the session and releases its locks. There
+// is no statement timeout: each statement has its context, and a vacuum may
+// take long.
 var settings = map[string]string{
 	"tcp_keepalives_idle":                 "5",
 	"tcp_keepalives_interval":             "2",
 	"tcp_keepalives_count":                "3",
 	"tcp_user_timeout":                    "11000",
 	"client_connection_check_interval":    "5000",
-	"idle_in_transaction_session_timeout": "300000", // see endStuckSessions for what must not take so long
+	"idle_in_transaction_session_timeout": "300000", // see endStuckSessions for what can't wait that long
 }
 
-// apply returns the statement that sets those of the settings that the server knows.
+// apply returns the statement that sets the settings that the server knows.
 func apply(set map[string]string) string {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -44,41 +44,41 @@ func apply(set map[string]string) string {
 	return "SELECT set_config(s.name, s.value, false) FROM (VALUES " + strings.Join(rows, ", ") + ") AS s(name, value) JOIN pg_settings USING (name)"
 }
 
-// capabilities is what there is behind a DSN: a server, and whether it has what
-// engines that speak Postgres may lack.
+// capabilities are what the server behind a DSN can do: engines that speak
+// Postgres' protocol may lack some.
 type capabilities struct {
-	// pooled is set where a pooler stands in between: the next statement may
-	// run in another session.
+	// pooled is set if there is a pooler: the next statement may run in another
+	// session.
 	pooled bool
 	// incarnation is the expression for the incarnation of the server, or the
-	// counter's own where it has none to tell.
+	// counter's own column if the server has none.
 	incarnation string
-	// replan is the expression that has the other statements of the
-	// transaction planned for the table as it is, or one that does nothing. The
-	// plan that Postgres would keep of a statement while the table was small goes
-	// over all of it, and stays until somebody analyzes the table.
+	// replan is an expression that makes the other statements of the
+	// transaction be planned for the table as it is, or does nothing. Otherwise
+	// Postgres would keep a plan from when the table was small, which scans all
+	// of it, until the table is analyzed.
 	replan string
-	// notifies is set where a session can tell others of its commits.
+	// notifies is set if the server has NOTIFY.
 	notifies bool
 }
 
-// The expressions that a server may know.
+// Expressions that a server may know.
 const (
-	// timeline is the system identifier and the timeline on which the server writes.
+	// timeline is the system identifier and the server's timeline.
 	timeline     = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
 	forceCustom  = `set_config('plan_cache_mode', 'force_custom_plan', true)`
 	notifyNobody = `pg_notify('` + channel + `_nobody', '')`
 	process      = `pg_backend_pid()`
 )
 
-// probe looks at what there is to connect to, in statements that any pooler takes, and has config take no others.
+// probe finds out the capabilities of the server, with statements that any pooler accepts, and makes config use only such.
 func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return n, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// knows says whether the server can evaluate an expression.
+	// knows reports whether the server can evaluate an expression.
 	knows := func(expression string) bool {
 		_, refusal := conn.Exec(ctx, "SELECT "+expression)
 		if !answered(refusal) {
@@ -93,7 +93,7 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err err
 		return otherwise
 	}
 	n = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: knows(notifyNobody)}
-	// A pooler makes up the process that it names to its client.
+	// A pooler invents the process id that it sends to its client.
 	var id uint32
 	if knows(process) {
 		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+process, pgx.QueryExecModeExec).Scan(&id))
@@ -105,13 +105,13 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err err
 	return n, err
 }
 
-// answered says whether err is the server's refusal of a statement, rather than that of a connection.
+// answered reports whether the server refused a statement, rather than the connection failing.
 func answered(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer)
 }
 
-// readOnly is the code of the error of a server that takes no writes: a standby, or a primary of the past.
+// readOnly is the error code of a server that accepts no writes: a standby, or a former primary.
 const readOnly = "25006"
 
 // configureServing makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
@@ -119,15 +119,15 @@ const readOnly = "25006"
 // any more.
 func configureServing(config *pgx.ConnConfig, n capabilities, onConnect pgconn.AfterConnectFunc, onReadOnly func()) {
 	set := map[string]string{}
-	if !n.pooled { // where they would be another client's a moment later
+	if !n.pooled { // with a pooler, they would soon apply to another client
 		maps.Copy(set, settings)
 	}
 	for name := range config.RuntimeParams {
-		delete(set, name) // the DSN's own come first
+		delete(set, name) // those in the DSN win
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if len(set) > 0 {
-			// A server that refuses them is served all the same.
+			// A server may refuse them.
 			if _, err := conn.Exec(ctx, apply(set)).ReadAll(); err != nil && !answered(err) {
 				return err
 			}

@@ -8,28 +8,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// shrinking is what Shrink remembers.
+// shrinking is the state of Shrink.
 type shrinking struct {
-	refused  bool          // the server has no such statements, or not for this user
-	rest     time.Time     // until when it is left to autovacuum
-	patience time.Duration // for how long, where the log was still too large in the end; 0 where it was not
-	indexes  int64         // how many bytes the indexes had when they were new
+	refused bool          // the server does not have the statements, or not for this user
+	rest    time.Time     // until then it is left to autovacuum
+	backoff time.Duration // the last pause after the log remained too large; 0 if it did not
+	indexes int64         // bytes of the indexes when they were new
 }
 
 const (
-	// So many dead rows, and a part of all rows, are worth a vacuum.
+	// A vacuum is worthwhile for so many dead rows plus this part of all rows.
 	deadRows, deadShare = 1000, 5
-	// vacuumShare bounds the time that vacuum takes to a part of all time.
+	// vacuumShare limits vacuum to a part of all time.
 	vacuumShare = 10
-	// Where it did not help it is tried again, later each time.
-	minPatience, maxPatience = 5 * time.Second, 10 * time.Minute
-	// rebuildTimeout bounds for how long the indexes wait for transactions to end.
+	// If it did not help, it is tried again, with growing pauses.
+	minBackoff, maxBackoff = 5 * time.Second, 10 * time.Minute
+	// rebuildTimeout limits how long rebuilding the indexes waits for
+	// transactions.
 	rebuildTimeout = time.Minute
-	// shrinkLock is the advisory lock of who shrinks.
+	// shrinkLock is the advisory lock of the process that shrinks.
 	shrinkLock int64 = 0x7371756265 // "sqube"
 )
 
-// Shrink implements dialect.Engine, all of it at once and in one process at a time.
+// Shrink implements dialect.Engine. It does everything in one call, in one
+// process at a time.
 func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	if e.shrinking.refused || time.Now().Before(e.shrinking.rest) {
 		return false, nil
@@ -39,16 +41,16 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 		err = e.exclusively(ctx, func(conn *pgx.Conn) error { return e.shrink(ctx, conn) })
 	}
 	switch {
-	case err == nil, serializationFailure(err): // in which two processes met that a pooler keeps from locking
+	case err == nil, serializationFailure(err): // behind a pooler, two processes may shrink at once
 		return false, nil
-	case unsupported(err): // or the table is somebody else's
+	case unsupported(err): // or the table belongs to another user
 		e.shrinking.refused = true
 		return false, nil
 	}
 	return false, failure(ctx, "vacuum", err)
 }
 
-// exclusively calls do, unless another process is at it, with a connection on which statements may take their time.
+// exclusively calls do unless another process is shrinking, with a connection that has no timeouts.
 func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
@@ -67,52 +69,52 @@ func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) erro
 	return do(conn)
 }
 
-// hindered says whether a transaction, of whatever kind, would keep vacuum from removing rows or cutting off pages, or
-// the indexes waiting.
+// hindered is the condition that a transaction, of any kind, would keep vacuum from removing rows or truncating the table,
+// or keep the indexes waiting.
 const hindered = `
   EXISTS (SELECT 1 FROM pg_stat_activity
           WHERE datname = current_database() AND backend_type = 'client backend' AND xact_start < now() - interval '5 seconds')
   OR EXISTS (SELECT 1 FROM pg_prepared_xacts WHERE database = current_database())
   OR EXISTS (SELECT 1 FROM pg_replication_slots WHERE age(xmin) > 1000)`
 
-// worthVacuum says whether much was removed that no vacuum has seen, and one would help.
+// worthVacuum reports whether many rows were removed since the last vacuum, and a vacuum would help.
 func (e *Engine) worthVacuum(ctx context.Context) (worth bool, err error) {
 	const query = "SELECT ($1 OR n_dead_tup >= $2 + n_live_tup / $3) AND NOT (" + hindered + ") FROM pg_stat_user_tables WHERE relid = 'log'::regclass"
-	err = e.writer.QueryRow(ctx, query, e.shrinking.patience > 0, deadRows, deadShare).Scan(&worth)
+	err = e.writer.QueryRow(ctx, query, e.shrinking.backoff > 0, deadRows, deadShare).Scan(&worth)
 	return worth, err
 }
 
-// shrink does what autovacuum does not, which looks once a minute at the most, while no vacuum gives back a page that
-// holds a row, or what an index has grown to:
+// shrink does what autovacuum can't. Autovacuum comes once a minute at most, and no vacuum frees a page that still has a
+// row, or shrinks an index:
 //
 //	vacuum ─► rewrite rows, which puts them where the vacuum found room first, at the beginning ─► vacuum, which cuts
 //	off the end ─► rebuild the indexes
 //
-// as far as the log is much larger than its rows. It needs no more than owning the table. Reads and commits wait for the
-// cut, a moment, and for each rewrite as for one more commit.
+// It does this only if the log is much larger than its rows, and only needs to own the table. Reads and commits wait a
+// moment for the truncation, and for each rewrite as for another commit.
 func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
 	x, err := e.vacuum(ctx, conn)
 	for helps := true; err == nil && helps && x.tooLarge(); {
 		before := x.Table + x.Toast
 		if err = e.rewriteAll(ctx, x); err == nil {
-			x, err = e.vacuum(ctx, conn) // which stops to cut when somebody waits
+			x, err = e.vacuum(ctx, conn) // which stops truncating when another session waits
 		}
 		helps = x.Table+x.Toast < before
 	}
 	if err != nil {
 		return err
 	}
-	if x.tooLarge() { // somebody reads what is gone
-		e.shrinking.patience = min(max(2*e.shrinking.patience, minPatience), maxPatience)
-		e.shrinking.rest = time.Now().Add(e.shrinking.patience)
+	if x.tooLarge() { // a transaction still sees removed rows
+		e.shrinking.backoff = min(max(2*e.shrinking.backoff, minBackoff), maxBackoff)
+		e.shrinking.rest = time.Now().Add(e.shrinking.backoff)
 	} else {
-		e.shrinking.patience = 0
+		e.shrinking.backoff = 0
 	}
 	return e.rebuild(ctx, conn, x)
 }
 
-// vacuum has the room of removed rows used again, cuts off what is free at the end, and returns what there is then. By
-// itself it spares the indexes where few pages are concerned, which then can't be cut off.
+// vacuum makes the space of removed rows usable again, truncates free pages at the end, and returns the sizes after that.
+// Without INDEX_CLEANUP it would skip the indexes if few pages are concerned, and could not truncate those.
 func (e *Engine) vacuum(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
 	began := time.Now()
 	if _, err = conn.Exec(ctx, "VACUUM (ANALYZE, INDEX_CLEANUP ON) log"); err == nil {
@@ -144,8 +146,8 @@ func (e *Engine) rewriteAll(ctx context.Context, x extent) error {
 	}
 }
 
-// rebuild makes the indexes anew where they have become far too large. Nobody waits for that, but it waits for every
-// transaction that has begun before; what is left of one that was given up goes first.
+// rebuild rebuilds the indexes if they are far too large. It blocks no one, but waits for all transactions that began
+// before. It first drops what an interrupted rebuild left.
 func (e *Engine) rebuild(ctx context.Context, conn *pgx.Conn, x extent) error {
 	if !x.indexesTooLarge(e.shrinking.indexes) {
 		return nil
@@ -159,7 +161,7 @@ func (e *Engine) rebuild(ctx context.Context, conn *pgx.Conn, x extent) error {
 	for _, statement := range statements {
 		_, err := conn.Exec(bounded, statement)
 		if bounded.Err() != nil {
-			e.shrinking.rest = time.Now().Add(maxPatience)
+			e.shrinking.rest = time.Now().Add(maxBackoff)
 			return ctx.Err()
 		}
 		if err != nil {

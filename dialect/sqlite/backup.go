@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/migrations"
 )
 
-// Backup writes the state of the file at path, as of one moment, to the file to, which must be empty, and checks it. The
-// file at path may be served meanwhile.
+// Backup writes a snapshot of the file at path to the empty file to, and checks it. The file at path may be served
+// meanwhile.
 func Backup(ctx context.Context, path string, to *os.File) error {
 	name, err := filepath.Abs(to.Name())
 	if err != nil {
@@ -35,8 +35,8 @@ func Backup(ctx context.Context, path string, to *os.File) error {
 	return nil
 }
 
-// verifyCopy fails where the file at path is not to, or not a whole database with the wanted schema. To open an empty file
-// is no check of it: to SQLite that is an empty database.
+// verifyCopy fails if the file at path is not to, or not an intact database with the wanted schema. Opening it is not
+// enough: to SQLite an empty file is an empty database.
 func verifyCopy(ctx context.Context, path string, to *os.File, want migrations.Status) error {
 	switch same, err := names(path, to); {
 	case err != nil:
@@ -61,7 +61,7 @@ func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error 
 	})
 }
 
-// syncFolder makes names in a folder durable.
+// syncFolder makes the names in a folder durable.
 func syncFolder(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// The modes of what is made: a database holds secrets.
+// The modes of new files and folders: a database holds secrets.
 const (
 	fileMode   fs.FileMode = 0o600
 	folderMode fs.FileMode = 0o700
 )
 
-// maxLinks is how many symbolic links in a row are followed, as Linux does.
+// maxLinks is how many symbolic links in a row are followed, as on Linux.
 const maxLinks = 40
 
-// resolve returns the absolute path of the file that path names, without symbolic links, whether that file exists or not.
-// SQLite keeps the write-ahead log beside it.
+// resolve returns the absolute path of the file at path, without symbolic links, whether the file exists or not. SQLite
+// keeps the write-ahead log beside it.
 func resolve(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		wd, err := os.Getwd()
@@ -52,7 +52,8 @@ func resolve(path string) (string, error) {
 	return "", &os.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
-// checkFile fails where path is no file, or there is a write-ahead log without its database. Where there is nothing all is well.
+// checkFile fails if path is not a file, or if there is a write-ahead log without its database. It succeeds if there is
+// nothing.
 func checkFile(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -68,8 +69,8 @@ func checkFile(path string) error {
 	return checkWAL(path, info.Size())
 }
 
-// checkOneName fails where the file at path can be found by another path too: its write-ahead log, with the last commits, is
-// beside one of the two, and who opens the file by the other goes on from before them.
+// checkOneName fails if the file at path has another path too: its write-ahead log, with the last commits, is beside one of
+// the two, and a process that opens the other would continue without them.
 func checkOneName(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -85,7 +86,7 @@ func checkOneName(path string) error {
 	return err
 }
 
-// checkWAL fails when there is a write-ahead log without its database, which has size bytes. SQLite would make an empty
+// checkWAL fails if there is a write-ahead log without its database, which has size bytes. SQLite would create an empty
 // database and remove the log, which holds commits.
 func checkWAL(path string, size int64) error {
 	if size > 0 {
@@ -100,8 +101,8 @@ func checkWAL(path string, size int64) error {
 // suffixes are the endings of the files of a database.
 var suffixes = []string{"", "-wal", "-shm", "-journal"}
 
-// protect takes the files of the database at path away from group and others, who may have been let in by an older sqube or
-// another program.
+// protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have
+// left them open to others.
 func protect(path string) error {
 	for _, suffix := range suffixes {
 		info, err := os.Lstat(path + suffix)
@@ -112,7 +113,7 @@ func protect(path string) error {
 			err = os.Chmod(path+suffix, fileMode)
 		}
 		if err != nil {
-			return fmt.Errorf("it holds secrets, and is to be for its owner only: %w", err)
+			return fmt.Errorf("it holds secrets, so only its owner may have access: %w", err)
 		}
 	}
 	return nil

@@ -10,11 +10,11 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// lockDatabase opens the database file at path, which is resolved, and creates it where there is none. Until the returned file is
-// closed no other process can hold it, by whatever name; the kernel lets go when this process ends, however it ends. It
-// returns dialect.ErrLocked when another process holds it.
+// lockDatabase opens the database file at path, which is resolved, and creates it if there is none. No other process can
+// lock it, by any name, until the returned file is closed; the kernel unlocks it when this process ends, however it ends. It
+// returns dialect.ErrLocked if another process has locked it.
 //
-// To close any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one
+// Closing any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one
 // after SQLite's, and open no other while SQLite uses the file.
 func lockDatabase(path string) (*os.File, error) {
 	for {
@@ -48,7 +48,7 @@ func lockDatabase(path string) (*os.File, error) {
 	}
 }
 
-// checkOldLock fails where an older sqube, which may be about to be replaced, serves the file at path: it holds a lock beside it.
+// checkOldLock fails if an older sqube serves the file at path: it locks a file beside it.
 func checkOldLock(path string) error {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func checkOldLock(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// names says whether path is the name of f.
+// names reports whether path is the name of f.
 func names(path string, f *os.File) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {

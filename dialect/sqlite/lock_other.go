@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// tryLock returns a file that holds the lock on f for as long as it is open: one beside it, since elsewhere than on Linux a
-// lock on f would lock out SQLite. It fails with EAGAIN when another process has the lock.
+// tryLock locks f and returns the file that holds the lock until it is closed: one beside f, since on systems other than
+// Linux a lock on f would lock out SQLite. It fails with EAGAIN if another process has the lock.
 func tryLock(f *os.File) (*os.File, error) {
 	beside, err := os.OpenFile(f.Name()+".locked", os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
@@ -21,5 +21,5 @@ func tryLock(f *os.File) (*os.File, error) {
 	return beside, nil
 }
 
-// isMount says whether path is mounted by itself. It can't be told here.
+// isMount reports whether path itself is a mount point, which is unknown here.
 func isMount(string) (bool, error) { return false, nil }

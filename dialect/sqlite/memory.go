@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 )
 
-// memories counts the databases in memory that this process has made. SQLite finds them by name.
+// memories counts the databases in memory that this process has created. SQLite finds them by name.
 var memories atomic.Int64
 
-// OpenMemory makes an empty database in memory, with its schema. It is gone when it is closed. It holds 1 GiB at the most,
-// SQLite's own limit, and is then full as a disk is.
+// OpenMemory creates an empty database in memory, with its schema, which is lost when it is closed. At 1 GiB, SQLite's
+// limit, it is full like a disk.
 //
-// In memory SQLite has no write-ahead log: a writer would have to wait until no one reads. So there is one connection, and
-// reads and writes take turns.
+// In memory SQLite has no write-ahead log, so writers would wait for readers. So there is one connection, and reads and
+// writes take turns.
 func OpenMemory(ctx context.Context) (*Engine, error) {
 	return openMemory(ctx, fmt.Sprintf("sqube-%d", memories.Add(1)))
 }
@@ -30,7 +30,7 @@ func openMemory(ctx context.Context, name string) (*Engine, error) {
 
 func (e *Engine) openMemory(ctx context.Context, name string) (err error) {
 	source := dsn("/"+name, "auto_vacuum(2)") + "&vfs=memdb&_txlock=immediate"
-	// The driver closes a connection when something goes wrong with it. What is in memory stays as long as another is open.
+	// The driver closes connections that fail. The database exists as long as one connection is open.
 	if e.keepOpen, err = sql.Open("sqlite", source); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	return nil
 }
 
-// Streams implements dialect.Engine: a result is made row by row.
+// Streams implements dialect.Engine: a result is produced row by row.
 func (e *Engine) Streams() bool { return true }
 
 func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.Rows, error) {
@@ -44,7 +44,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	full := e.nPrepared >= maxPrepared
 	e.mu.Unlock()
 	if full {
-		// Selectors of many shapes: parsed anew each time, never piled up.
+		// Selectors have many shapes: the others are parsed each time.
 		return e.readers.QueryContext(ctx, statement, args...)
 	}
 	stmt, err := e.readers.PrepareContext(ctx, statement)
@@ -62,8 +62,8 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	return stmt.QueryContext(ctx, args...)
 }
 
-// failure tells apart what may pass and what will not. A context that ended
-// is the caller's own doing and stays as it is.
+// failure classifies an error of the database. The error of a context is
+// returned as it is.
 func failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

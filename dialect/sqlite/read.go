@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/migrations"
 )
 
-// OpenReader opens the file at path, which must be there, to read it only. It
-// fails when the schema is not that of this binary.
+// OpenReader opens the file at path, which must exist, for reading only. It
+// fails if the schema is not that of this binary.
 func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	status, err := Status(ctx, path)
 	if err == nil {
@@ -35,8 +35,8 @@ func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	return e, nil
 }
 
-// Status returns where the schema of the file at path stands, without
-// changing it. It fails when there is no such file.
+// Status returns the schema version of the file at path, without changing it.
+// It fails if there is no such file.
 func Status(ctx context.Context, path string) (status migrations.Status, err error) {
 	err = reading(ctx, path, func(db *sql.DB) error {
 		status, err = migrations.Read(ctx, db, migrations.SQLite)
@@ -45,7 +45,7 @@ func Status(ctx context.Context, path string) (status migrations.Status, err err
 	return status, err
 }
 
-// Verify has SQLite check that the file at path is whole. An error tells what is not.
+// Verify makes SQLite check that the file at path is intact. The error says what is not.
 func Verify(ctx context.Context, path string) error {
 	return reading(ctx, path, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, "PRAGMA integrity_check")
@@ -70,7 +70,7 @@ func Verify(ctx context.Context, path string) error {
 	})
 }
 
-// reading calls use with the file at path, which must be there, opened so that it can't be changed.
+// reading calls use with the file at path, which must exist, opened so that it can't be changed.
 func reading(ctx context.Context, path string, use func(*sql.DB) error) (err error) {
 	l, err := chooseReadMode(path)
 	if err != nil {
@@ -89,14 +89,14 @@ func reading(ctx context.Context, path string, use func(*sql.DB) error) (err err
 	if err == nil {
 		err = use(db)
 	}
-	if changed := l.unchanged(); changed != nil { // which explains what else was found
+	if changed := l.unchanged(); changed != nil { // which explains other errors
 		return changed
 	}
 	return withReadHint(err)
 }
 
-// ReadOnly returns a name for the driver "sqlite" of the file at path, which must be there, by which it can't be changed,
-// and what fails after a use if another process has written to the file in a way that may have spoiled what was read.
+// ReadOnly returns a data source name for the driver "sqlite" that opens the file at path, which must exist, for reading
+// only. unchanged, called after a read, fails if another process wrote to the file in a way that may have spoiled the read.
 func ReadOnly(path string) (name string, unchanged func() error, err error) {
 	l, err := chooseReadMode(path)
 	if err != nil {
@@ -105,17 +105,17 @@ func ReadOnly(path string) (name string, unchanged func() error, err error) {
 	return dsn(l.path) + l.parameters, l.unchanged, nil
 }
 
-// readMode is how a file is opened to be read only, so that neither it nor its write-ahead log is changed or made.
+// readMode is how a file is opened for reading only, so that neither it nor its write-ahead log is changed or created.
 type readMode struct {
 	path       string // resolved
 	parameters string // for the driver
-	// immutable is the file as it was where it is read without locks and without a write-ahead log, nil otherwise.
+	// immutable is the file as it was, if it is read without locks and without a write-ahead log, else nil.
 	immutable fs.FileInfo
 }
 
-// chooseReadMode returns how to read the file at path. Where somebody may have it open, or has died with it, reads go through the
-// write-ahead log, and SQLite makes the index of that, -shm, if it is missing. Otherwise there is only the file. To read it
-// in the same way SQLite would make a log and an index, or fail where the folder may not be written.
+// chooseReadMode returns how to read the file at path. If a process may have it open, or crashed with it, reads go through
+// the write-ahead log, and SQLite creates its index, -shm, if it is missing. Otherwise there is only the file. Reading it in
+// the same way would make SQLite create a log and an index, or fail in a read-only folder.
 func chooseReadMode(path string) (*readMode, error) {
 	path, err := resolve(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func chooseReadMode(path string) (*readMode, error) {
 	for _, suffix := range suffixes[1:] {
 		beside, err := os.Stat(path + suffix)
 		switch {
-		case errors.Is(err, fs.ErrNotExist), suffix == "-wal" && err == nil && beside.Size() == 0: // to be told by its index
+		case errors.Is(err, fs.ErrNotExist), suffix == "-wal" && err == nil && beside.Size() == 0: // its index decides
 		case err != nil:
 			return nil, err
 		default:
@@ -146,7 +146,7 @@ func chooseReadMode(path string) (*readMode, error) {
 	return &readMode{path, "&mode=ro&immutable=1", info}, nil
 }
 
-// keepsLog says whether the file at path is a database in WAL mode, which a backup is not: the byte at 18 of its header is 2
+// keepsLog reports whether the file at path is a database in WAL mode, which a backup is not: byte 18 of its header is 2
 // (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process: see lockDatabase.
 func keepsLog(path string) (bool, error) {
 	f, err := os.Open(path)
@@ -161,7 +161,7 @@ func keepsLog(path string) (bool, error) {
 	return header[18] == 2, nil
 }
 
-// unchanged fails when a file that was read without locks has been written to since.
+// unchanged fails if a file that was read without locks has been written to since.
 func (l *readMode) unchanged() error {
 	if l.immutable == nil {
 		return nil

@@ -16,13 +16,13 @@ import (
 	"github.com/sqube/sqube/migrations"
 )
 
-// unfinished is in the name of a file that is being filled to become a database.
+// unfinished is in the name of a file that is being filled.
 const unfinished = ".unfinished-"
 
-// Replace has fill fill a new database, and gives it the name path when it is whole and on the disk. Until then there is
-// at path what was there before, whatever happens. What was there gets another name, which Replace returns; "" where there
-// was nothing, or a database without rows. Without force a database with rows stays, and the error is dialect.ErrNotEmpty.
-// It is dialect.ErrLocked where another process serves or replaces the database. fill may read the one at path.
+// Replace fills a new database with fill, and renames it to path when it is complete and on disk. Until then, whatever
+// happens, the old database is at path. Then that gets another name, which Replace returns, "" if there was none or it had
+// no rows. Without force, it returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
+// another process serves or replaces the database. fill may read the old database.
 func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
 	if path, err = resolve(path); err != nil {
 		return "", err
@@ -64,7 +64,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	return aside, syncFolder(filepath.Dir(path))
 }
 
-// isEmpty says whether there are no rows in the database at path.
+// isEmpty reports whether the database at path has no rows.
 func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return err == nil, err
@@ -72,7 +72,7 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	err = reading(ctx, path, func(db *sql.DB) error {
 		status, err := migrations.Read(ctx, db, migrations.SQLite)
 		if err != nil || status.Current == 0 {
-			// What holds no log may hold something else.
+			// Without a log it may hold something else.
 			return errors.Join(err, db.QueryRowContext(ctx, "SELECT count(*) = 0 FROM sqlite_master").Scan(&empty))
 		}
 		return db.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT 1 FROM log)").Scan(&empty)
@@ -80,7 +80,7 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	return empty, err
 }
 
-// newDatabase returns the name of a new file in the folder of path that fill has filled.
+// newDatabase fills a new file in the folder of path with fill, and returns its name.
 func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ string, err error) {
 	if err := removeUnfinished(path); err != nil {
 		return "", err
@@ -114,7 +114,7 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 	return name, nil
 }
 
-// chownLike gives the file at path to the owner of another, whose server has to open it. Only root can.
+// chownLike gives the file at path the owner of another, whose server has to open it. Only root can.
 func chownLike(path string, other *os.File) error {
 	info, err := other.Stat()
 	if err != nil || os.Geteuid() != 0 {
@@ -126,7 +126,7 @@ func chownLike(path string, other *os.File) error {
 	return nil
 }
 
-// removeUnfinished deletes what processes left that were killed in newDatabase. One that is at work holds its file.
+// removeUnfinished deletes the files of processes that were killed in newDatabase. A running one has locked its file.
 func removeUnfinished(path string) error {
 	folder, prefix := filepath.Dir(path), "."+filepath.Base(path)+unfinished
 	entries, err := os.ReadDir(folder)
@@ -153,7 +153,7 @@ func removeUnfinished(path string) error {
 	return nil
 }
 
-// removeDatabase deletes the file at path with what belongs to it.
+// removeDatabase deletes the files of the database at path.
 func removeDatabase(path string) (err error) {
 	for _, suffix := range suffixes {
 		if failed := os.Remove(path + suffix); !errors.Is(failed, fs.ErrNotExist) {
@@ -163,8 +163,8 @@ func removeDatabase(path string) (err error) {
 	return err
 }
 
-// exchange gives the file fresh the name path, and that which has it the name aside unless that is "". At every moment
-// there is at path one database or the other, with all that is in it.
+// exchange renames the file fresh to path, after the file there to aside unless that is "". At every moment one complete
+// database is at path.
 func exchange(ctx context.Context, path, fresh, aside string) error {
 	if err := checkpointFile(ctx, path); err != nil {
 		if aside == "" {
@@ -184,7 +184,7 @@ func exchange(ctx context.Context, path, fresh, aside string) error {
 	return err
 }
 
-// checkpointFile moves what is in the write-ahead log of the file at path, which nobody serves, into the file.
+// checkpointFile moves the write-ahead log of the file at path, which no one serves, into the file.
 func checkpointFile(ctx context.Context, path string) error {
 	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -203,15 +203,15 @@ func checkpointFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// exchangeDamaged is exchange for a file whose write-ahead log has to go with it. The file goes first: no server starts on
-// a log alone.
+// exchangeDamaged is exchange for a file whose write-ahead log has to move with it. The file moves first: no server starts
+// on a log without a file.
 func exchangeDamaged(path, fresh, aside string) error {
 	for _, suffix := range suffixes {
 		if err := os.Rename(path+suffix, aside+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 	}
-	if err := os.Link(fresh, path); err != nil { // unlike a rename, it replaces nothing that was made meanwhile
+	if err := os.Link(fresh, path); err != nil { // unlike a rename, it replaces nothing that was created meanwhile
 		return err
 	}
 	return os.Remove(fresh)
