@@ -106,7 +106,7 @@ func Start(o Options) (_ *Server, err error) {
 // options returns the options of a server on a port that is free.
 func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	options := server.NewOptions()
-	options.DataDir = s.folder
+	options.DataDir, options.InMemory = s.folder, true
 	options.DropConnections = true
 	options.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	if o.NoControllers {
