@@ -106,7 +106,8 @@ func TestScale(t *testing.T) {
 			if pods := measured[phaseScaleStarts].Operations; pods < 20 {
 				t.Errorf("%d pods started, of 20", pods)
 			}
-			if writes := measured[phaseScaleWrites]; writes.Operations < 20+2*4 || writes.Failed > 0 {
+			// Each pod's status, and a Lease of each node.
+			if writes := measured[phaseScaleWrites]; writes.Operations < 20+4 || writes.Failed > 0 {
 				t.Errorf("writes: %+v", writes)
 			}
 			if took := measured[phaseScaleTakeover].Seconds; (took > 0) != (engine == "postgres") {

@@ -132,7 +132,9 @@ var accessReviews = []kit.Promise{
 	}},
 	{Statement: "a LocalSubjectAccessReview may be asked in its own namespace, by its admin", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "ClusterRole/admin", "User/boss")
+		// What is aggregated into the role may come in parts.
 		c.WaitForGrant(t, "boss", c.Namespace, kit.Rule("create", "localsubjectaccessreviews.authorization.k8s.io"))
+		c.WaitForGrant(t, "boss", c.Namespace, kit.Rule("list", "pods"))
 		ask := func(namespace string) kit.Answer {
 			return c.As(t, "boss").Post(t, c.Path(authorizationVersion, "localsubjectaccessreviews"), authorizationv1.LocalSubjectAccessReview{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace},

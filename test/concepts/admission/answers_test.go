@@ -64,7 +64,11 @@ var webhookAnswers = []kit.Promise{
 		hanging := kit.ServeWebhook(t, "hook", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
 		t.Cleanup(func() { close(done) })
 		rule := func(name, policy string) string {
-			return "{failurePolicy: " + policy + ", timeoutSeconds: 1, objectSelector: {matchLabels: {hook: " + name + policy + "}}}"
+			timeout := "30"
+			if name == "hanging" {
+				timeout = "1"
+			}
+			return "{failurePolicy: " + policy + ", timeoutSeconds: " + timeout + ", objectSelector: {matchLabels: {hook: " + name + policy + "}}}"
 		}
 		var all []map[string]any
 		for name, h := range map[string]*kit.Webhook{"dead": dead, "stranger": stranger, "hanging": hanging} {
