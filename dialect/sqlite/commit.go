@@ -22,8 +22,8 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		text string
 	}{
 		{&w.bump, "UPDATE counter SET revision = revision + ? RETURNING revision"},
-		{&w.closeRow, "UPDATE log SET replaced_by = ? WHERE id = ? AND replaced_by IS NULL"},
-		{&w.insert, "INSERT INTO log (" + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+		{&w.closeRow, "UPDATE log SET replaced_by = ?, padding = NULL WHERE id = ? AND replaced_by IS NULL"},
+		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.superseded, supersededRows},
 		{&w.remove, "DELETE FROM log WHERE id = ?"},
@@ -98,8 +98,31 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 
 // add inserts a row as it is.
 func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
-	_, err := insert.ExecContext(ctx, row.Values()...)
+	var padding any
+	if row.ReplacedBy == 0 {
+		padding = make([]byte, integerBytes(row.ID))
+	}
+	_, err := insert.ExecContext(ctx, append([]any{padding}, row.Values()...)...)
 	return err
+}
+
+// integerBytes returns how many bytes n, which is not negative, takes in a row
+// (https://www.sqlite.org/fileformat2.html#record_format). The revision that
+// replaces row n hardly ever takes more.
+func integerBytes(n int64) int {
+	switch {
+	case n < 1<<7:
+		return 1
+	case n < 1<<15:
+		return 2
+	case n < 1<<23:
+		return 3
+	case n < 1<<31:
+		return 4
+	case n < 1<<47:
+		return 6
+	}
+	return 8
 }
 
 // Load implements dialect.Engine.

@@ -54,28 +54,28 @@ func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (
 	return ids, rows.Err()
 }
 
-// shrinkPages is how many pages of 4 KiB Shrink gives back at a time: enough
-// to keep ahead, few enough to hold the writer for a few milliseconds only.
-const shrinkPages = 500
+// shrinkBytes is how much Shrink gives back at a time: enough to keep ahead,
+// little enough to hold the writer for a few milliseconds only.
+const shrinkBytes = 1 << 20
 
-// keptPages returns how many of a file's pages may stay free: one that is about
-// to grow again needs them, but those of a small one shall not be half of it.
-func keptPages(pages int) int { return min(pages/8, shrinkPages) }
+// keptBytes returns how much of a file may stay free: one that is about to
+// grow again needs it, but in a small one it shall not be half.
+func keptBytes(size int64) int64 { return min(size/8, 2*shrinkBytes) }
 
 // Shrink implements dialect.Engine by an incremental vacuum.
 func (e *Engine) Shrink(ctx context.Context) (bool, error) {
-	var pages, free int
-	err := e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count FROM pragma_page_count, pragma_freelist_count").Scan(&pages, &free)
+	var pages, free, pageSize int64
+	err := e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
 	if err != nil {
 		return false, failure("vacuum", err)
 	}
-	surplus := free - keptPages(pages)
+	surplus := free - keptBytes(pages*pageSize)/pageSize
 	if surplus <= 0 {
 		e.emptyIdleWAL(ctx)
 		return false, nil
 	}
 	// The pragma frees one page a step, so its result has to be walked.
-	rows, err := e.writer.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(surplus, shrinkPages)))
+	rows, err := e.writer.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(surplus, shrinkBytes/pageSize)))
 	if err != nil {
 		return false, failure("vacuum", err)
 	}

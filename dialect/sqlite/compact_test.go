@@ -102,7 +102,7 @@ func TestWriteAheadLogStaysSmall(t *testing.T) {
 	}
 }
 
-func commit(t *testing.T, e *sqlite.Engine, group []dialect.Write) dialect.Committed {
+func commit(t testing.TB, e *sqlite.Engine, group []dialect.Write) dialect.Committed {
 	t.Helper()
 	committed, err := e.Commit(t.Context(), group)
 	if err != nil {

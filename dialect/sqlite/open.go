@@ -47,6 +47,12 @@ var _ dialect.Engine = (*Engine)(nil)
 
 const maxPrepared = 200
 
+// newPageSize is how many bytes the pages of a new file have: the fewest that
+// SQLite allows. A commit writes each page that it touches to the write-ahead
+// log, mostly for a few bytes in it. Pages of 4 KiB spare SQLite a fifth of its
+// CPU time, which is a twentieth of a request's, and write twice as much.
+const newPageSize = 512
+
 // Open opens the file at path, making it and its folder where they are not
 // there, and brings its schema up to date. It returns dialect.ErrLocked when
 // another process serves the file and migrations.ErrNewer when a newer binary
@@ -105,16 +111,19 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if err := protect(path); err != nil { // SQLite gives new files the mode of the database
 		return before, err
 	}
-	if err := inspect(ctx, path); err != nil {
-		return before, err
-	}
-
 	synchronous := "synchronous(full)"
 	if o.NoSync {
 		synchronous = "synchronous(off)"
 	}
-	// auto_vacuum only takes before the first table exists, and before WAL.
-	if e.writer, err = sql.Open("sqlite", dsn(path, "auto_vacuum(2)", "journal_mode(wal)", synchronous, "cache_size(-8000)", "journal_size_limit(16777216)")+existing); err != nil {
+	if err := inspect(ctx, path); err != nil {
+		return before, err
+	}
+	pageSize, err := format(ctx, path, synchronous)
+	if err != nil {
+		return before, err
+	}
+	if e.writer, err = sql.Open("sqlite", dsn(path, "journal_mode(wal)", synchronous, "cache_size(-8000)",
+		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/pageSize), fmt.Sprintf("journal_size_limit(%d)", walStep))+existing); err != nil {
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)
@@ -125,6 +134,24 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 		return before, err
 	}
 	return before, e.openReaders(existing)
+}
+
+// format begins an empty file with what can't be changed later, and returns how many bytes the pages of the file have.
+func format(ctx context.Context, path, synchronous string) (pageSize int, err error) {
+	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous)+existing)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	info, err := os.Stat(path)
+	if err == nil && info.Size() == 0 {
+		_, err = db.ExecContext(ctx, "PRAGMA auto_vacuum(2)") // which writes the first page
+	}
+	if err != nil {
+		return 0, err
+	}
+	err = db.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageSize)
+	return pageSize, err
 }
 
 // migrate brings the schema up to date, and makes what writes ready.

@@ -16,7 +16,7 @@ import (
 )
 
 // open opens the file at path and closes it with t.
-func open(t *testing.T, path string) *sqlite.Engine {
+func open(t testing.TB, path string) *sqlite.Engine {
 	t.Helper()
 	e, err := sqlite.Open(t.Context(), path)
 	if err != nil {
@@ -31,7 +31,7 @@ func open(t *testing.T, path string) *sqlite.Engine {
 }
 
 // text returns what a statement selects, as one text.
-func text(t *testing.T, e *sqlite.Engine, statement string) (s string) {
+func text(t testing.TB, e *sqlite.Engine, statement string) (s string) {
 	t.Helper()
 	if err := e.Query(t.Context(), statement, nil, func(row dialect.Row) error { return row.Scan(&s) }); err != nil {
 		t.Fatalf("%s: %v", statement, err)
@@ -144,7 +144,7 @@ func TestSettingsOfTheFile(t *testing.T) {
 	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
 		t.Fatal(err)
 	}
-	for pragma, want := range map[string]string{"auto_vacuum": "2", "journal_mode": "wal", "query_only": "1"} {
+	for pragma, want := range map[string]string{"auto_vacuum": "2", "journal_mode": "wal", "page_size": "512", "query_only": "1"} {
 		if got := text(t, e, "PRAGMA "+pragma); got != want {
 			t.Errorf("%s is %s, want %s", pragma, got, want)
 		}

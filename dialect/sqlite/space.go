@@ -16,6 +16,10 @@ import (
 // all the time there is no such moment, so one is made: writers wait until the
 // reads that have begun are done, while new ones need only the database file.
 const (
+	// walCheckpoint is from where on a commit has what the log holds written to
+	// the database file, if nobody reads: a page that many commits have changed
+	// is written there once.
+	walCheckpoint = 4 << 20
 	// walStep is by how much the log may grow until it is tried to empty it.
 	walStep = 16 << 20
 	// walKept is what may be left of it when a compaction is done.

@@ -25,7 +25,7 @@ func TestDamage(t *testing.T) {
 	again.settle(t)
 	again.terminate(t)
 
-	const page = 4096
+	const page = 512
 	for _, test := range []struct {
 		name  string
 		of    string

@@ -1,0 +1,1 @@
+-- Nothing to do: Postgres never changes a row in its place.
