@@ -191,17 +191,9 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.hub = newHub(at.Revision, s.cache, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
-		s.done.Add(1)
-		go func() {
-			defer s.done.Done()
-			work(s.ctx)
-		}()
+		s.done.Go(func() { work(s.ctx) })
 	}
-	s.done.Add(1)
-	go func() {
-		defer s.done.Done()
-		s.commit()
-	}()
+	s.done.Go(s.commit)
 	return s, nil
 }
 
@@ -229,12 +221,10 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // pause waits for d, or returns false if the store closes first.
 func (s *Store) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

@@ -210,26 +210,20 @@ func refused(err error) bool {
 // gather returns first and the writes that are waiting, in the order that
 // engines need. None has been answered, so any order is valid.
 func (s *Store) gather(first *pending) []*pending {
-	group := s.drain(first)
-	slices.SortStableFunc(group, func(a, b *pending) int { return cmp.Compare(min(b.row.Replaces, 1), min(a.row.Replaces, 1)) })
-	return group
-}
-
-func (s *Store) drain(first *pending) []*pending {
 	group := []*pending{first}
-	bytes := len(first.row.Value)
-	for len(group) < maxGroupWrites && bytes < maxGroupBytes {
+	for bytes := len(first.row.Value); len(group) < maxGroupWrites && bytes < maxGroupBytes; {
 		select {
 		case p, ok := <-s.queue:
-			if !ok {
-				return group
+			if ok {
+				group = append(group, p)
+				bytes += len(p.row.Value)
+				continue
 			}
-			group = append(group, p)
-			bytes += len(p.row.Value)
 		default:
-			return group
 		}
+		break
 	}
+	slices.SortStableFunc(group, func(a, b *pending) int { return cmp.Compare(min(b.row.Replaces, 1), min(a.row.Replaces, 1)) })
 	return group
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,11 +111,8 @@ func pipeToPsql(ctx context.Context, dsn string, before []string, script program
 }
 
 // lines returns statements as psql reads them.
-func lines(statements []string) (text string) {
-	for _, statement := range statements {
-		text += statement + ";\n"
-	}
-	return text
+func lines(statements []string) string {
+	return strings.Join(append(slices.Clone(statements), ""), ";\n")
 }
 
 // program is one of Postgres' programs.

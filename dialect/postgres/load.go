@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"iter"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -10,7 +11,7 @@ import (
 )
 
 // Load implements dialect.Engine.
-func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
+func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
 	var refused error // an error that is not the database's
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
 		var some bool
@@ -21,15 +22,10 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 			refused = dialect.ErrNotEmpty
 			return refused
 		}
-		given := feed(ctx, rows)
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, strings.Split(dialect.Columns, ", "), given)
-		if refused = given.stop(); refused != nil {
-			return refused
-		}
-		if err != nil {
+		if err := copyRows(ctx, tx, rows, &refused); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2", counter.Revision, counter.Compacted)
+		_, err := tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2", position.Revision, position.Compacted)
 		return err
 	})
 	switch {
@@ -41,51 +37,28 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 	return nil
 }
 
-// source turns a function that produces rows into one from which COPY reads them.
-type source struct {
-	rows   chan *dialect.LogRow
-	cancel context.CancelFunc
-	err    error // of the producer, once rows is closed
-	row    *dialect.LogRow
-}
-
-// feed starts the producer.
-func feed(ctx context.Context, rows func(add func(*dialect.LogRow) error) error) *source {
-	ctx, cancel := context.WithCancel(ctx)
-	s := &source{rows: make(chan *dialect.LogRow), cancel: cancel}
-	go func() {
-		defer close(s.rows)
-		err := rows(func(row *dialect.LogRow) error {
-			select {
-			case s.rows <- row:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
+// copyRows copies the rows that rows passes to its argument into the log. refused becomes the error of rows, which it
+// returns too.
+func copyRows(ctx context.Context, tx pgx.Tx, rows func(add func(*dialect.LogRow) error) error, refused *error) error {
+	var failed error // of rows, once it has returned
+	next, stop := iter.Pull(func(yield func(*dialect.LogRow) bool) {
+		failed = rows(func(row *dialect.LogRow) error {
+			if !yield(row) {
+				return context.Canceled // the copy has failed
 			}
+			return nil
 		})
-		if ctx.Err() == nil {
-			s.err = err
+	})
+	defer stop()
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, strings.Split(dialect.Columns, ", "), pgx.CopyFromFunc(func() ([]any, error) {
+		row, ok := next()
+		if !ok {
+			return nil, failed
 		}
-	}()
-	return s
-}
-
-// Next implements pgx.CopyFromSource.
-func (s *source) Next() (more bool) {
-	s.row, more = <-s.rows
-	return more
-}
-
-// Err implements pgx.CopyFromSource: the copy must fail if the producer does.
-func (s *source) Err() error { return s.err }
-
-// stop ends the producer and returns its error, unless it was stopped early.
-func (s *source) stop() error {
-	s.cancel()
-	for range s.rows {
+		return row.Values(), nil
+	}))
+	if *refused = failed; failed != nil {
+		return failed
 	}
-	return s.err
+	return err
 }
-
-// Values implements pgx.CopyFromSource.
-func (s *source) Values() ([]any, error) { return s.row.Values(), nil }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -239,7 +239,7 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 // shows. asStored reports that the metadata of the object are known to be those
 // that are stored.
 func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, cells bool) (asStored bool, err error) {
-	if _, err := conversionPtr(into); err != nil {
+	if _, err := conversion.EnforcePtr(into); err != nil {
 		return false, err
 	}
 	var encoding []byte
@@ -308,12 +308,4 @@ func (s *Storage) attributes(obj runtime.Object) (labels.Set, fields.Set, error)
 		return nil, nil, err
 	}
 	return accessor.GetLabels(), nil, nil
-}
-
-func conversionPtr(obj runtime.Object) (reflect.Value, error) {
-	v := reflect.ValueOf(obj)
-	if v.Kind() != reflect.Pointer || v.IsNil() {
-		return reflect.Value{}, fmt.Errorf("unable to convert output object to pointer: got %T", obj)
-	}
-	return v.Elem(), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -149,7 +150,7 @@ func (s *Storage) current(ctx context.Context, row, full string, sample runtime.
 		st.stale = true
 		return st, nil
 	}
-	v, err := conversionPtr(sample)
+	v, err := conversion.EnforcePtr(sample)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func Run(t *testing.T, open Opener) {
 		{"Restart", testRestart},
 		{"Close", testClose},
 		{"Selectors", testSelectors},
-		{"Audience", testAudience},
+		{"Topics", testTopics},
 		{"Choices", testChoices},
 		{"SmallCache", testSmallCache},
 		{"CacheAfterAmbiguousCommit", testCacheAfterAmbiguousCommit},

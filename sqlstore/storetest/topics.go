@@ -99,10 +99,10 @@ func (s choice) selects(key string, o *told) bool {
 	return err == nil && selector.Matches(known) && s.labels.Matches(labels.Set(o.labels))
 }
 
-// testAudience changes objects that many watch, each by another selection.
+// testTopics changes objects that many watch, each by another selection.
 // Each watcher receives the changes that can concern it and no others, and
 // knows how far it is all the same.
-func testAudience(t *testing.T, open Opener) {
+func testTopics(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	random := rand.New(rand.NewPCG(11, 12))
 	type watcher struct {
