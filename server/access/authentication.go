@@ -17,11 +17,11 @@ import (
 	"github.com/sqube/sqube/server/loopback"
 )
 
-// Cluster is what authenticators and authorizers look things up in.
+// Cluster is where authenticators and authorizers look things up.
 type Cluster struct {
 	// Client reaches the server's own API, see package loopback.
 	Client kubernetes.Interface
-	// Informers are over Client. Listers are taken from them here; the caller starts them.
+	// Informers are over Client. The caller starts them.
 	Informers informers.SharedInformerFactory
 	// ServerID is the identity of this server process in metrics.
 	ServerID string
@@ -29,34 +29,34 @@ type Cluster struct {
 	Egress *egressselector.EgressSelector
 }
 
-// Authentication tells who a caller is.
+// Authentication finds out who a caller is.
 type Authentication struct {
 	// Authenticator recognizes, in this order: in-process clients, front proxies, client certificates, the bearer
-	// tokens of a file, of service accounts, of bootstrap secrets, of OpenID Connect and of a webhook; and takes
-	// everyone else for anonymous, if that is allowed.
+	// tokens of a file, of service accounts, of bootstrap secrets, of OpenID Connect and of a webhook. Everyone else
+	// is anonymous, if that is allowed.
 	Authenticator authenticator.Request
-	// Audiences are what a token must be issued for.
+	// Audiences are the valid audiences of tokens.
 	Audiences authenticator.Audiences
-	// ClientCA holds the authorities that TLS asks client certificates of: that of clients and that of front proxies.
-	// If it is a dynamiccertificates.ControllerRunner, running it keeps it up to date with the files.
+	// ClientCA has the authorities of client certificates: those of clients and of front proxies. If it is a
+	// dynamiccertificates.ControllerRunner, running it keeps it up to date with the files.
 	ClientCA dynamiccertificates.CAContentProvider
-	// UserCA holds only those whose certificates name users, as published for extension API servers.
+	// UserCA has only the authorities of users' certificates, as published for extension API servers.
 	UserCA dynamiccertificates.CAContentProvider
-	// RequestHeader says whom to believe about whom in which headers.
+	// RequestHeader says which front proxies may name users, and in which headers.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 }
 
-// NewAuthentication builds it from completed options, and knows the tokens of the given service accounts. Authenticators that keep something up to date do so until ctx ends.
-// An error means that a file given by a flag does not hold what it should.
+// NewAuthentication builds it from completed options. It accepts tokens of the given service accounts. Authenticators that watch
+// files do so until ctx ends. An error means that a file named by a flag is invalid.
 func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccounts, c Cluster) (*Authentication, error) {
-	// kube-apiserver fills in parts of its server configuration; as plain structs they serve to receive the results.
+	// kube-apiserver fills in parts of its server configuration; these structs receive the results.
 	var (
 		info    genericapiserver.AuthenticationInfo
 		serving genericapiserver.SecureServingInfo
 		v2      common.Config
 		v3      common.OpenAPIV3Config
 	)
-	// Its own reader of key files knows fewer forms.
+	// Its own reader of key files supports fewer formats.
 	options, keys := *o.Authentication, *o.Authentication.ServiceAccounts
 	keys.KeyFiles, keys.ExternalPublicKeysGetter = nil, accounts.PublicKeys
 	options.ServiceAccounts = &keys

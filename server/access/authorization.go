@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/server/egressselector"
 )
 
-// Authorization tells what a caller may do.
+// Authorization decides what a caller may do.
 type Authorization struct {
 	// Authorizer lets system:masters do everything and asks the configured authorizers about everyone else.
 	Authorizer authorizer.Authorizer
@@ -16,9 +16,9 @@ type Authorization struct {
 	Rules authorizer.RuleResolver
 }
 
-// NewAuthorization builds it from completed options. The informers of c must be started for the authorizers Node and
-// RBAC to know anything. With --authorization-config the file is read again when it changes, until ctx ends.
-// An error means that a file given by a flag does not hold what it should.
+// NewAuthorization builds it from completed options. The authorizers Node and RBAC need the informers of c to run. With
+// --authorization-config the file is read again when it changes, until ctx ends. An error means that a file named by a flag is
+// invalid.
 func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorization, error) {
 	config, err := o.Authorization.ToAuthorizationConfig(c.Informers)
 	if err != nil {

@@ -10,19 +10,17 @@ import (
 )
 
 const (
-	// rememberFor is for how long a client certificate is not verified again, as
-	// long as upstream remembers a token that it has verified.
+	// rememberFor is how long a verified client certificate is remembered: as long as upstream remembers a verified token.
 	rememberFor = 10 * time.Second
 	// rememberCertificates is how many certificates are remembered.
 	rememberCertificates = 4096
 )
 
-// certificates remembers who a client certificate belongs to. Verifying its
-// signature for every request is a good part of what a small request costs.
+// certificates remembers the users of verified client certificates. Verifying the signature for every request is a large part of
+// the cost of a small request.
 //
-// Only requests that show nothing but a certificate are remembered and
-// recognized: a token, or the headers of a front proxy, could make another
-// user of the same certificate.
+// It applies only to requests with nothing but a certificate: with a token, or with the headers of a front proxy, the same
+// certificate may stand for another user.
 type certificates struct {
 	next    authenticator.Request
 	headers func() []string // those by which a front proxy names a user

@@ -21,11 +21,10 @@ func signingKey(path string) (private, public any, err error) {
 	return private, public, err
 }
 
-// verifyingKeys returns the public keys in a PEM file, of which each may also stand as a certificate or a private key.
-// What is no key is passed over, such as EC PARAMETERS.
+// verifyingKeys returns the public keys in a PEM file, including those in certificates and private keys. Other blocks, such as EC
+// PARAMETERS, are skipped.
 //
-// keyutil.PublicKeysFromFile, which kube-apiserver uses, does not know EC keys in PKCS #8, in which openssl genpkey writes
-// them.
+// keyutil.PublicKeysFromFile, which kube-apiserver uses, does not support EC keys in PKCS #8, the format of openssl genpkey.
 func verifyingKeys(path string) ([]any, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// Paths under which others find out how to verify service account tokens: OpenID Connect Discovery 1.0, section 4, and
-// the key set that the document there points to (RFC 7517).
+// Paths of the documents for verifiers of service account tokens: OpenID Connect Discovery 1.0, section 4, and the key set that it
+// refers to (RFC 7517).
 const (
 	OpenIDConfigPath = serviceaccount.OpenIDConfigPath
 	JWKSPath         = serviceaccount.JWKSPath
 )
 
 // OpenIDHandlers returns the handlers of [OpenIDConfigPath] and [JWKSPath], by path. address is the host and port at
-// which clients reach this server; the key set is said to be there, unless --service-account-jwks-uri says otherwise.
-// An issuer that is not an https URL has no such documents and gives an error; the server works without them.
+// which clients reach this server; it is in the URL of the key set, unless --service-account-jwks-uri is set. An issuer that is
+// not an https URL has no such documents: that is an error, but the server works without them.
 func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handler, error) {
 	provider, err := serviceaccount.NewOpenIDMetadataProvider(s.Issuer, s.jwksURI, address, s.PublicKeys)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handle
 	}, nil
 }
 
-// document answers a GET with what get returns; anyone may keep it for as many seconds as get says.
+// document serves what get returns, cacheable for the returned number of seconds.
 func document(mediaType string, get func() (content []byte, maxAge int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, maxAge := get()

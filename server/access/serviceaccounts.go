@@ -19,17 +19,17 @@ type ServiceAccounts struct {
 	Generator serviceaccount.TokenGenerator
 	// PublicKeys verify them; there may be more than the one that signs.
 	PublicKeys serviceaccount.PublicKeysGetter
-	// MaxExpiration is the longest that a token may be asked to live; 0 means no limit.
+	// MaxExpiration is the longest lifetime that a token may be requested for; 0 means no limit.
 	MaxExpiration time.Duration
-	// ExtendExpiration makes tokens that pods get live up to MaxExtendedExpiration.
+	// ExtendExpiration extends the lifetime of pods' tokens to MaxExtendedExpiration.
 	ExtendExpiration      bool
 	MaxExtendedExpiration time.Duration
 
 	jwksURI string
 }
 
-// NewServiceAccounts builds it from completed options. ctx bounds how long this takes; an external signer is asked until
-// running ends. An error means that a key file given by a flag does not hold a usable key, or that the signer can't be used.
+// NewServiceAccounts builds it from completed options. ctx limits how long this takes; an external signer is used until running
+// ends. An error means that a key file has no usable key, or that the signer can't be used.
 func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccounts, error) {
 	serviceaccount.RegisterMetrics()
 	flags := o.Authentication.ServiceAccounts

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// signerTimeout is how long the start waits for an external signer, and each later look at its keys, like upstream.
+	// signerTimeout is how long to wait for an external signer at the start, and for each later read of its keys, like upstream.
 	signerTimeout = time.Minute
-	// metadataTimeout is how long the start waits for what the signer reports about itself, like upstream.
+	// metadataTimeout is how long to wait for the signer's metadata at the start, like upstream.
 	metadataTimeout = 10 * time.Second
 )
 
-// newExternal lets another process sign tokens: KEP-740, --service-account-signing-endpoint. That process is asked until
-// running ends; ctx bounds the start. As upstream, tokens live no longer than it allows.
+// newExternal lets another process sign tokens (KEP-740, --service-account-signing-endpoint). It is used until running ends; ctx
+// limits the start. Like upstream, tokens live no longer than the signer allows.
 func newExternal(ctx, running context.Context, o *Options) (*ServiceAccounts, error) {
 	flags := o.Authentication.ServiceAccounts
 	asking, cancel := context.WithCancel(running)

@@ -35,28 +35,27 @@ import (
 	kubeadmission "k8s.io/kubernetes/pkg/kubeapiserver/admission"
 )
 
-// mapperMaxAge is how long a kind may go unknown to plugins, or be mapped to a resource that has changed, where
-// [Chain.FollowDefinitions] does not tell.
+// mapperMaxAge is how long plugins may not know a kind, or map it to an outdated resource, without [Chain.FollowDefinitions].
 const mapperMaxAge = 30 * time.Second
 
-// Config is what plugins work with.
+// Config is what plugins need.
 type Config struct {
 	Options *Options
 
-	// Loopback reaches the server's own API. Plugins look up kinds, schemas and objects through it, but only when
-	// requests come: the chain can be built before that API is served.
+	// Loopback reaches the server's own API. Plugins look up kinds, schemas and objects through it, but only during requests: the
+	// chain can be built before that API is served.
 	Loopback *rest.Config
-	// Client is over Loopback, and Informers over Client. The caller starts the informers; until those it needs have
-	// synced a plugin lets requests wait, and then refuses them.
+	// Client is over Loopback, and Informers over Client. The caller starts the informers. Until those that it needs have synced, a
+	// plugin delays requests, and then refuses them.
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
 
 	// Authorizer decides what a request may refer to (OwnerReferencesPermissionEnforcement, certificates, policies).
 	Authorizer authorizer.Authorizer
-	// Resources tells which resources are served and so can be counted against a quota.
+	// Resources says which resources are served, and so can be counted against a quota.
 	Resources serverstorage.APIResourceConfigSource
 
-	// Services finds the addresses of services that webhooks are behind, see [NewServiceResolver].
+	// Services finds the addresses of webhooks' services, see [NewServiceResolver].
 	Services webhook.ServiceResolver
 	// ProxyTransport dials services. May be nil.
 	ProxyTransport *http.Transport
@@ -70,22 +69,22 @@ type Config struct {
 
 	// ServerID is the identity of this server process.
 	ServerID string
-	// Drained is closed when no requests run any more; what plugins started then ends.
+	// Drained is closed when no more requests run. It stops what plugins have started.
 	Drained <-chan struct{}
 }
 
-// Chain is what every write passes.
+// Chain is the admission chain that every write passes.
 type Chain struct {
-	// Interface runs the plugins; it measures each, and each step, in metrics.
+	// Interface runs the plugins, with metrics for each plugin and each step.
 	Interface admission.Interface
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// New builds the chain. Errors: Drained is nil; the file of --admission-control-config-file, or one that it names, cannot
-// be used; a plugin does not accept its configuration.
+// New builds the chain. It returns an error if Drained is nil, if --admission-control-config-file or a file that it names is
+// invalid, or if a plugin rejects its configuration.
 func New(c Config) (*Chain, error) {
 	if c.Drained == nil {
-		return nil, errors.New("admission plugins need to be told when to end: Drained is nil")
+		return nil, errors.New("admission.Config: Drained is required")
 	}
 	names := c.Options.Names()
 	scheme, err := configScheme()
@@ -109,14 +108,14 @@ func New(c Config) (*Chain, error) {
 	return &Chain{Interface: metrics.WithStepMetrics(chain), mapper: mapper}, nil
 }
 
-// Run makes plugins see changes in what resources there are, until ctx ends. Start it when the API is served; kube-apiserver
-// has it as the post-start hook start-apiserver-admission-initializer.
+// Run refreshes the plugins' view of resources until ctx ends. Start it when the API is served; kube-apiserver does so in the
+// post-start hook start-apiserver-admission-initializer.
 func (c *Chain) Run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) { c.mapper.Reset() }, mapperMaxAge)
 }
 
-// FollowDefinitions makes plugins look kinds up again when the objects of the informer change, which define kinds. Without
-// it, like kube-apiserver, a policy can wait 30 s until it may have objects of a new kind as parameters.
+// FollowDefinitions makes plugins look up kinds again when CustomResourceDefinitions change. Without it, as in kube-apiserver, a
+// policy may have to wait 30 s until it can use objects of a new kind as parameters.
 func (c *Chain) FollowDefinitions(definitions cache.SharedInformer) error {
 	changed := func(any) { c.mapper.Reset() }
 	_, err := definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -125,7 +124,7 @@ func (c *Chain) FollowDefinitions(definitions cache.SharedInformer) error {
 	return err
 }
 
-// initializers hand each plugin what it asks for. Their order is that of kube-apiserver.
+// initializers give each plugin what it asks for, in kube-apiserver's order.
 func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (admission.PluginInitializers, error) {
 	dynamicClient, err := dynamic.NewForConfig(c.Loopback)
 	if err != nil {
@@ -161,7 +160,7 @@ func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (ad
 	return append(all, kube...), nil
 }
 
-// configScheme knows the kinds that a file with admission configuration may hold at its top level.
+// configScheme has the kinds that a file with admission configuration may have at its top level.
 func configScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	return scheme, errors.Join(

@@ -13,9 +13,9 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// withReasons makes each plugin's errors say whose fault they are. One without a reason is the server's: a plugin that
-// refuses what was sent says so by Forbidden, Invalid or BadRequest. What is returned does the steps that the plugin does,
-// and no others: each is measured.
+// withReasons adds a reason to each plugin's errors. An error without a reason is the server's: a plugin that refuses a request
+// returns Forbidden, Invalid or BadRequest. The returned plugin has the same steps as the original and no others, since each
+// step is measured.
 func withReasons(plugin admission.Interface, name string) admission.Interface {
 	if name == lifecycle.PluginName {
 		plugin = namespaces{plugin}
@@ -33,8 +33,8 @@ func withReasons(plugin admission.Interface, name string) admission.Interface {
 	return plugin
 }
 
-// namespaces is NamespaceLifecycle, which asks the server whether there is the namespace of what is created. It could not
-// even ask for one whose name no path can have.
+// namespaces is NamespaceLifecycle, which gets the namespace of a created object from the server. It can't request a namespace
+// whose name is invalid in a path.
 type namespaces struct{ admission.Interface }
 
 // Admit implements admission.MutationInterface.

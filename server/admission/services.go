@@ -14,7 +14,7 @@ type ServiceRouting struct {
 	// Endpoints sends requests to a ready endpoint instead of the cluster IP (--enable-aggregator-routing), which is
 	// needed where this machine does not route cluster IPs.
 	Endpoints bool
-	// Self is this server's own URL, in place of the service kubernetes in default. May be nil.
+	// Self is this server's own URL, used for the service kubernetes in default. May be nil.
 	Self *url.URL
 }
 

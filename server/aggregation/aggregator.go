@@ -34,20 +34,20 @@ const (
 	workers = 5
 )
 
-// Config is what the aggregation layer needs of the rest of the server. All fields are required but those marked.
+// Config is what the aggregation layer needs from the rest of the server. All fields are required unless marked optional.
 type Config struct {
 	*Options
 	// Loopback reaches this server in process.
 	Loopback *rest.Config
-	// Informers watch Services and EndpointSlices; who made them starts them.
+	// Informers watch Services and EndpointSlices. The caller starts them.
 	Informers informers.SharedInformerFactory
 	// Resolver finds addresses of Services.
 	Resolver webhook.ServiceResolver
-	// Discovery is the aggregated discovery of /apis. The built-in and custom group versions are added by who serves them.
+	// Discovery is the aggregated discovery of /apis. The handlers of built-in and custom group versions add these.
 	Discovery aggregated.ResourceManager
-	// BuiltIn are the group versions served that are not custom.
+	// BuiltIn are the served group versions that are not custom.
 	BuiltIn []schema.GroupVersion
-	// Definitions watches CustomResourceDefinitions; who made it starts it.
+	// Definitions watches CustomResourceDefinitions. The caller starts it.
 	Definitions crdinformers.CustomResourceDefinitionInformer
 	// Installed is closed by the Aggregator once requests for the APIServices that existed at the start are passed on.
 	Installed chan struct{}
@@ -125,17 +125,17 @@ func New(c Config) (*Aggregator, error) {
 	return a, nil
 }
 
-// registeredMetrics makes the metrics of availability; a process has one set, however many servers run in it.
+// registeredMetrics makes the metrics of availability, once per process.
 var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 	m := metrics.New()
 	return m, m.Register(legacyregistry.Register, legacyregistry.CustomRegister)
 })
 
-// Run runs the controllers until ctx ends, and returns when they have ended. It is called once.
+// Run runs the controllers until ctx ends, and returns when they have stopped. It must be called once.
 //
-//	registrar  writes the APIServices of what this server serves itself
+//	registrar  writes the APIServices of this server's own group versions
 //	available  writes the condition Available
-//	installing keeps the proxies as APIServices say
+//	installing updates the proxies when APIServices change
 //	discovery  adds to discovery what the servers behind the proxies serve
 //	openAPI    reads their OpenAPI documents
 func (a *Aggregator) Run(ctx context.Context) {

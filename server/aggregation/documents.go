@@ -18,9 +18,9 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 )
 
-// documents knows the OpenAPI documents of servers behind proxies. It reads them when an APIService comes or changes.
-// Upstream's controller, which begins a second later, makes it read them again: every minute, and after failures ever less
-// often until the APIService changes. What it has read it keeps until then.
+// documents has the OpenAPI documents of aggregated servers. It reads them when an APIService is added or changed. Upstream's
+// controller, which starts a second later, makes it read them again: every minute, and after failures with a growing interval
+// until the APIService changes. It keeps what it has read until then.
 type documents struct {
 	changed workqueue.TypedInterface[string] // names of APIServices
 
@@ -28,7 +28,7 @@ type documents struct {
 	byName map[string]*published
 }
 
-// published is what the server of one APIService publishes.
+// published is the documents of the server of one APIService.
 type published struct {
 	service *apiregistrationv1.APIService
 	remote  openapi.Remote
@@ -40,7 +40,7 @@ func newDocuments() *documents {
 	return &documents{changed: workqueue.NewTyped[string](), byName: map[string]*published{}}
 }
 
-// run reads documents of APIServices that come or change until ctx ends.
+// run reads the documents of added or changed APIServices until ctx ends.
 func (d *documents) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, d.changed.ShutDown)()
 	var running sync.WaitGroup
@@ -81,10 +81,10 @@ func (d *documents) RemoveAPIServiceSpec(name string) {
 	delete(d.byName, name)
 }
 
-// GetAPIServiceNames implements openapiv3.SpecProxier. It lists what the controller can't know of: nothing.
+// GetAPIServiceNames implements openapiv3.SpecProxier. It lists APIServices that the controller can't know: none.
 func (d *documents) GetAPIServiceNames() []string { return nil }
 
-// UpdateAPIServiceSpec implements openapiv3.SpecProxier: it reads the documents of one server. A server may have none.
+// UpdateAPIServiceSpec implements openapiv3.SpecProxier: it reads the documents of one server, which may have none.
 func (d *documents) UpdateAPIServiceSpec(name string) error {
 	d.mu.Lock()
 	p, ok := d.byName[name]
@@ -105,7 +105,7 @@ func (d *documents) UpdateAPIServiceSpec(name string) error {
 	return nil
 }
 
-// read brings what is known of a server's documents up to date.
+// read updates the documents of a server.
 func read(r *openapi.Remote) error {
 	v3 := openapiv3.NewDownloader()
 	list, _, err := v3.OpenAPIV3Root(r.Handler)
@@ -129,7 +129,7 @@ func read(r *openapi.Remote) error {
 	return nil
 }
 
-// Documents lists what other servers publish, in the order of their groups' priorities.
+// Documents lists the documents of other servers, in the order of their groups' priorities.
 func (a *Aggregator) Documents() []openapi.Remote { return a.documents.list() }
 
 func (d *documents) list() []openapi.Remote {

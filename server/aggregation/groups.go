@@ -15,8 +15,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/apiserver/scheme"
 )
 
-// groups lists all groups but the core one as APIServices have them, by priority. apiregistration.k8s.io, which has none,
-// is always first.
+// groups lists the groups of all APIServices except the core group, by priority. apiregistration.k8s.io, which has no APIService,
+// comes first.
 func (a *Aggregator) groups() ([]metav1.APIGroup, error) {
 	services, err := a.services.List(labels.Everything())
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *Aggregator) groups() ([]metav1.APIGroup, error) {
 	return groups, nil
 }
 
-// Paths lists those of the groups and their versions, which the document at / has.
+// Paths lists the paths of the groups and their versions, for the document at /.
 func (a *Aggregator) Paths() ([]string, error) {
 	groups, err := a.groups()
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *Aggregator) Paths() ([]string, error) {
 	return paths, nil
 }
 
-// describe makes a group of its versions, preferred first.
+// describe returns the group of some versions, which begin with the preferred one.
 func describe(versions []*apiregistrationv1.APIService) metav1.APIGroup {
 	group := metav1.APIGroup{Name: versions[0].Spec.Group}
 	for _, s := range versions {
@@ -61,7 +61,7 @@ func describe(versions []*apiregistrationv1.APIService) metav1.APIGroup {
 	return group
 }
 
-// serveGroups answers with all groups.
+// serveGroups serves the list of groups.
 func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
 	groups, err := a.groups()
 	if err != nil {
@@ -71,8 +71,8 @@ func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
 	write(w, r, &metav1.APIGroupList{Groups: groups})
 }
 
-// serveGroup answers with one group. It returns false if there is none of that name. A built-in group is there even when
-// its APIServices are not, such as after someone has deleted them: what is built in is made once in a server's life.
+// serveGroup serves one group. It returns false if there is no such group. A built-in group exists even without its APIServices,
+// which users may delete: the server creates them only when it starts.
 func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name string) bool {
 	groups, err := a.groups()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// hooks are those of kube-apiserver's post-start hooks that only start something.
+// hooks are kube-apiserver's post-start hooks that only start something.
 var hooks = []string{
 	"aggregator-reload-proxy-client-cert",
 	"start-kube-aggregator-informers",
@@ -18,7 +18,7 @@ var hooks = []string{
 	"apiservice-openapiv3-controller",
 }
 
-// Checks are kube-apiserver's health checks of the aggregation layer, under its names. All of them are about the start.
+// Checks are kube-apiserver's health checks of the aggregation layer, with its names. They pass once the start is complete.
 func (a *Aggregator) Checks() []healthz.HealthChecker {
 	checks := []healthz.HealthChecker{
 		healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return a.registrar.registered() }),

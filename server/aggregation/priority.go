@@ -7,10 +7,9 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
 )
 
-// builtIn says where the built-in group versions stand in discovery: kube-apiserver's priorities of v1.36, the part that it
-// exports and the part that it does not (cmd/kube-apiserver/app/aggregator.go). Where a group stands decides what
-// `kubectl get` takes a name for when several groups have it. (apiregistration.k8s.io has no APIService: it stands before
-// all others.)
+// builtIn has the priorities of the built-in group versions in discovery, from kube-apiserver v1.36: those that it exports and those
+// that it does not (cmd/kube-apiserver/app/aggregator.go). If several groups have a resource name, `kubectl get` uses the group
+// with the highest priority. (apiregistration.k8s.io has no APIService: it comes before all others.)
 var builtIn = func() map[schema.GroupVersion]apiserver.APIServicePriority {
 	all := apiserver.DefaultGenericAPIServicePriorities()
 	for group, p := range map[string]struct {
@@ -34,7 +33,7 @@ var builtIn = func() map[schema.GroupVersion]apiserver.APIServicePriority {
 	return all
 }()
 
-// prioritize puts the built-in group versions in their order.
+// prioritize sets the priorities of the built-in group versions.
 func prioritize(discovery aggregated.ResourceManager) {
 	for gv, p := range builtIn {
 		discovery.SetGroupVersionPriority(metav1.GroupVersion(gv), int(p.Group), int(p.Version))

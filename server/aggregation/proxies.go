@@ -14,8 +14,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
 )
 
-// proxies are those of all APIServices that name a Service. Upstream's registration controller keeps them as the
-// APIServices are, one call at a time, and they tell those who read discovery and OpenAPI through them.
+// proxies are the proxies of all APIServices that name a Service. Upstream's registration controller updates them when APIServices
+// change, one call at a time, and they notify the readers of discovery and OpenAPI.
 type proxies struct {
 	config      Config
 	certificate dynamiccertificates.CertKeyContentProvider
@@ -32,7 +32,7 @@ func newProxies(c Config, certificate dynamiccertificates.CertKeyContentProvider
 	return &proxies{config: c, certificate: certificate, discovery: discovery, openAPI: openAPI, byTarget: map[schema.GroupVersion]*proxy{}}
 }
 
-// AddAPIService takes in an APIService that is new or has changed.
+// AddAPIService adds or updates an APIService.
 func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 	if s.Spec.Service == nil {
 		p.RemoveAPIService(s.Name) // it may have named one before
@@ -50,7 +50,7 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 	return nil
 }
 
-// RemoveAPIService forgets an APIService.
+// RemoveAPIService removes an APIService.
 func (p *proxies) RemoveAPIService(name string) {
 	if p.set(helper.APIServiceNameToGroupVersion(name), nil) {
 		p.discovery.RemoveAPIService(name)
@@ -78,14 +78,14 @@ func (p *proxies) get(target schema.GroupVersion) (*proxy, bool) {
 	return found, ok
 }
 
-// Handler answers for all groups, and passes on requests for what other servers serve. All other requests are local's.
+// Handler serves the list of groups, proxies requests for the groups of other servers, and calls local for all other requests.
 func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	groups := aggregated.WrapAggregatedDiscoveryToHandler(http.HandlerFunc(a.serveGroups), a.aggregated, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 		case r.URL.Path == "/apis":
 			groups.ServeHTTP(w, r)
-		case path == "/apis": // with a slash at its end it has no aggregated form, like upstream
+		case path == "/apis": // with a trailing slash it has no aggregated form, like upstream
 			a.serveGroups(w, r)
 		default:
 			target, ok := targetOf(path)
@@ -101,8 +101,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	})
 }
 
-// targetOf returns the group version that a path is about, without a version if it has none. All of the core group is that
-// of its version v1.
+// targetOf returns the group version of a path, without a version if the path has none. For the core group it is always v1.
 func targetOf(path string) (target schema.GroupVersion, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/apis/")
 	if !ok {

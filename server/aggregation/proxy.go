@@ -21,8 +21,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// proxy passes requests on to the Service of one APIService, as it was when the proxy was made. It answers errors of its
-// own as upstream's does (kube-aggregator/pkg/apiserver/handler_proxy.go): in plain text.
+// proxy passes requests to the Service of one APIService, in the state when the proxy was made. Its own errors are plain text, like
+// upstream's (kube-aggregator/pkg/apiserver/handler_proxy.go).
 type proxy struct {
 	service         apiregistrationv1.ServiceReference
 	available       bool // as the condition Available says
@@ -48,13 +48,13 @@ func newProxy(s *apiregistrationv1.APIService, c Config, certificate, key []byte
 	return p
 }
 
-// assumeAvailable returns a proxy that asks the Service whatever the condition says.
+// assumeAvailable returns a proxy that ignores the condition Available.
 func (p proxy) assumeAvailable() *proxy {
 	p.available = true
 	return &p
 }
 
-// ServeHTTP passes a request on in the name of its user, who must have been authorized.
+// ServeHTTP passes a request on as its user, who must have been authorized.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !p.available:
@@ -84,7 +84,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		uid = user.GetUID()
 	}
 	upgrade := httpstream.IsUpgradeRequest(r)
-	if upgrade { // goes over a connection of its own, past the round tripper that would set the headers
+	if upgrade { // uses its own connection, which bypasses the round tripper that sets the headers
 		transport.SetAuthProxyHeaders(outgoing, user.GetName(), uid, user.GetGroups(), user.GetExtra())
 	}
 	identified := transport.NewAuthProxyRoundTripper(user.GetName(), uid, user.GetGroups(), user.GetExtra(), p.transport)
@@ -94,7 +94,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, outgoing)
 }
 
-// unreachable answers requests that could not be passed on.
+// unreachable responds to requests that could not be passed on.
 type unreachable struct{}
 
 // Error implements proxy.ErrorResponder.
@@ -102,7 +102,7 @@ func (unreachable) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// fail answers a request that is not passed on, and counts it.
+// fail responds to a request that is not passed on, and counts it.
 func fail(w http.ResponseWriter, r *http.Request, message string, code int) {
 	http.Error(w, message, code)
 	if info, ok := request.RequestInfoFrom(r.Context()); ok {

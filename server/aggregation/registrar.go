@@ -24,14 +24,14 @@ type controller interface {
 	Run(workers int, stop <-chan struct{})
 }
 
-// registrar creates, updates and deletes the APIServices of group versions that this server serves itself. Those that
-// someone changed the label kube-aggregator.kubernetes.io/automanaged of, or created himself, it leaves alone.
+// registrar creates, updates and deletes the APIServices of the group versions that this server serves itself. It ignores those
+// that users created, or whose label kube-aggregator.kubernetes.io/automanaged they changed.
 type registrar struct {
 	lister   listers.APIServiceLister
 	builtIn  []*apiregistrationv1.APIService
-	register controller // makes APIServices be what they should be; deletes those of versions that are gone
+	register controller // reconciles APIServices; deletes those of versions that are gone
 	custom   interface {
-		controller // says what they should be for the versions of definitions
+		controller // says which APIServices the versions of definitions need
 		WaitForInitialSync()
 	}
 }
@@ -77,9 +77,8 @@ func (r *registrar) run(ctx context.Context) {
 	running.Wait()
 }
 
-// definitionsKnown waits until every definition has said what should be registered for it: before, its APIServices would
-// look like those of versions that are gone. It returns false if ctx ends first; upstream's wait can't be told, so then it
-// stays behind.
+// definitionsKnown waits until every definition has been processed: before that, its APIServices would look like those of versions
+// that are gone. It returns false if ctx ends first; upstream's wait takes no context, so it is left running.
 func (r *registrar) definitionsKnown(ctx context.Context) bool {
 	known := make(chan struct{})
 	go func() {
@@ -94,8 +93,7 @@ func (r *registrar) definitionsKnown(ctx context.Context) bool {
 	}
 }
 
-// registered returns nil once every built-in APIService is there and available; before, an error that names those that
-// are missing.
+// registered returns an error that names the built-in APIServices that are missing or not available, nil if there are none.
 func (r *registrar) registered() error {
 	var missing []string
 	for _, wanted := range r.builtIn {

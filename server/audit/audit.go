@@ -49,7 +49,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// about joins errors. One that names no flag gets the given name in front.
+// about joins errors, with the flag as a prefix of those that name none.
 func about(flag string, errs ...error) error {
 	for i, err := range errs {
 		if !strings.HasPrefix(err.Error(), "--") {
@@ -59,18 +59,18 @@ func about(flag string, errs ...error) error {
 	return errors.Join(errs...)
 }
 
-// Log is where requests are recorded. Both fields are nil if none is to be.
+// Log is where requests are recorded. Both fields are nil if none are.
 type Log struct {
 	// Backend writes what is recorded.
 	Backend audit.Backend
-	// Policy decides what is recorded of a request.
+	// Policy decides what to record about a request.
 	Policy audit.PolicyRuleEvaluator
 
 	closing chan struct{}
 }
 
-// New makes the log that the options describe. The file of --audit-log-path is made where it is missing, and continued
-// where it is not. The webhook is reached through egress, unless that is nil. An error names the flags.
+// New makes the log that the options describe. The file of --audit-log-path is created, or appended to. The webhook is reached
+// through egress, unless that is nil. Errors name the flags.
 func New(o *Options, egress *egressselector.EgressSelector) (*Log, error) {
 	config := server.Config{EgressSelector: egress}
 	if err := o.kube.ApplyTo(&config); err != nil {
@@ -82,7 +82,7 @@ func New(o *Options, egress *egressselector.EgressSelector) (*Log, error) {
 	return &Log{Backend: config.AuditBackend, Policy: config.AuditPolicyRuleEvaluator, closing: make(chan struct{})}, nil
 }
 
-// Start begins to write what is recorded. It is called once, before the first request.
+// Start starts writing. It must be called once, before the first request.
 func (l *Log) Start() error {
 	if l.Backend == nil {
 		return nil
@@ -90,7 +90,7 @@ func (l *Log) Start() error {
 	return l.Backend.Run(l.closing)
 }
 
-// Close returns when all that was recorded has been written. It is called once, after Start and after the last request.
+// Close returns when all records have been written. It must be called once, after Start and after the last request.
 func (l *Log) Close() {
 	close(l.closing)
 	if l.Backend != nil {

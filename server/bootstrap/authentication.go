@@ -10,8 +10,8 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 )
 
-// authenticationHook publishes what an extension API server needs to trust this one and its clients, and publishes it
-// again when a CA file changes.
+// authenticationHook publishes what extension API servers need to trust this server and its clients, and publishes it again when
+// a CA file changes.
 func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo) *hook {
 	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
 	return &hook{

@@ -23,7 +23,7 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// ServerID names this server among those of the cluster; see ServerID. It is the name of its Lease.
 	ServerID string
-	// KubeletClient is the user whose certificate this server shows to kubelets.
+	// KubeletClient is the user in the certificate that this server presents to kubelets.
 	KubeletClient string
 	// Services is the address space of Services.
 	Services Services
@@ -48,7 +48,7 @@ type Services struct {
 
 // ServiceRepair keeps what is allocated to Services in step with them.
 type ServiceRepair interface {
-	// Run repairs until ctx ends, or until it cannot go on. It calls ready when it has gone through everything once.
+	// Run repairs until ctx ends, or until it can't continue. It calls ready when the first pass is complete.
 	Run(ctx context.Context, ready func())
 }
 
@@ -58,8 +58,8 @@ type Endpoint struct {
 	Address net.IP
 	// Port is the secure port.
 	Port int
-	// Lease is how long the address stays published after this server stopped renewing it. Zero means there is one
-	// server only: nothing is renewed, and other addresses are removed.
+	// Lease is how long the address stays published after this server stopped renewing it. Zero means that there is only one
+	// server: nothing is renewed, and other addresses are removed.
 	Lease time.Duration
 }
 
@@ -115,9 +115,9 @@ func (b *Bootstrap) Checks() []healthz.HealthChecker {
 	return checks
 }
 
-// Run runs the hooks until ctx ends and returns nil, or until one fails for good and returns its error; the server must
-// end then. When stopping is closed the server's address is withdrawn and its Lease deleted; see Withdrawn. The loopback
-// client must work until Run has returned. Run is called once.
+// Run runs the hooks until ctx ends, then returns nil. If a hook fails permanently, it returns the error, and the server must
+// stop. When stopping is closed, the server's address is withdrawn and its Lease deleted; see Withdrawn. The loopback client
+// must work until Run has returned. Run must be called once.
 func (b *Bootstrap) Run(ctx context.Context, stopping <-chan struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
 	announcing, withdraw := context.WithCancel(ctx)
@@ -143,7 +143,7 @@ func (b *Bootstrap) Run(ctx context.Context, stopping <-chan struct{}) error {
 	return group.Wait()
 }
 
-// Withdrawn returns when nothing tells others any more that this server is there, after stopping was closed, or when ctx
+// Withdrawn returns when the server's address has been withdrawn and its Lease deleted, after stopping was closed, or when ctx
 // ends.
 func (b *Bootstrap) Withdrawn(ctx context.Context) {
 	for _, h := range b.hooks {
@@ -171,10 +171,10 @@ func (b *Bootstrap) Wait(ctx context.Context) error {
 }
 
 // notServed reports whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
-// in a group that is not served; upstream installs no hook then.
+// in a group that is not served; upstream installs no hook for it.
 func notServed(err error) bool { return apierrors.IsNotFound(err) }
 
-// created reports what a create returned, without "already exists": something else, a replica perhaps, was faster.
+// created returns the error of a create, or nil for "already exists": another server may have been faster.
 func created(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil

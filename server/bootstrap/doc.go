@@ -1,11 +1,11 @@
-// Package bootstrap makes a new cluster whole and keeps it so: what kube-apiserver's post-start hooks do, done over the
-// loopback client.
+// Package bootstrap creates the objects that every cluster needs, and keeps them: the work of kube-apiserver's post-start hooks,
+// done over the loopback client.
 //
 // # What runs
 //
-// Each part is a hook with the name kube-apiserver gives it, so that /readyz?verbose reads the same. A hook first brings
-// about what it is for, as often as it takes; until then its check fails and the server is not ready. Then it may keep
-// that state up until the server ends. All hooks start at once; one that needs another waits for it.
+// Each part is a hook with kube-apiserver's name, so that /readyz?verbose looks the same. A hook first creates its objects, with
+// retries; until then its check fails and the server is not ready. It may then maintain the objects until the server stops. All
+// hooks start at once; a hook that needs another one waits for it.
 //
 //	start-system-namespaces-controller                   default, kube-system, kube-public, kube-node-lease
 //	rbac/bootstrap-roles                                 default roles and bindings of RBAC
@@ -19,15 +19,14 @@
 //	start-kube-apiserver-identity-lease-garbage-collector  leases of servers that are gone
 //	start-legacy-token-tracking-controller               since when legacy tokens are tracked (KEP-2799)
 //
-// The last four never hold readiness back, upstream as here. Not made: ConfigMap kube-public/cluster-info, which is
-// kubeadm's; the move of roles from clusters older than Kubernetes 1.9 and 1.14, which cannot be in this store.
+// The last four never delay readiness, like upstream. Left out: ConfigMap kube-public/cluster-info, which is kubeadm's, and the
+// migration of roles from clusters older than Kubernetes 1.9 and 1.14, which can't be in this store.
 //
 // # How it differs from upstream
 //
-// Upstream's hooks for RBAC and priority classes wait a second before they do anything, and write one object after
-// another. A server here must be ready within a second of its first start, and its store commits what arrives together
-// as one transaction. So these hooks call the same reconcilers object by object, many at a time, after one list that
-// tells what is there already: a restart writes nothing.
+// Upstream's hooks for RBAC and priority classes wait a second before they start, and write one object after another. This server
+// must be ready within a second of its first start, and its store commits concurrent writes in one transaction. So these hooks
+// call the same reconcilers for many objects at a time, after listing what exists: a restart writes nothing.
 //
 // The server's own Lease lasts an hour; it is renewed every ten minutes, not every ten seconds, to spare flash memory.
 package bootstrap

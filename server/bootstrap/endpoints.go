@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// soleAddress says which addresses are alive when this server is the only one: its own. It writes nothing.
+// soleAddress lists the addresses of live servers if there is only one: its own. It writes nothing.
 type soleAddress struct {
 	mu      sync.Mutex
 	address string
@@ -28,7 +28,7 @@ type soleAddress struct {
 
 var _ reconcilers.Leases = &soleAddress{}
 
-// ListLeases returns the address, if this server has given it.
+// ListLeases returns the address, if it has been set.
 func (s *soleAddress) ListLeases() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *soleAddress) ListLeases() ([]string, error) {
 	return []string{s.address}, nil
 }
 
-// UpdateLease gives the address.
+// UpdateLease sets the address.
 func (s *soleAddress) UpdateLease(address string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *soleAddress) UpdateLease(address string) error {
 	return nil
 }
 
-// RemoveLease takes the address back. It returns a storage not-found error when it had not been given.
+// RemoveLease removes the address. It returns a storage not-found error if it was not set.
 func (s *soleAddress) RemoveLease(address string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,9 +66,9 @@ const (
 	leaseTimeout  = 10 * time.Second
 )
 
-// addressLeases says which servers' addresses are alive by one Lease per address in kube-system, where upstream has keys
-// with a time to live in etcd. Whether a Lease is being renewed is told by whether it changes, measured with this
-// server's clock: clocks of different hosts are not compared.
+// addressLeases lists the addresses of live servers. Each address has a Lease in kube-system, where upstream has keys with a time
+// to live in etcd. A Lease is live if it keeps changing, measured with this server's clock: clocks of different hosts are not
+// compared.
 type addressLeases struct {
 	leases   coordinationclient.LeaseInterface
 	duration time.Duration
@@ -78,7 +78,7 @@ type addressLeases struct {
 	seen map[string]sighting // by name of the Lease
 }
 
-// sighting is when a Lease was first seen as it is now.
+// sighting is when a Lease was first seen in its current version.
 type sighting struct {
 	resourceVersion string
 	since           time.Time
@@ -180,7 +180,7 @@ func (a *addressLeases) RemoveLease(address string) error {
 // Destroy does nothing: the client is the server's.
 func (a *addressLeases) Destroy() {}
 
-// addressLeaseName makes an object name of an address: colons may not stand in one.
+// addressLeaseName returns an object name for an address; names can't contain colons.
 func addressLeaseName(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil && ip.Is6() {
 		address = strings.ReplaceAll(ip.StringExpanded(), ":", "-")

@@ -16,11 +16,11 @@ import (
 	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 )
 
-// flowControlInterval is how often what someone changed in a mandatory object is put right, like upstream.
+// flowControlInterval is how often changes to mandatory objects are reverted, like upstream.
 const flowControlInterval = time.Minute
 
-// flowControlHook creates the suggested and the mandatory priority levels and flow schemas, keeps the mandatory ones as
-// they must be, and removes those that an older version made and this one does not know.
+// flowControlHook creates the suggested and the mandatory priority levels and flow schemas, maintains the mandatory ones, and
+// removes those of an older version that this one does not have.
 func flowControlHook(client kubernetes.Interface) *hook {
 	ensure := func(ctx context.Context) error {
 		if err := ensurePriorityLevels(ctx, client); err != nil {
@@ -94,14 +94,14 @@ func ensureFlowSchemas(ctx context.Context, client kubernetes.Interface) error {
 		flowcontrolbootstrap.SuggestedFlowSchemas, flowcontrolbootstrap.MandatoryFlowSchemas)
 }
 
-// flowObject is what both kinds of object are to upstream's ensurer.
+// flowObject is an object of either kind.
 type flowObject interface {
 	comparable
 	metav1.Object
 	runtime.Object
 }
 
-// ensureObjects creates or updates each object by upstream's rules, then removes what no version but an old one wants.
+// ensureObjects creates or updates each object by upstream's rules, then removes objects that only an old version wants.
 func ensureObjects[T flowObject](ctx context.Context, ops ensurer.ObjectOps[T], suggested, mandatory []T) error {
 	err := each(ctx, suggested, func(ctx context.Context, object T) error {
 		return ensurer.EnsureConfiguration(ctx, ops, object, ensurer.NewSuggestedEnsureStrategy[T]())
@@ -119,8 +119,8 @@ func ensureObjects[T flowObject](ctx context.Context, ops ensurer.ObjectOps[T], 
 	return ensurer.RemoveUnwantedObjects(ctx, ops, wanted)
 }
 
-// snapshot is a lister over one list instead of an informer. What the list does not have is asked for, so that an
-// object which a replica has created since is found.
+// snapshot is a lister over one list instead of an informer. Objects that are not in the list are fetched, in case another server
+// has created them since.
 type snapshot[T metav1.Object] struct {
 	listed map[string]T
 	live   func(name string) (T, error)

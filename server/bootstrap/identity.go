@@ -22,15 +22,14 @@ import (
 )
 
 const (
-	// identityDuration is how long this server counts as there after its last renewal, like upstream.
+	// identityDuration is how long this server counts as alive after its last renewal, like upstream.
 	identityDuration = time.Hour
-	// identityRenewal is sixty times upstream's: a lease of an hour needs no write every ten seconds.
+	// identityRenewal is sixty times upstream's interval: a lease of an hour needs no write every ten seconds.
 	identityRenewal = 10 * time.Minute
 )
 
-// ServerID returns the name of this server among those of its cluster: apiserver- and a hash of the host's name and of
-// instance, which tells apart servers on one host (an empty one is usual). It returns an error when the host has no
-// name.
+// ServerID returns the name of this server in its cluster: "apiserver-" and a hash of the host's name and of instance, which
+// distinguishes servers on one host. It returns an error if the host has no name.
 func ServerID(instance string) (string, error) {
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -57,7 +56,7 @@ func identityHook(client kubernetes.Interface, serverID string) *hook {
 	}
 }
 
-// labelIdentity gives the Lease the labels by which kube-apiserver's are found.
+// labelIdentity sets the labels of kube-apiserver's identity Leases.
 func labelIdentity(l *coordinationv1.Lease) error {
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -85,8 +84,8 @@ func identityCollectorHook(client kubernetes.Interface) *hook {
 	}
 }
 
-// legacyTokenHook records since when the use of legacy service account tokens is tracked (KEP-2799), which the cleaner
-// of unused tokens goes by.
+// legacyTokenHook records when the tracking of legacy service account tokens began (KEP-2799), which the cleaner of unused
+// tokens needs.
 func legacyTokenHook(client kubernetes.Interface) *hook {
 	controller := legacytokentracking.NewController(client)
 	return &hook{

@@ -18,22 +18,22 @@ import (
 const (
 	kubernetesServiceName = "kubernetes"
 	kubernetesServicePort = 443
-	// endpointInterval is how often Service and endpoints are put right, like upstream.
+	// endpointInterval is how often the Service and its endpoints are reconciled, like upstream.
 	endpointInterval = 10 * time.Second
-	// EndpointLease is for how long an address stays published that is not renewed, like upstream.
+	// EndpointLease is how long an address stays published without renewal, like upstream.
 	EndpointLease = 15 * time.Second
-	// renewals is how often an address is renewed in that time: one that is late or fails does not withdraw it.
+	// renewals is how often an address is renewed within EndpointLease, so that one failure does not withdraw it.
 	renewals = 3
 )
 
-// AdvertiseAddress returns the address at which the cluster reaches a server that listens on bind: bind itself, or, when
-// that is unspecified or a loopback address, which may not stand in Endpoints, an address of this host. It returns nil
-// when the host has no other address than loopback ones; then there is no endpoint to publish.
+// AdvertiseAddress returns the address at which the cluster reaches a server that listens on bind: bind itself, or an address of
+// this host if bind is unspecified or a loopback address, which Endpoints may not contain. It returns nil if the host has only
+// loopback addresses; then there is no endpoint to publish.
 func AdvertiseAddress(bind net.IP) net.IP {
 	if address, err := utilnet.ResolveBindAddress(bind); err == nil {
 		return address
 	}
-	// No default route, as on a board without a network. An address of any interface that is up will do.
+	// There is no default route, as on a board without a network. Use the address of any interface.
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil
@@ -46,8 +46,8 @@ func AdvertiseAddress(bind net.IP) net.IP {
 	return nil
 }
 
-// kubernetesServiceHook creates Service default/kubernetes, which gates readiness, and publishes this server's address
-// behind it once the server is ready, as upstream's controller does. It withdraws the address when the server stops.
+// kubernetesServiceHook creates Service default/kubernetes, which readiness waits for, and publishes this server's address in its
+// endpoints once the server is ready, like upstream's controller. It withdraws the address when the server stops.
 func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error) {
 	serviceIP, err := netutils.GetIndexedIP(&c.Services.IPRange, 1)
 	if err != nil {
@@ -85,8 +85,7 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error)
 			case <-ctx.Done():
 				return fmt.Errorf("wait for the informer of Services: %w", ctx.Err())
 			}
-			// Refused until the allocator has seen the ServiceCIDR, which it does in its own time.
-			// A Service that is there already gets a node port too, unlike upstream.
+			// Fails until the allocator has seen the ServiceCIDR. Unlike upstream, an existing Service gets a node port too.
 			err := controller.CreateOrUpdateMasterServiceIfNeeded(kubernetesServiceName, serviceIP, ports, kind, c.Services.NodePort > 0)
 			if err != nil {
 				return fmt.Errorf("create Service default/kubernetes: %w", err)

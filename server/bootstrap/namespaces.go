@@ -18,8 +18,8 @@ var systemNamespaces = []string{
 	metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease,
 }
 
-// namespacesHook creates the system namespaces, then has upstream's controller bring back those that get deleted.
-// Upstream does not hold readiness back for them; here they gate it, because other hooks write into them.
+// namespacesHook creates the system namespaces, then upstream's controller recreates those that are deleted. Unlike upstream,
+// readiness waits for them, since other hooks write into them.
 func namespacesHook(client kubernetes.Interface, informer coreinformers.NamespaceInformer) *hook {
 	controller := systemnamespaces.NewController(systemNamespaces, client, informer)
 	return &hook{

@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// retryInterval is how soon a hook that failed tries again. What fails at start (an informer that has not synced,
-	// a namespace that another hook is creating) is over in milliseconds.
+	// retryInterval is how soon a failed hook tries again. Failures at start (an informer that has not synced, a namespace that
+	// another hook is creating) are over in milliseconds.
 	retryInterval = 20 * time.Millisecond
-	// startTimeout ends the server when a hook still fails: without its roles or namespaces a cluster does not work.
+	// startTimeout is when a hook that still fails stops the server: a cluster does not work without its roles or namespaces.
 	startTimeout = time.Minute
 	// writers is how many objects one hook writes at a time: enough to fill the store's commit groups.
 	writers = 16
 )
 
-// hook is one thing a whole cluster has.
+// hook is a post-start hook: it creates objects that a cluster needs, and may maintain them.
 type hook struct {
 	// name is that of kube-apiserver's post-start hook.
 	name string
 	// after names the hooks that must be done before this one starts.
 	after []string
-	// ensure, if set, brings the thing about. It is called again until it returns nil, and leaves alone what is there.
+	// ensure, if set, creates what is missing. It is called again until it returns nil.
 	ensure func(context.Context) error
-	// serve, if set, runs after ensure and until the context ends, calls ready when the thing is there, and returns
-	// when all that it started has returned. An error ends the server.
+	// serve, if set, runs after ensure until the context ends. It calls ready when the objects exist, and returns when everything
+	// it started has returned. An error stops the server.
 	serve func(ctx context.Context, ready func()) error
-	// announces says that serve tells others of this server, and takes that back before it returns. Then its context ends
-	// as soon as the server is told to stop, while it still serves.
+	// announces means that serve publishes this server, and withdraws it before it returns. Its context ends as soon as the server
+	// begins to stop, while it still serves.
 	announces bool
 
-	done  chan struct{} // closed when the thing is there
+	done  chan struct{} // closed when the objects exist
 	ended chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
@@ -78,7 +78,7 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, retryInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		err := h.ensure(ctx)
 		h.mu.Lock()
-		if ctx.Err() == nil || h.lastErr == nil { // that its time is up tells less than what it took
+		if ctx.Err() == nil || h.lastErr == nil { // a timeout says less than the last failure
 			h.lastErr = err
 		}
 		h.mu.Unlock()
@@ -118,8 +118,8 @@ func (c check) Check(*http.Request) error {
 	return errors.New("not finished")
 }
 
-// each calls do for every item, several at a time, and returns the first error, with how many there were: one object
-// that cannot be written does not keep the others from being written.
+// each calls do for every item, several at a time, and returns the first error and the number of errors: one failure does not
+// keep the other objects from being written.
 func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	var (
 		group errgroup.Group

@@ -11,7 +11,7 @@ import (
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 )
 
-// priorityClassesHook creates the two priority classes that nodes and system components run with.
+// priorityClassesHook creates the two priority classes of nodes and system components.
 func priorityClassesHook(client kubernetes.Interface) *hook {
 	classes := client.SchedulingV1().PriorityClasses()
 	return &hook{

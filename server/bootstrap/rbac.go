@@ -16,9 +16,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// rbacHook creates the default roles and bindings, with that of kubeletClient, and adds to those that exist what this version grants besides. What
-// a user added stays; an object annotated rbac.authorization.kubernetes.io/autoupdate=false is left alone.
-// The reconcilers know no context, so they get a client that does; see within.
+// rbacHook creates the default roles and bindings and that of kubeletClient, and adds rights to existing ones that this version
+// grants in addition. It keeps what users added, and objects annotated rbac.authorization.kubernetes.io/autoupdate=false.
+// The reconcilers take no context, so their client has one; see within.
 func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), kubeletClient string) *hook {
 	return &hook{
 		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
@@ -50,8 +50,8 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 	}
 }
 
-// within returns a configuration whose requests fail once ctx has ended. Where the database takes no writes, clients
-// try again for long.
+// within returns a configuration whose requests fail once ctx has ended. While the database accepts no writes, clients retry for
+// long.
 func within(ctx context.Context, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &boundTransport{ctx, next} })
@@ -87,8 +87,8 @@ func bindingTask(what string, binding reconciliation.RoleBinding, client reconci
 	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
 }
 
-// listed answers a reconciler's first get from a list, so that some 160 gets become two lists. Later gets come after a
-// write that collided with someone else's, and must see the object as it is.
+// listed serves a reconciler's first get from a list, which replaces some 160 gets by two lists. Later gets follow a write
+// conflict and must see the current object.
 type listed[T any] struct {
 	value T
 	found bool
@@ -96,7 +96,7 @@ type listed[T any] struct {
 	live  func(namespace, name string) (T, error)
 }
 
-// Get is that of reconciliation.RuleOwnerModifier and RoleBindingModifier.
+// Get implements part of reconciliation.RuleOwnerModifier and RoleBindingModifier.
 func (l *listed[T]) Get(namespace, name string) (T, error) {
 	if l.asked {
 		return l.live(namespace, name)
@@ -148,8 +148,8 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]recon
 	return tasks, nil
 }
 
-// kubeletBinding lets a user do everything at kubelets, which ask this server whether the user that it shows them may, and
-// nothing else. kubeadm has it as kubeadm:apiserver-kubelet-client.
+// kubeletBinding gives a user all rights at kubelets, which ask this server for authorization, and no others. kubeadm calls it
+// kubeadm:apiserver-kubelet-client.
 func kubeletBinding(user string) rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{

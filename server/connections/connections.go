@@ -17,34 +17,33 @@ import (
 )
 
 const (
-	// DefaultMaxStreams is how many requests one HTTP/2 connection carries at once, like kube-apiserver. Go's server
-	// queues four times as many whose streams were reset before they were begun, and closes the connection after that.
+	// DefaultMaxStreams is how many requests one HTTP/2 connection may carry at once, like kube-apiserver. Go's server queues
+	// four times as many whose streams were reset before it began them, and closes the connection if there are more.
 	DefaultMaxStreams = 100
 
 	// ReadHeaderTimeout is how long a client may take to send the header of a request, like kube-apiserver.
 	ReadHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second // as kube-apiserver
-	// lingerTimeout is how much longer than a request a connection may take to pass it on: time for the answer that the
-	// request took too long.
+	// lingerTimeout is how much longer than the request's timeout a connection may take: time to send the timeout error.
 	lingerTimeout = 5 * time.Second
 
-	// An unread body, a frame and a header are held in memory for each connection, which need not belong to anyone known.
+	// Each connection, even an unauthenticated one, holds an unread body, a frame and a header in memory.
 	maxHeaderBytes   = 256 << 10
 	maxFrameBytes    = 16 << 10 // a TLS record has no more
 	maxBufferedBytes = 256 << 10
 
-	// maxUnknown is how many connections there may be on which no client has authenticated; half of the limit of open files
-	// if that is less.
+	// maxUnknown limits the connections on which no client has authenticated: to this number, or to half of the limit of open
+	// files if that is less.
 	maxUnknown = 1000
-	// maxIdle is how many connections of clients that are known may have no request; a quarter of that limit if that is less.
+	// maxIdle limits the idle connections of authenticated clients: to this number, or to a quarter of the limit of open files.
 	maxIdle = 4000
-	// maxUnknownRequests is how many requests may run on these connections at once, beyond one on each.
+	// maxUnknownRequests is how many requests may run on unauthenticated connections at once, beyond one on each.
 	maxUnknownRequests = 500
-	// maxTimedOut is how many handlers one connection may have that run on after their request was answered with a timeout.
+	// maxTimedOut is how many handlers of one connection may still run after their request has timed out.
 	maxTimedOut = 100
 )
 
-// cancelLimit is how often a client may cancel requests, or be refused, before its connection is closed.
+// cancelLimit is how often a client may cancel requests, or have them refused, before its connection is closed.
 type cancelLimit struct {
 	burst     int
 	perSecond rate.Limit
@@ -58,35 +57,35 @@ var (
 
 func (a cancelLimit) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond, a.burst) }
 
-// Closed is a metric of the connections that were closed for what their clients did, by reason; its help lists them.
+// Closed counts the connections that were closed because of what their clients did, by reason; its help lists the reasons.
 var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "sqube_connections_closed_total",
-	Help:           "Connections that the server has closed for what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated), too many without a request (idle), a watch that had to be ended on a connection that its client does not read (slow).",
+	Help:           "Connections that the server closed because of what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated), too many idle connections (idle), a watch whose client does not read its connection (slow).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
-// Reasons are all that Closed counts by.
+// Reasons are all reasons of Closed.
 var Reasons = []string{cancels, unauthenticated, idle, Slow}
 
 const (
 	cancels         = "cancels"
 	unauthenticated = "unauthenticated"
 	idle            = "idle"
-	// Slow is that a client does not read what a watch sends.
+	// Slow means that a client does not read the events of a watch.
 	Slow = "slow"
 )
 
-// Connections keeps account of the connections of one http.Server.
+// Connections tracks the connections of one http.Server.
 type Connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]*connection
-	// unknown are those on which no client has authenticated, in the order in which they came. The first has to make room
-	// for the next one beyond maxUnknown: a client with credentials shows them soon.
+	// unknown are the connections on which no client has authenticated, oldest first. The oldest is closed when a new one would
+	// exceed maxUnknown: clients with credentials authenticate soon.
 	unknown *list.List
-	// idle are those of known clients that have no request, in the order in which they came to rest.
+	// idle are the idle connections of authenticated clients, longest idle first.
 	idle *list.List
 
-	// active is how many have requests, and idled is closed when there are none.
+	// active is how many connections have requests. idled is closed when there are none.
 	active int
 	idled  chan struct{}
 
@@ -94,19 +93,19 @@ type Connections struct {
 	unknownRequests     atomic.Int32 // of maxUnknownRequests
 }
 
-// connection is the account of one connection.
+// connection is the state of one connection.
 type connection struct {
 	net      net.Conn
 	unknown  *list.Element // of Connections.unknown, at first
 	idle     *list.Element // of Connections.idle, or nil
-	active   bool          // it has requests
-	known    atomic.Bool   // a client has authenticated on it
-	running  atomic.Int32  // requests that are not authenticated so far
+	active   bool          // has requests
+	known    atomic.Bool   // a client has authenticated
+	running  atomic.Int32  // requests that have not been authenticated yet
 	timedOut atomic.Int32  // of maxTimedOut
 	cancels  atomic.Pointer[rate.Limiter]
 }
 
-// New returns the account of a server that has no connections yet.
+// New returns an empty Connections.
 func New() *Connections {
 	c := &Connections{open: map[net.Conn]*connection{}, unknown: list.New(), idle: list.New(), maxUnknown: maxUnknown, maxIdle: maxIdle}
 	var files unix.Rlimit
@@ -117,8 +116,8 @@ func New() *Connections {
 	return c
 }
 
-// Configure sets all limits and hooks of the server that concern connections. A request that is not long-running may take
-// requestTimeout. 0 for maxStreams means DefaultMaxStreams.
+// Configure sets the limits and hooks of the server. requestTimeout is the limit for requests that are not long-running. 0 for
+// maxStreams means DefaultMaxStreams.
 func (c *Connections) Configure(server *http.Server, maxStreams int, requestTimeout time.Duration) {
 	if maxStreams == 0 {
 		maxStreams = DefaultMaxStreams
@@ -139,7 +138,7 @@ func (c *Connections) Configure(server *http.Server, maxStreams int, requestTime
 	server.ConnState = c.changed
 }
 
-// opened begins the account of a connection, which is found in the context of its requests.
+// opened adds a connection, and puts it into the context of its requests.
 func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
 	account := &connection{net: conn}
 	account.cancels.Store(unknownCancelLimit.limiter())
@@ -152,8 +151,8 @@ func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context
 	return context.WithValue(ctx, connectionKey{}, account)
 }
 
-// WaitIdle waits until no connection has a request, or ctx ends. Of an HTTP/2 connection that is closed while it has one, net/http
-// starts the idle timer again, which keeps the whole server in memory for as long as connections may be idle.
+// WaitIdle waits until no connection has a request, or ctx ends. If an HTTP/2 connection is closed during a request, net/http
+// restarts its idle timer, which keeps the whole server in memory for the idle timeout.
 func (c *Connections) WaitIdle(ctx context.Context) {
 	c.mu.Lock()
 	if c.active == 0 {
@@ -171,8 +170,8 @@ func (c *Connections) WaitIdle(ctx context.Context) {
 	}
 }
 
-// changed follows a connection. The one that has been idle for longest is closed when there are too many, as all are that
-// are idle for long: its client opens another when it needs one.
+// changed tracks the state of a connection. If too many are idle, the one that has been idle longest is closed; its client opens
+// a new one when it needs one.
 func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,12 +203,12 @@ func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 			oldest.close(idle)
 		}
 	case http.StateClosed, http.StateHijacked:
-		c.unknown.Remove(account.unknown) // or it is no longer in it
+		c.unknown.Remove(account.unknown) // no effect if it has been removed
 		delete(c.open, conn)
 	}
 }
 
-// authenticated notes that the client is known.
+// authenticated records that a client has authenticated.
 func (c *Connections) authenticated(account *connection) {
 	if account.known.Swap(true) {
 		return
@@ -220,21 +219,21 @@ func (c *Connections) authenticated(account *connection) {
 	c.unknown.Remove(account.unknown)
 }
 
-// cancelled notes that a request was cancelled, or refused.
+// cancelled records that a request was cancelled or refused.
 func (a *connection) cancelled() {
 	if !a.cancels.Load().Allow() {
 		a.close(cancels)
 	}
 }
 
-// close closes the connection at once, without a word to a client that may not listen.
+// close closes the connection at once, without a TLS or HTTP goodbye, which the client may not read.
 func (a *connection) close(reason string) {
 	conn := a.net
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
 	}
 	if err := conn.Close(); err != nil {
-		return // it was closed before
+		return // already closed
 	}
 	Closed.WithLabelValues(reason).Inc()
 	slog.Debug("closed a connection", "client", conn.RemoteAddr().String(), "reason", reason)
@@ -242,14 +241,14 @@ func (a *connection) close(reason string) {
 
 type connectionKey struct{}
 
-// Close closes the connection that the request came on, and counts why.
+// Close closes the connection of the request, and counts the reason.
 func Close(r *http.Request, reason string) {
 	if account := of(r); account != nil {
 		account.close(reason)
 	}
 }
 
-// of returns the account of the connection that the request came on; nil if it came from this process.
+// of returns the connection of the request; nil for in-process requests.
 func of(r *http.Request) *connection {
 	account, _ := r.Context().Value(connectionKey{}).(*connection)
 	return account

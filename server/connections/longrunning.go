@@ -10,9 +10,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// LongRunning lifts the deadlines that Configure sets from requests that may last. A watch whose client does not take what
-// is sent for as long as writeTimeout is ended: the other long-running requests are streams that people read, and may leave
-// standing. It needs to know the request's verb.
+// LongRunning removes the deadlines set by Configure from long-running requests. It ends a watch whose client reads nothing for
+// writeTimeout. Other long-running requests are streams for people, who may pause. It needs the request's RequestInfo.
 func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck, writeTimeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -20,16 +19,16 @@ func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck,
 			next.ServeHTTP(w, r)
 			return
 		}
-		// Every ResponseWriter of a network can.
+		// Network connections support both.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(time.Time{})
-		defer func() { // what is left in buffers
+		defer func() { // for the rest of the buffers
 			if r.Context().Err() == nil {
 				_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 			}
 		}()
-		if !info.IsResourceRequest { // a profile, which would be refused if it takes longer than the server's deadlines
+		if !info.IsResourceRequest { // net/http/pprof refuses profiles that take longer than the server's deadlines
 			r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, nil))
 		}
 		flusher, ok := w.(responsewriter.CloseNotifierFlusher)
@@ -42,8 +41,8 @@ func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck,
 	})
 }
 
-// timeoutWriter ends the response when a write takes longer than writeTimeout. Setting a deadline for each write would cost
-// HTTP/2 a message to the connection's goroutine.
+// timeoutWriter ends the response when a write takes longer than writeTimeout. A deadline per write would cost a message to the
+// connection's goroutine on HTTP/2.
 type timeoutWriter struct {
 	http.ResponseWriter
 	http.CloseNotifier
@@ -55,7 +54,7 @@ type timeoutWriter struct {
 func newTimeoutWriter(w http.ResponseWriter, f responsewriter.CloseNotifierFlusher, writeTimeout time.Duration) *timeoutWriter {
 	i := &timeoutWriter{ResponseWriter: w, CloseNotifier: f, flusher: f, writeTimeout: writeTimeout}
 	i.timer = time.AfterFunc(writeTimeout, func() {
-		// A deadline in the past ends a write that is under way, and fails those that follow.
+		// A deadline in the past fails the current write and those that follow.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 	})
 	i.timer.Stop()
@@ -76,5 +75,5 @@ func (i *timeoutWriter) Flush() {
 	i.flusher.Flush()
 }
 
-// Unwrap lets http.ResponseController find what the writer can do.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (i *timeoutWriter) Unwrap() http.ResponseWriter { return i.ResponseWriter }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Admit refuses requests of clients that are not known when too many of those run, and closes connections whose clients
-// cancel too much. It belongs to the front of a server's filters.
+// Admit refuses requests on unauthenticated connections when too many run, and closes connections whose clients cancel too
+// many requests. It should be one of the first filters.
 func (c *Connections) Admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		account := of(r)
@@ -20,7 +20,7 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if r.Context().Err() != nil { // before it was begun
+		if r.Context().Err() != nil { // cancelled before it began
 			account.cancelled()
 			return
 		}
@@ -36,14 +36,14 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 		slot := c.acquireSlot(account)
 		if slot == nil {
 			account.cancelled()
-			// Without a body, for which an HTTP/2 client may leave no room.
+			// Without a body, for which an HTTP/2 client may leave no window.
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
 		defer slot.release()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), slotKey{}, slot)))
-		// An answer that its client does not take keeps the slot. Over HTTP/1.1 no other request comes before it is taken.
+		// A response that is not read keeps the slot. Over HTTP/1.1 the next request comes only after it is read.
 		if flusher, ok := w.(http.Flusher); ok && r.ProtoMajor == 2 && !account.known.Load() {
 			flusher.Flush()
 		}
@@ -52,11 +52,11 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 
 type slotKey struct{}
 
-// slot is what a request holds until its client is known.
+// slot is held by a request until its client is authenticated.
 type slot struct{ release func() }
 
-// acquireSlot returns nil if the request may not run now. The first one on a connection always may, so that no client can keep
-// another from being known.
+// acquireSlot returns nil if the request may not run now. The first request on a connection always may, so that no client can
+// keep another from authenticating.
 func (c *Connections) acquireSlot(account *connection) *slot {
 	first := account.running.Add(1) == 1
 	if !first && c.unknownRequests.Add(1) > maxUnknownRequests {
@@ -72,7 +72,7 @@ func (c *Connections) acquireSlot(account *connection) *slot {
 	})}
 }
 
-// Authenticated notes whose requests are authenticated. It belongs right after authentication.
+// Authenticated records which connections have authenticated clients. It must come right after authentication.
 func (c *Connections) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if account := of(r); account != nil && !anonymous(r.Context()) {
@@ -90,13 +90,13 @@ func anonymous(ctx context.Context) bool {
 	return !ok || client.GetName() == user.Anonymous || slices.Contains(client.GetGroups(), user.AllUnauthenticated)
 }
 
-// UntilDone puts a filter around next that may return before next does, as upstream's for timeouts. A request whose client
-// has gone is over when next has returned: Go's HTTP/2 server counts it among those that run until then. One that took too
-// long is over with its answer, unless its connection has too many of those.
+// UntilDone wraps next in a filter that may return before next does, like upstream's timeout filter. If the client has gone, the
+// request lasts until next returns: Go's HTTP/2 server counts it as running until then. A request that timed out ends with its
+// response, unless its connection has too many such requests.
 func UntilDone(filter func(http.Handler) http.Handler, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		done := make(chan struct{})
-		defer wait(r, done) // also if filter panics to cut the answer off
+		defer wait(r, done) // also if filter panics to abort the response
 		filter(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(done)
 			next.ServeHTTP(w, r)
@@ -104,7 +104,7 @@ func UntilDone(filter func(http.Handler) http.Handler, next http.Handler) http.H
 	})
 }
 
-// wait returns when done is closed, or when the request need not be waited for.
+// wait returns when done is closed, or at once if the handler may outlive its request.
 func wait(r *http.Request, done <-chan struct{}) {
 	select {
 	case <-done:

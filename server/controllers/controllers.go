@@ -21,55 +21,55 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config is what the controllers need of the server.
+// Config is what the controllers need from the server.
 type Config struct {
-	// Selection says which controllers run; see Validate.
+	// Selection selects the controllers that run; see Validate.
 	Selection []string
-	// Others are controllers of other packages, which run with those of this one where Selection has them.
+	// Others are controllers of other packages, which run beside those of this one if Selection has them.
 	Others []Controller
-	// Scheduler runs under the same Lease, while no kube-scheduler of its own process is at work. Nil for none.
+	// Scheduler runs under the same Lease, while no separate kube-scheduler is active. Nil for none.
 	Scheduler *Controller
-	// Settings are those of the controllers of this package.
+	// Settings configures the controllers of this package.
 	Settings *Settings
-	// Cluster is what controllers that set up nodes need to know.
+	// Cluster is for controllers that set up nodes.
 	Cluster Cluster
 	// Loopback reaches this server as a member of system:masters.
 	Loopback *rest.Config
-	// Informers are the server's shared ones. Run adds informers to them and starts those.
+	// Informers are the server's shared informers. Run adds informers and starts them.
 	Informers informers.SharedInformerFactory
-	// InformersStop ends the shared informers. It belongs to the server, not to one call of Run: a shared informer that
-	// has stopped cannot be started again.
+	// InformersStop stops the shared informers. It belongs to the server, not to one call of Run: a stopped shared informer can't
+	// be started again.
 	InformersStop <-chan struct{}
-	// Discovery tells of changes of what this server serves, itself or through other servers.
+	// Discovery reports changes of the resources that this server and aggregated servers serve.
 	Discovery interface{ AddInvalidationCallback(func()) }
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
-	// ServiceAccountKey signs the tokens in token Secrets, as a private key of crypto/ecdsa or crypto/rsa. Nil leaves
-	// such Secrets empty.
+	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such
+	// Secrets empty.
 	ServiceAccountKey any
-	// Track notes that something runs, under a name, until the function that it returns is called.
+	// Track records that something with a name runs, until ended is called.
 	Track func(name string) (ended func())
 }
 
 // controller is one of upstream's controllers.
 type controller struct {
-	// name is kube-controller-manager's, without "-controller"; requests have it in their user agent.
+	// name is kube-controller-manager's, without "-controller". It is in the user agent of requests.
 	name string
-	// other says that another package has it, and off that it runs only where it is named.
+	// other means that another package has it, and off that it runs only if it is selected by name.
 	other, off bool
-	// build makes the controller and registers its event handlers. It returns what runs until the context ends.
+	// build makes the controller and registers its event handlers. run runs until the context ends.
 	build func(ctx context.Context, s *runState, c clients) (run func(context.Context), err error)
-	// aliases are names that it had in kube-controller-manager before 1.28.
+	// aliases are its names in kube-controller-manager before 1.28.
 	aliases []string
-	// uses is another controller that has to run, by its name.
+	// uses is the name of another controller that must run too.
 	uses string
-	// needs is a resource that --runtime-config may have switched off, and without which there is nothing to control.
+	// needs is a resource without which the controller has nothing to do. --runtime-config may have switched it off.
 	needs schema.GroupVersionResource
 }
 
 const garbageCollector = "garbage-collector"
 
-// all are the controllers, each of them one of kube-controller-manager's too.
+// all are the controllers of this package. kube-controller-manager has each of them too.
 var all = []controller{
 	{name: "namespace", aliases: []string{"namespace"}, build: buildNamespace},
 	{name: garbageCollector, aliases: []string{"garbagecollector"}, build: buildGarbageCollector},
@@ -91,13 +91,13 @@ var all = []controller{
 		needs: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
 }
 
-// Run runs the controllers that are selected, and the scheduler if there is one, until ctx ends; then it returns nil, with
-// everything that it started at rest and no event handler of its own left on the shared informers. It may be called again
-// after that: a replica that loses and regains leadership does so. While a kube-controller-manager is at work, which runs
-// them all, only those run here that are selected by name; likewise the scheduler while a kube-scheduler is at work.
+// Run runs the selected controllers, and the scheduler if there is one, until ctx ends. It then returns nil, when everything that
+// it started has stopped and its event handlers are removed from the shared informers. It may be called again after that, as a
+// replica does that loses and regains leadership. While a kube-controller-manager is active, which runs all controllers, only
+// those run here that are selected by name; likewise the scheduler while a kube-scheduler is active.
 //
-// It returns an error when a controller cannot be built, for which the server must be answering: discovery is read. The
-// loopback client must work until Run has returned.
+// It returns an error if a controller can't be built. Building reads discovery, so the server must be serving. The loopback
+// client must work until Run has returned.
 func Run(ctx context.Context, c Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -112,7 +112,7 @@ func Run(ctx context.Context, c Config) error {
 	return group.Wait()
 }
 
-// runBeside runs the chosen controllers, and only those that always run while the program is at work.
+// runBeside runs the chosen controllers, or only the always ones while the program is active.
 func runBeside(ctx context.Context, c Config, program string, chosen, always []controller) error {
 	if len(chosen) == len(always) {
 		return run(ctx, c, chosen)
@@ -126,7 +126,7 @@ func runBeside(ctx context.Context, c Config, program string, chosen, always []c
 	holders := followProgram(following, clients, program)
 	defer func() {
 		stop()
-		for range holders { // until it is at rest
+		for range holders { // until it has stopped
 		}
 	}()
 	holder, ok := <-holders
@@ -147,18 +147,17 @@ func runBeside(ctx context.Context, c Config, program string, chosen, always []c
 func logHandover(program, before, holder string) {
 	switch {
 	case before == "" && holder != "" && program == schedulerProgram:
-		slog.Info("a kube-scheduler is at work: the scheduler here has stepped aside", "holder", holder)
+		slog.Info("a kube-scheduler is active: the scheduler here has stopped", "holder", holder)
 	case before != "" && holder == "" && program == schedulerProgram:
 		slog.Info("the kube-scheduler is gone: the scheduler here runs again", "holder", before)
 	case before == "" && holder != "":
-		slog.Info("a kube-controller-manager is at work: the controllers here have stepped aside, but for those that --controllers names", "holder", holder)
+		slog.Info("a kube-controller-manager is active: the controllers here have stopped, except those that --controllers names", "holder", holder)
 	case before != "" && holder == "":
 		slog.Info("the kube-controller-manager is gone: its controllers run here again", "holder", before)
 	}
 }
 
-// runUntil runs controllers until they are to be others: holders has come from no one to someone, or back. It returns
-// what came last, and false when ctx has ended.
+// runUntil runs controllers until the Lease gets a holder, or loses it. It returns the last holder, and false if ctx has ended.
 func runUntil(ctx context.Context, c Config, present []controller, was string, holders <-chan string) (holder string, ok bool, err error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -208,7 +207,7 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 
 	var running sync.WaitGroup
 	running.Go(func() {
-		if len(loops) == 0 { // nothing is served that they would control
+		if len(loops) == 0 { // the resources that they control are not served
 			<-ctx.Done()
 		}
 	})
@@ -226,7 +225,7 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	return nil
 }
 
-// title is what the log and errors call the controller.
+// title is the name of the controller in the log and in errors.
 func (c controller) title() string {
 	if c.name == schedulerProgram {
 		return "scheduler"
@@ -234,10 +233,10 @@ func (c controller) title() string {
 	return c.name + " controller"
 }
 
-// prepare builds the controller. It returns nil when there is nothing for it to do.
+// prepare builds the controller. It returns nil if the controller has nothing to do.
 func (c controller) prepare(ctx context.Context, s *runState) (func(context.Context), error) {
 	if c.uses == garbageCollector && s.graph == nil {
-		slog.Info("a controller does not run, since another one that it needs does not", "controller", c.fullName(), "needs", c.uses+"-controller")
+		slog.Info("a controller does not run, because one that it needs does not run", "controller", c.fullName(), "needs", c.uses+"-controller")
 		return nil, nil
 	}
 	clients, err := newClients(s.config.Loopback, c.name)
@@ -256,7 +255,7 @@ func (c controller) prepare(ctx context.Context, s *runState) (func(context.Cont
 	return c.build(ctx, s, clients)
 }
 
-// clients is how a controller reaches the server: its user agent tells it apart in the audit log.
+// clients are the clients of one controller, which has its own user agent in the audit log.
 type clients struct {
 	config *rest.Config
 	kubernetes.Interface

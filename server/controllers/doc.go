@@ -1,10 +1,10 @@
-// Package controllers runs, in the server's own process, those of kube-controller-manager's controllers without which the
-// API itself does not do what it promises. They are upstream's, unchanged, over the loopback client. Where several servers
-// share a database, one of them runs them, which a Lease decides: RunAsLeader.
+// Package controllers runs, in the server's process, the controllers of kube-controller-manager without which the API does not
+// keep its promises. They are upstream's, unchanged, over the loopback client. If several servers share a database, the one that
+// holds a Lease runs them: RunAsLeader.
 //
 // # What runs
 //
-//	namespace                        empties a namespace that is being deleted, then lets it go
+//	namespace                        empties a namespace that is being deleted, then removes its finalizer
 //	garbage-collector                owner references: foreground, background and orphan deletion
 //	serviceaccount                   ServiceAccount default in every namespace
 //	serviceaccount-token             the content of token Secrets
@@ -17,29 +17,29 @@
 //	storage-version-migrator         StorageVersionMigrations, where they are served, which they are not by default: the
 //	                                 gate StorageVersionMigrator and --runtime-config=storagemigration.k8s.io/v1beta1=true
 //	persistentvolumeclaim-protection, persistentvolume-protection, volumeattributesclass-protection
-//	                                 finalizers that admission puts on these objects: without the controllers that take
-//	                                 them away again, the objects could never be deleted
+//	                                 finalizers that admission adds to these objects, which could otherwise never be
+//	                                 deleted
 //
-// # What does not, unless it is asked for
+// # What does not run by default
 //
-// Deployments, ReplicaSets, Jobs, Endpoints, the scheduler, autoscaling, the life of nodes and the signing of certificates
-// are no part of an API server: they are policy, and they cost memory on clusters that have no use for them (much of what
-// uses a Kubernetes API has no Pods). Package controlplane has them; those that are selected run with the ones above, on the
-// same informers, by the same rules: Config.Others, Config.Scheduler. kube-controller-manager and kube-scheduler run against
-// this server as against any, too.
+// Deployments, ReplicaSets, Jobs, Endpoints, the scheduler, autoscaling, the life cycle of nodes and the signing of certificates
+// are not part of an API server: they are policy, and they cost memory on clusters that do not need them (many users of the
+// Kubernetes API have no Pods). Package controlplane has them. If selected, they run with those above, on the same informers and
+// by the same rules: Config.Others, Config.Scheduler. kube-controller-manager and kube-scheduler also run against this server
+// as against any other.
 //
 // # Beside a kube-controller-manager
 //
-// It runs all of the controllers above, and two of one kind would do everything twice. So while it holds its Lease, those
-// here are at rest, and they start again when it lets go of the Lease or stops renewing it. So is the scheduler while a
-// kube-scheduler holds its own. A controller that is selected by its name runs here all the same: that is for a
-// kube-controller-manager which was told to leave it out.
+// It runs all of the controllers above, and two instances would do everything twice. So while it holds its Lease, the controllers
+// here are stopped. They start again when it releases the Lease or stops renewing it. The same holds for the scheduler and
+// kube-scheduler. A controller that is selected by name always runs here: that is for a kube-controller-manager that was told
+// to leave it out.
 //
 // # What it costs
 //
-// The garbage collector and the quota controller watch every resource. What they need of most objects is metadata, so
-// they get informers of metadata, stripped to names, owners and finalizers, and shared by the two; upstream, which has
-// informers of whole objects anyway, shares those. Whole objects are watched only where a controller reads them, with
-// the server's shared informers, or narrowed by a field selector where those would hold every Secret or ConfigMap.
-// Nothing polls: discovery is read again when a CustomResourceDefinition changes, and every few minutes in case.
+// The garbage collector and the quota controller watch every resource. They mostly need metadata, so the two share informers of
+// metadata, reduced to names, owners and finalizers; upstream, which has informers of whole objects anyway, shares those. Whole
+// objects are watched only if a controller reads them: by the server's shared informers, or with a field selector if these would
+// hold every Secret or ConfigMap. Nothing polls: discovery is read again when a CustomResourceDefinition changes, and every few
+// minutes to be safe.
 package controllers

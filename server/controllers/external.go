@@ -12,46 +12,45 @@ import (
 	"k8s.io/controller-manager/pkg/informerfactory"
 )
 
-// Controller is a controller of another package, which runs as those of this one do: on the same informers, and on one
-// server at a time.
+// Controller is a controller of another package that runs like those of this one: on the same informers, and on one server at a
+// time.
 type Controller struct {
-	// Name is the one that upstream has for it, and Aliases those that upstream had before.
+	// Name is upstream's name of the controller, and Aliases are upstream's former names.
 	Name    string
 	Aliases []string
-	// Off says that it runs only where it is selected by name.
+	// Off means that it runs only if it is selected by name.
 	Off bool
-	// Build makes the controller and registers its event handlers, which get no events before it has returned. It returns
-	// what runs until its context ends, with everything that it started; or nil when there is nothing to do.
+	// Build makes the controller and registers its event handlers, which get no events before Build has returned. run runs until
+	// its context ends and everything that it started has stopped. It is nil if there is nothing to do.
 	Build func(context.Context, Shared) (run func(context.Context), err error)
 }
 
-// Shared is what a controller of another package shares with those of this one.
+// Shared is what controllers of other packages share with those of this one.
 type Shared struct {
 	// Loopback reaches this server as a member of system:masters.
 	Loopback *rest.Config
-	// Informers are the server's. What runs them is Run; to start them does nothing.
+	// Informers are the server's. Run starts them; starting them here does nothing.
 	Informers informers.SharedInformerFactory
-	// Selected returns informers of the objects that a field selector matches, for one resource that is too large to be
-	// held whole.
+	// Selected returns informers of the objects that a field selector matches, for a resource with too many objects to hold all.
 	Selected func(fields.Selector) informers.SharedInformerFactory
 	// Metadata are informers of any resource, of metadata where no controller needs more.
 	Metadata informerfactory.InformerFactory
-	// Kinds finds resources by kind.
+	// Kinds maps kinds to resources.
 	Kinds *restmapper.DeferredDiscoveryRESTMapper
 	// Started is closed when the event handlers of all controllers are registered and informers run.
 	Started chan struct{}
 	Cluster Cluster
 }
 
-// Cluster is what controllers that set up nodes need to know of the cluster.
+// Cluster is what controllers that set up nodes need to know about the cluster.
 type Cluster struct {
-	// CACertFile and CAKeyFile are the authority that signs certificates of clients and kubelets.
+	// CACertFile and CAKeyFile are the authority that signs the certificates of clients and kubelets.
 	CACertFile, CAKeyFile string
 }
 
 const suffix = "-controller"
 
-// internal returns the controller as those of this package are.
+// internal converts the controller to the type of this package's own.
 func (c Controller) internal() controller {
 	return controller{
 		name: strings.TrimSuffix(c.Name, suffix), aliases: c.Aliases, other: true, off: c.Off,
@@ -65,8 +64,8 @@ func (c Controller) internal() controller {
 	}
 }
 
-// known returns all controllers that there are. The garbage collector and the quota controller come after those that have
-// informers of whole objects, and use these.
+// known returns all controllers. The garbage collector and the quota controller come after those that have informers of whole
+// objects, to share these.
 func (c Config) known() []controller {
 	known := make([]controller, 0, len(c.Others)+len(all))
 	for _, other := range c.Others {
@@ -75,7 +74,7 @@ func (c Config) known() []controller {
 	return slices.Concat(known, all)
 }
 
-// unstarted are shared informers that their user does not start.
+// unstarted are shared informers that can't be started.
 type unstarted struct {
 	informers.SharedInformerFactory
 }
@@ -86,7 +85,7 @@ func (unstarted) Start(<-chan struct{}) {}
 // StartWithContext does nothing.
 func (unstarted) StartWithContext(context.Context) {}
 
-// followKinds has resources found by kind as they are served now. The garbage collector does this too, where it runs.
+// followKinds refreshes the mapping of kinds when resources change. The garbage collector does this too, if it runs.
 func (s *runState) followKinds(ctx context.Context, changed <-chan struct{}) {
 	again(ctx, changed, func(ctx context.Context) {
 		s.mapper.Reset()

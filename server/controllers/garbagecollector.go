@@ -10,10 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// monitorSyncTimeout is how long the collector waits for all monitors before it works with those it has.
+// monitorSyncTimeout is how long the collector waits for all its informers, which it calls monitors, before it starts.
 const monitorSyncTimeout = 30 * time.Second
 
-// buildGarbageCollector builds the controller that deletes what has no owner left, and carries out foreground and orphan
+// buildGarbageCollector builds the controller that deletes objects whose owners are gone, and carries out foreground and orphan
 // deletion.
 func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	settings := s.config.Settings.GarbageCollectorController

@@ -11,20 +11,19 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// leaseName is the Lease in kube-system that its holder renews for as long as it runs the controllers.
+// leaseName is the Lease in kube-system of the server that runs the controllers.
 const leaseName = "sqube-controllers"
 
-// How fast leadership moves. A leader that dies is followed after at most leaseDuration and retryPeriod; one that can't
-// renew has stopped its controllers after renewDeadline, before another may start them.
+// How fast leadership moves. A dead leader is replaced after at most leaseDuration and retryPeriod. A leader that can't renew its
+// Lease stops its controllers after renewDeadline, before another server may start them.
 const (
 	leaseDuration = 6 * time.Second
 	renewDeadline = 4 * time.Second
 	retryPeriod   = time.Second
 )
 
-// RunAsLeader runs the controllers whenever this server is the one among those on its database that shall, until ctx ends.
-// id tells the servers apart. It returns nil then, after the Lease was given back for another server to take at once, or
-// the error of Run.
+// RunAsLeader runs the controllers whenever this server holds the Lease, until ctx ends. id identifies the server. It then
+// releases the Lease, so that another server can acquire it at once, and returns nil, or the error of Run.
 func RunAsLeader(ctx context.Context, c Config, id string) error {
 	clients, err := newClients(c.Loopback, "leader-election")
 	if err != nil {
@@ -45,7 +44,7 @@ func RunAsLeader(ctx context.Context, c Config, id string) error {
 
 // lead waits for leadership and runs the controllers until it is lost or ctx ends.
 func lead(ctx context.Context, c Config, lock resourcelock.Interface) error {
-	// Leadership outlives ctx, until the controllers are at rest.
+	// Leadership outlives ctx, until the controllers have stopped.
 	electing, resign := context.WithCancel(context.WithoutCancel(ctx))
 	acquired := make(chan context.Context)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -85,7 +84,7 @@ func lead(ctx context.Context, c Config, lock resourcelock.Interface) error {
 		defer context.AfterFunc(leading, cancel)()
 		err := Run(run, c)
 		if leading.Err() != nil && ctx.Err() == nil {
-			slog.Warn("the controllers have ended here: this server has lost its Lease", "lease", leaseName)
+			slog.Warn("the controllers have stopped here: this server has lost its Lease", "lease", leaseName)
 		}
 		return err
 	}

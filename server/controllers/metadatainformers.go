@@ -17,7 +17,7 @@ import (
 	"k8s.io/controller-manager/pkg/informerfactory"
 )
 
-// whole are the resources of which quota reads more than metadata.
+// whole are the resources whose objects quota reads beyond their metadata.
 var whole = map[schema.GroupVersionResource]bool{
 	corev1.SchemeGroupVersion.WithResource("pods"):                   true,
 	corev1.SchemeGroupVersion.WithResource("services"):               true,
@@ -25,12 +25,12 @@ var whole = map[schema.GroupVersionResource]bool{
 	resourcev1.SchemeGroupVersion.WithResource("resourceclaims"):     true,
 }
 
-// monitors are the informers with which the garbage collector and the quota controller watch every resource, of metadata
-// wherever that is enough and no other controller has informers of whole objects.
+// metadataInformers are the informers with which the garbage collector and the quota controller watch every resource: of metadata
+// if that is enough and no other controller has informers of whole objects.
 //
-// Both controllers start a monitor for a resource they find, and stop it when the resource is gone. Upstream's shared
-// informers are not stopped by that: one for a CustomResourceDefinition that was deleted asks for it in vain, for good.
-// These stop with the last monitor, and are recreated when the resource comes back.
+// Both controllers start an informer for each resource that they find, and stop it when the resource is gone. That does not stop
+// upstream's shared informers: after the deletion of a CustomResourceDefinition they would retry forever. These stop with their
+// last user, and are recreated when the resource comes back.
 type metadataInformers struct {
 	client metadata.Interface
 	shared *sharedInformers
@@ -69,17 +69,17 @@ func (m *metadataInformers) ForResource(gvr schema.GroupVersionResource) (inform
 	return found, nil
 }
 
-// Start starts the shared informers among those asked for. The others start with their monitors. The channel, which ends
-// with the controller, is not the one that the shared informers end with.
+// Start starts the shared informers that were asked for. The others start when their users run them. It ignores the channel, which
+// closes when the controller stops, since shared informers outlive the controller.
 func (m *metadataInformers) Start(<-chan struct{}) { m.shared.Start(m.stop) }
 
-// close ends all informers of metadata and waits for them.
+// close stops all informers of metadata and waits for them.
 func (m *metadataInformers) close() {
 	m.cancel()
 	m.running.Wait()
 }
 
-// monitor is one resource's informer of metadata, or a succession of them.
+// metadataInformer is one resource's informer of metadata, or several in succession.
 type metadataInformer struct {
 	owner    *metadataInformers
 	resource schema.GroupVersionResource
@@ -88,37 +88,37 @@ type metadataInformer struct {
 	current *generation
 }
 
-// generation is an informer from the first handler on it to the end of the last monitor that runs it.
+// generation is an informer, from its first handler until its last user stops.
 type generation struct {
 	informer cache.SharedIndexInformer
 	handlers int
 	cancel   context.CancelFunc // nil before it runs
 }
 
-// Informer returns the resource's present informer.
+// Informer returns the resource's current informer.
 func (m *metadataInformer) Informer() cache.SharedIndexInformer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return recountedInformer{m.present().informer, m}
+	return countedInformer{m.present().informer, m}
 }
 
-// Lister lists what the resource's present informer has.
+// Lister lists the objects of the resource's current informer.
 func (m *metadataInformer) Lister() cache.GenericLister {
 	return metadatalister.NewRuntimeObjectShim(metadatalister.New(m.Informer().GetIndexer(), m.resource))
 }
 
-// present returns the present generation, making one if there is none. m.mu is held.
+// present returns the current generation, and makes one if there is none. m.mu is held.
 func (m *metadataInformer) present() *generation {
 	if m.current == nil {
 		informer := metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil).Informer()
-		_ = informer.SetTransform(strip) // fails only on an informer that runs
+		_ = informer.SetTransform(strip) // fails only on a running informer
 		m.current = &generation{informer: informer}
 	}
 	return m.current
 }
 
-// add puts a handler on the present informer and counts it.
+// add adds a handler to the current informer and counts it.
 func (m *metadataInformer) add(put func(cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error)) (cache.ResourceEventHandlerRegistration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +130,7 @@ func (m *metadataInformer) add(put func(cache.SharedIndexInformer) (cache.Resour
 	return registration, err
 }
 
-// run runs the generation's informer, if it does not run yet, until stop closes and no one else runs it.
+// run runs the generation's informer, if it is not running yet, until stop closes and it has no other user.
 func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 	m.mu.Lock()
 	if g.cancel == nil {
@@ -151,57 +151,57 @@ func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 	}
 }
 
-// recountedInformer is a generation's informer as upstream's controllers use it: they put one handler on it, take its
+// countedInformer is a generation's informer that counts its users. Upstream's controllers add one handler to it, get its
 // controller, and run that.
-type recountedInformer struct {
+type countedInformer struct {
 	cache.SharedIndexInformer
 	monitor *metadataInformer
 }
 
-// AddEventHandler puts a handler on the present informer.
-func (i recountedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+// AddEventHandler adds a handler to the current informer.
+func (i countedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return i.monitor.add(func(informer cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error) {
 		return informer.AddEventHandler(h)
 	})
 }
 
-// AddEventHandlerWithResyncPeriod puts a handler on the present informer.
-func (i recountedInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+// AddEventHandlerWithResyncPeriod adds a handler to the current informer.
+func (i countedInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.monitor.add(func(informer cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error) {
 		return informer.AddEventHandlerWithResyncPeriod(h, period)
 	})
 }
 
-// AddEventHandlerWithOptions puts a handler on the present informer.
-func (i recountedInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+// AddEventHandlerWithOptions adds a handler to the current informer.
+func (i countedInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	return i.monitor.add(func(informer cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error) {
 		return informer.AddEventHandlerWithOptions(h, options)
 	})
 }
 
-// GetController returns a controller that runs the present informer.
-func (i recountedInformer) GetController() cache.Controller {
+// GetController returns a controller that runs the current informer.
+func (i countedInformer) GetController() cache.Controller {
 	i.monitor.mu.Lock()
 	defer i.monitor.mu.Unlock()
 	generation := i.monitor.present()
-	return recountedController{generation.informer.GetController(), i.monitor, generation}
+	return countedController{generation.informer.GetController(), i.monitor, generation}
 }
 
-type recountedController struct {
+type countedController struct {
 	cache.Controller
 	monitor    *metadataInformer
 	generation *generation
 }
 
 // Run runs the informer until stop closes.
-func (c recountedController) Run(stop <-chan struct{}) { c.monitor.run(c.generation, stop) }
+func (c countedController) Run(stop <-chan struct{}) { c.monitor.run(c.generation, stop) }
 
 // RunWithContext runs the informer until ctx ends.
-func (c recountedController) RunWithContext(ctx context.Context) {
+func (c countedController) RunWithContext(ctx context.Context) {
 	c.monitor.run(c.generation, ctx.Done())
 }
 
-// strip leaves of an object's metadata what owner references and counts need.
+// strip reduces an object's metadata to what owner references and counts need.
 func strip(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ManagedFields, m.Annotations, m.Labels = nil, nil, nil

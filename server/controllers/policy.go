@@ -19,7 +19,7 @@ func buildClusterRoleAggregation(_ context.Context, s *runState, c clients) (fun
 }
 
 // buildPolicyStatus builds the controller that checks the types in the expressions of ValidatingAdmissionPolicies. It
-// takes schemas from /openapi/v3 when a policy needs them; upstream also builds all of them in memory first.
+// gets schemas from /openapi/v3 when a policy needs them; upstream also builds all of them in memory first.
 func buildPolicyStatus(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	checker := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: c.Discovery()},

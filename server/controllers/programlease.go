@@ -14,18 +14,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Programs that run elsewhere what runs here too. Each renews the Lease of its name in kube-system for as long as it works,
-// unless it was given another --leader-elect-resource-name or runs with --leader-elect=false.
+// Separate programs that run the same controllers. While active, each renews the Lease of its name in kube-system, unless it has
+// another --leader-elect-resource-name or runs with --leader-elect=false.
 const (
 	managerProgram   = "kube-controller-manager"
 	schedulerProgram = "kube-scheduler"
 )
 
-// programLeaseDuration is that of a Lease which names none.
+// programLeaseDuration is the duration of a Lease that specifies none.
 const programLeaseDuration = 15 * time.Second
 
-// followProgram reports whether the program is at work: at first, and each time that this changes. holder is empty if it
-// is not. The channel is closed when ctx has ended and all is at rest.
+// followProgram sends the holder of the program's Lease, first the current one and then each change; "" means that the program is
+// not active. The channel is closed when ctx has ended and everything has stopped.
 //
 // As in client-go's leader election, a Lease is held until it has not changed for its duration, by the clock of who looks
 // at it: the times in it are of another machine's.
@@ -46,7 +46,7 @@ func followProgram(ctx context.Context, client kubernetes.Interface, program str
 	go func() {
 		defer close(holders)
 		defer factory.Shutdown()
-		// It fails for informers that have stopped only.
+		// It fails only for stopped informers.
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: notify, DeleteFunc: notify, UpdateFunc: func(_, lease any) { notify(lease) },
 		})
@@ -83,14 +83,13 @@ func followProgram(ctx context.Context, client kubernetes.Interface, program str
 	return holders
 }
 
-// observedLease is a Lease as it was seen last, and when it was first seen so.
+// observedLease is the last seen state of a Lease, and when it was first seen.
 type observedLease struct {
 	spec  coordinationv1.LeaseSpec
 	since time.Time
 }
 
-// holder returns who holds the Lease at the time at which it is seen to be spec, and for how long it will, unless it
-// changes.
+// holder returns the holder of a Lease that is seen as spec at a time, and how long it will hold the Lease unless it changes.
 func (o *observedLease) holder(spec coordinationv1.LeaseSpec, at time.Time) (name string, left time.Duration) {
 	if o.since.IsZero() || !reflect.DeepEqual(o.spec, spec) {
 		o.spec, o.since = spec, at

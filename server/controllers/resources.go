@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// settle is how long discovery must stay as it is before it is read: it changes several times until a
+	// settle is how long discovery must stay unchanged before it is read: it changes several times until a
 	// CustomResourceDefinition is established.
 	discoveryQuiet = 500 * time.Millisecond
-	// resourcesPeriod is when discovery is read though it has not changed. Upstream, which can't know, does so every 30
-	// seconds.
+	// resourcesPeriod is how often discovery is read without a change. Upstream, which is not notified of changes, reads it every
+	// 30 seconds.
 	resourcesPeriod = 5 * time.Minute
 )
 
-// resourceChanges tells controllers that the set of resources may have changed.
+// resourceChanges notifies controllers that the set of resources may have changed.
 type resourceChanges struct {
 	mu       sync.Mutex
 	watchers []chan struct{}
@@ -36,16 +36,16 @@ func (r *resourceChanges) notify() {
 	for _, watcher := range r.watchers {
 		select {
 		case watcher <- struct{}{}:
-		default: // it has one to read already
+		default: // a notification is pending already
 		}
 	}
 }
 
-// again calls run, which runs until its context ends, and calls it again after each change, when things have settled. It
-// returns when ctx ends.
+// again calls run, which runs until its context ends, and restarts it after each change, once changes have stopped. It returns
+// when ctx ends.
 //
 // Upstream's Sync loops read discovery when they start and then periodically; they offer no other way to make them read
-// it now.
+// it at once.
 func again(ctx context.Context, changed <-chan struct{}, run func(context.Context)) {
 	var settled <-chan time.Time
 	for ctx.Err() == nil {

@@ -13,20 +13,20 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// environment is what the controllers of one call of Run share.
+// runState is shared by the controllers of one call of Run.
 type runState struct {
 	config Config
-	// shared are the server's informers, less the handlers that a former call of Run had on them.
+	// shared are the server's informers, without the handlers of an earlier call of Run.
 	shared *sharedInformers
-	// narrow are informers over a selection, by field selector. They end with this call of Run.
+	// narrow are informers with a field selector, by selector. They stop with this call of Run.
 	narrow map[string]informers.SharedInformerFactory
-	// monitors are the informers of every resource.
+	// metadata are the informers of every resource.
 	metadata *metadataInformers
-	// resources tells when the set of resources may have changed.
+	// resources notifies when the set of resources may have changed.
 	resources *resourceChanges
 	// mapper finds resources by kind. The garbage collector resets it.
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// graph has the garbage collector's monitors, once that is built.
+	// graph is the garbage collector's, once that is built.
 	graph *garbagecollector.GraphBuilder
 	// started is closed when all event handlers are registered and informers may run.
 	started chan struct{}
@@ -38,9 +38,9 @@ func newRunState(c Config) (*runState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The namespace controller would end the process when discovery names no resources.
+	// The namespace controller would exit the process if discovery lists no resources.
 	if resources, err := clients.Discovery().ServerPreferredNamespacedResources(); len(resources) == 0 {
-		return nil, errors.Join(errors.New("read discovery: the server names no resources"), err)
+		return nil, errors.Join(errors.New("read discovery: the server lists no resources"), err)
 	}
 	metadataClient, err := metadata.NewForConfig(clients.config)
 	if err != nil {
@@ -60,8 +60,7 @@ func newRunState(c Config) (*runState, error) {
 	}, nil
 }
 
-// selected returns informers of the objects that the field selector matches, for one resource that is too large to be
-// held whole.
+// selected returns informers of the objects that the field selector matches, for a resource with too many objects to hold all.
 func (s *runState) selected(c clients, selector fields.Selector) informers.SharedInformerFactory {
 	key := selector.String()
 	if factory, ok := s.narrow[key]; ok {
@@ -73,7 +72,7 @@ func (s *runState) selected(c clients, selector fields.Selector) informers.Share
 	return factory
 }
 
-// start runs all informers that the controllers have asked for.
+// start starts all informers that the controllers have asked for.
 func (s *runState) start() {
 	s.shared.Start(s.config.InformersStop)
 	for _, factory := range s.narrow {
@@ -82,7 +81,7 @@ func (s *runState) start() {
 	close(s.started)
 }
 
-// close ends the informers of this call of Run, waits for them, and takes its handlers off the shared ones.
+// close stops the informers of this call of Run, waits for them, and removes its handlers from the shared ones.
 func (s *runState) close() error {
 	close(s.stop)
 	for _, factory := range s.narrow {

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// All is the selection of every controller but those that run only where they are named.
+	// All selects every controller except those that run only if they are named.
 	All = "*"
-	// API is the selection of every controller of this package.
+	// API selects every controller of this package.
 	API = "api"
 )
 
-// Names are the controllers of this package, by the names that kube-controller-manager has for them.
+// Names returns kube-controller-manager's names of the controllers of this package.
 func Names() []string {
 	names := make([]string, 0, len(all))
 	for _, c := range all {
@@ -24,7 +24,7 @@ func Names() []string {
 
 // Validate checks a selection from the controllers of this package and others, in the syntax of kube-controller-manager's
 // --controllers: "*" for all, "name" for one, "-name" for all but that one. "api" is for all of this package. "-*" is for
-// none, as is what names nothing. It takes kube-controller-manager's former names too.
+// none, like an empty selection. kube-controller-manager's former names are valid too.
 func Validate(selection []string, others []Controller) error {
 	known := Config{Others: others}.known()
 	for _, item := range selection {
@@ -45,7 +45,7 @@ func Validate(selection []string, others []Controller) error {
 	return nil
 }
 
-// choice is what a selection says of a controller.
+// choice is how a selection selects a controller.
 type choice int
 
 const (
@@ -54,7 +54,7 @@ const (
 	named
 )
 
-// selected returns what a selection says of c. What comes first in it counts, as in kube-controller-manager.
+// selected returns how a selection selects c. The first match counts, as in kube-controller-manager.
 func (c controller) selected(selection []string) choice {
 	for _, item := range selection {
 		if name, without := strings.CutPrefix(item, "-"); c.called(name) {
@@ -81,7 +81,7 @@ func (c controller) called(name string) bool {
 	return name == c.fullName() || slices.Contains(c.aliases, name)
 }
 
-// choose returns those of the known controllers of which the selection says at least so much.
+// choose returns the known controllers with at least the given choice.
 func choose(known []controller, selection []string, least choice) []controller {
 	var chosen []controller
 	for _, c := range known {
@@ -92,14 +92,14 @@ func choose(known []controller, selection []string, least choice) []controller {
 	return chosen
 }
 
-// Runs reports whether a selection has any of the named controllers, of this package or others.
+// Runs reports whether a selection includes any of the named controllers, of this package or others.
 func Runs(selection []string, others []Controller, names ...string) bool {
 	return slices.ContainsFunc(choose(Config{Others: others}.known(), selection, byWildcard), func(c controller) bool {
 		return slices.ContainsFunc(names, c.called)
 	})
 }
 
-// Selects reports whether a selection has any of the controllers of other packages.
+// Selects reports whether a selection includes any controller of other packages.
 func Selects(selection []string, others []Controller) bool {
 	return slices.ContainsFunc(others, func(c Controller) bool { return c.internal().selected(selection) != off })
 }

@@ -9,7 +9,7 @@ import (
 	garbagecollectorconfig "k8s.io/kubernetes/pkg/controller/garbagecollector/config"
 )
 
-// Settings are what kube-controller-manager's flags and its configuration file set.
+// Settings are kube-controller-manager's settings, from flags or its configuration file.
 type Settings = managerconfig.KubeControllerManagerConfiguration
 
 // DefaultSettings returns kube-controller-manager's defaults.
@@ -26,7 +26,7 @@ func DefaultSettings() (*Settings, error) {
 	return settings, nil
 }
 
-// ignoredResources are those whose objects the garbage collector leaves alone.
+// ignoredResources are the resources whose objects the garbage collector ignores.
 func ignoredResources(c garbagecollectorconfig.GarbageCollectorControllerConfiguration) map[schema.GroupResource]struct{} {
 	ignored := map[schema.GroupResource]struct{}{}
 	for _, resource := range c.GCIgnoredResources {

@@ -17,18 +17,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sharedInformers are the server's shared informers, with a record of the handlers that are put on them. Upstream's
-// controllers leave their handlers behind, since they end with their process; here they end before it.
+// sharedInformers are the server's shared informers, with a record of the handlers that are added to them. Upstream's controllers
+// never remove their handlers, since they run until their process exits; here they stop before it.
 //
-// The handlers get no event before started is closed. Upstream's constructors add their handlers first and then set what
-// the handlers use, counting on informers that don't run yet; here they do.
+// Handlers get no events before started is closed. Upstream's constructors add handlers first and then set what the handlers use,
+// since their informers are not running yet; here they are.
 type sharedInformers struct {
 	informers.SharedInformerFactory
 	started, stop <-chan struct{}
 
 	mu       sync.Mutex
 	handlers []handler
-	asked    map[schema.GroupVersionResource]bool // which informers someone wants
+	asked    map[schema.GroupVersionResource]bool // which informers were asked for
 	byType   map[reflect.Type]cache.SharedIndexInformer
 }
 
@@ -71,11 +71,11 @@ func (s *sharedInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Typ
 	return synced
 }
 
-// note remembers that someone wants the informer of the object's type.
+// note records that the informer of the object's type was asked for.
 func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndexInformer) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
-		return // of no built-in type, hence not in the factory
+		return // not a built-in type, hence not in the factory
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndex
 	}
 }
 
-// has reports whether someone wants the informer of the resource's objects as a whole.
+// has reports whether an informer of the resource's whole objects was asked for.
 func (s *sharedInformers) has(resource schema.GroupVersionResource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,53 +99,53 @@ func (s *sharedInformers) record(informer cache.SharedIndexInformer, registratio
 	s.handlers = append(s.handlers, handler{informer, registration})
 }
 
-// removeHandlers takes all recorded handlers off. It returns the errors of informers that would not let go.
+// removeHandlers removes all recorded handlers. It returns the errors of informers that fail to.
 func (s *sharedInformers) removeHandlers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
 	for _, h := range s.handlers {
 		if err := h.informer.RemoveEventHandler(h.registration); err != nil {
-			errs = append(errs, fmt.Errorf("take a handler off a shared informer: %w", err))
+			errs = append(errs, fmt.Errorf("remove a handler from a shared informer: %w", err))
 		}
 	}
 	s.handlers = nil
 	return errors.Join(errs...)
 }
 
-// held returns the handler as it is put on an informer.
+// delay returns a handler that gets events from started on.
 func (s *sharedInformers) delay(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	return delayedHandler{h, s}
 }
 
-// delayedHandler is a handler that waits for its informers' owner to start.
+// delayedHandler is a handler that waits until started is closed.
 type delayedHandler struct {
 	handler cache.ResourceEventHandler
 	owner   *sharedInformers
 }
 
-// OnAdd hands the event on.
+// OnAdd passes the event on.
 func (h delayedHandler) OnAdd(object any, initial bool) {
 	if h.started() {
 		h.handler.OnAdd(object, initial)
 	}
 }
 
-// OnUpdate hands the event on.
+// OnUpdate passes the event on.
 func (h delayedHandler) OnUpdate(before, after any) {
 	if h.started() {
 		h.handler.OnUpdate(before, after)
 	}
 }
 
-// OnDelete hands the event on.
+// OnDelete passes the event on.
 func (h delayedHandler) OnDelete(object any) {
 	if h.started() {
 		h.handler.OnDelete(object)
 	}
 }
 
-// started waits until handlers may run. It returns false if the controllers ended first.
+// started waits until handlers may run. It returns false if the controllers stopped first.
 func (h delayedHandler) started() bool {
 	select {
 	case <-h.owner.started:
@@ -192,20 +192,20 @@ func (r recordingInformer) recorded(registration cache.ResourceEventHandlerRegis
 	return registration, err
 }
 
-// AddIndexers adds those indexers that the informer does not have. An indexer cannot be taken off, and the one that a
-// former call of Run left is the same function.
+// AddIndexers adds the indexers that the informer does not have. Indexers can't be removed, and one that an earlier call of Run
+// left is the same function.
 func (r recordingInformer) AddIndexers(indexers cache.Indexers) error {
 	return addMissing(indexers, r.SharedIndexInformer.GetIndexer(), r.SharedIndexInformer.AddIndexers)
 }
 
-// GetIndexer returns the informer's store, which takes indexers in the same way.
+// GetIndexer returns the informer's store, which adds indexers in the same way.
 func (r recordingInformer) GetIndexer() cache.Indexer {
 	return lenientIndexer{r.SharedIndexInformer.GetIndexer()}
 }
 
 type lenientIndexer struct{ cache.Indexer }
 
-// AddIndexers adds those indexers that the store does not have.
+// AddIndexers adds the indexers that the store does not have.
 func (i lenientIndexer) AddIndexers(indexers cache.Indexers) error {
 	return addMissing(indexers, i.Indexer, i.Indexer.AddIndexers)
 }

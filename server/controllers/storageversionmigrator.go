@@ -11,9 +11,9 @@ import (
 	"k8s.io/kubernetes/pkg/controller/storageversionmigrator"
 )
 
-// buildStorageVersionMigrator builds the controllers that write objects again where a StorageVersionMigration asks for it, in
-// the present storage version and under the present encryption key (KEP-4192). They take the objects from the garbage
-// collector's monitors, so that one comes first.
+// buildStorageVersionMigrator builds the controllers that rewrite objects for a StorageVersionMigration, in the current storage
+// version and with the current encryption key (KEP-4192). They read the objects from the garbage collector's informers, so the
+// collector must be built first.
 func buildStorageVersionMigrator(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	dynamicClient, err := dynamic.NewForConfig(c.config)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/server/decorate"
 )
 
-// customPrefix begins the resource's name in rows of custom resources that have the name of a built-in one.
+// customPrefix is the prefix, in rows, of the resource name of custom resources that have the name of a built-in one.
 const customPrefix = "custom:"
 
 // builtInResources are all resources of Kubernetes, whether served or not.

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// definition is how this package calls a CustomResourceDefinition. Those that come from a catalog are shared.
+// definition is a CustomResourceDefinition. Those from a catalog are shared and must not be changed.
 type definition = *apiextensionsv1.CustomResourceDefinition
 
-// catalog knows which definitions are established: accepted, and to be served.
+// catalog finds the established definitions: those that are accepted and served.
 type catalog struct {
 	indexer cache.Indexer
 }
@@ -38,7 +38,7 @@ func newCatalog(informer cache.SharedIndexInformer) (catalog, error) {
 
 // in lists the established definitions of a group by name.
 func (c catalog) in(group string) []definition {
-	// The only error is that of an index that isn't there.
+	// The only possible error is a missing index.
 	objects, _ := c.indexer.ByIndex(groupIndex, group)
 	var established []definition
 	for _, o := range objects {

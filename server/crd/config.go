@@ -12,26 +12,26 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config is what custom resources need from the rest of the server. All fields but those marked are required.
+// Config is what custom resources need from the rest of the server. All fields are required unless marked optional.
 type Config struct {
-	// Storage makes the storage.Interface of a resource: of customresourcedefinitions at once, of each custom resource when
-	// it is first used. A storage's DestroyFunc is called when its definition changed or is gone.
+	// Storage makes the storage.Interface of a resource: of customresourcedefinitions at once, of a custom resource on first
+	// use. Its DestroyFunc is called after the definition has changed or been deleted.
 	Storage generic.StorageDecorator
 	// Loopback reaches this server in process. The controllers use it once Run is called.
 	Loopback *rest.Config
-	// Admission is asked for changes of custom resources. (Of definitions too, but that is up to who serves Group.)
+	// Admission admits changes of custom resources. (The handlers that serve Group admit changes of definitions.)
 	Admission admission.Interface
-	// Authorizer is asked whether who may update may also create by updating.
+	// Authorizer decides whether a user may create by updating.
 	Authorizer authorizer.Authorizer
-	// Discovery is told of custom group versions.
+	// Discovery gets custom group versions added.
 	Discovery aggregated.ResourceManager
 	// Webhooks is how conversion webhooks are reached.
 	Webhooks Webhooks
 	Limits   Limits
 	// Complete is closed when all other groups are known. Until then a request that finds nothing gets a 503. Optional.
 	Complete <-chan struct{}
-	// SoleServer says that no other server uses the same database, so that no one has to wait until all have noticed a new
-	// definition. Optional.
+	// SoleServer says that no other server uses the same database: no need to wait until all of them know a new definition.
+	// Optional.
 	SoleServer bool
 }
 

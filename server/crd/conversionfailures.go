@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// conversionFailures counts, by the group of the objects, the calls of conversion webhooks that brought no converted ones.
+// conversionFailures counts, by API group, the calls of conversion webhooks that returned no converted objects.
 type conversionFailures struct {
 	mu     sync.Mutex
 	groups map[string]uint64
@@ -50,7 +50,7 @@ func (f *conversionFailures) add(r *http.Request) {
 	f.groups[group]++
 }
 
-// wrap returns the wrapper with the calls of the webhooks that it authenticates counted.
+// wrap returns a wrapper that also counts failed calls of the webhooks.
 func (f *conversionFailures) wrap(wrapper webhook.AuthenticationInfoResolverWrapper) webhook.AuthenticationInfoResolverWrapper {
 	return func(resolver webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 		return countedResolver{wrapper(resolver), f}
@@ -86,7 +86,7 @@ type countedTransport struct {
 	conversionFailures *conversionFailures
 }
 
-// RoundTrip implements http.RoundTripper. It reads the whole answer, as the caller would.
+// RoundTrip implements http.RoundTripper. It reads the whole response, as the caller would.
 func (t countedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {

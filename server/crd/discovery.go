@@ -16,16 +16,16 @@ var (
 	subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 )
 
-// subresource is one that a definition has in some version, with the kind it is read as.
+// subresource is a subresource of a definition in some version, with the kind of its objects.
 type subresource struct {
 	name string
 	kind metav1.GroupVersionKind
 }
 
-// subresources lists those of a definition in one of its versions.
+// subresources lists the subresources of a definition in one of its versions.
 func subresources(d definition, gv schema.GroupVersion) []subresource {
 	on, err := apihelpers.GetSubresourcesForVersion(d, gv.Version)
-	if err != nil || on == nil { // an error says that there is no such version, and so no subresource
+	if err != nil || on == nil { // an error means that there is no such version, and so no subresource
 		return nil
 	}
 	var list []subresource
@@ -42,7 +42,7 @@ func kind(d definition, gv schema.GroupVersion) metav1.GroupVersionKind {
 	return metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: d.Status.AcceptedNames.Kind}
 }
 
-// verbsOf leaves out what is refused while a definition is being deleted.
+// verbsOf leaves out the verbs that are refused while a definition is being deleted.
 func verbsOf(d definition) metav1.Verbs {
 	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Terminating) {
 		return terminatingVerbs
@@ -50,8 +50,8 @@ func verbsOf(d definition) metav1.Verbs {
 	return verbs
 }
 
-// legacyResources describes definitions in one of their versions, as of discovery version v1: subresources are entries of
-// their own, and name their kind's group and version only where it is another.
+// legacyResources describes definitions in one of their versions for discovery v1: subresources have their own entries, and name
+// their kind's group and version only if these differ.
 func legacyResources(definitions []definition, gv schema.GroupVersion) []metav1.APIResource {
 	list := []metav1.APIResource{}
 	for _, d := range definitions {
@@ -83,13 +83,13 @@ func legacyResources(definitions []definition, gv schema.GroupVersion) []metav1.
 // storageVersionHash lets clients see, without knowing it, that the storage version changed (KEP-2330).
 func storageVersionHash(d definition) string {
 	storage, err := apihelpers.GetCRDStorageVersion(d)
-	if err != nil || !apihelpers.HasServedCRDVersion(d, storage) { // upstream knows of served versions only
+	if err != nil || !apihelpers.HasServedCRDVersion(d, storage) { // upstream hashes served versions only
 		return ""
 	}
 	return discovery.StorageVersionHash(d.Spec.Group, storage, d.Spec.Names.Kind)
 }
 
-// aggregatedResources describes definitions in one of their versions, as of aggregated discovery (KEP-3352).
+// aggregatedResources describes definitions in one of their versions, for aggregated discovery (KEP-3352).
 func aggregatedResources(definitions []definition, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
 	list := []apidiscoveryv2.APIResourceDiscovery{}
 	for _, d := range definitions {

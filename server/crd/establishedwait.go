@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// establishedWait is how long upstream's handler holds back the first objects of a new definition, so that no server takes an
-// object that another would not yet find.
+// establishedWait is how long upstream's handler delays the first creation of a custom resource after its definition is
+// established, so that no server accepts an object that another one can't find yet.
 const establishedWait = 2 * time.Second
 
-// noEstablishedWait makes definitions look as if that time had passed. With one server there is no other to wait for, and applying
-// a definition together with its objects is two seconds faster.
+// noEstablishedWait makes definitions look as if that time had passed. With one server there is nothing to wait for, and
+// applying a definition together with its objects is two seconds faster.
 type noEstablishedWait struct {
 	informers.CustomResourceDefinitionInformer
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 )
 
-// Handler serves custom resources, and the discovery of custom group versions, under /apis. A request for what no
-// definition defines is not found; before HasSynced it is told to come again instead.
+// Handler serves custom resources, and the discovery of custom group versions, under /apis. A request for an undefined resource
+// gets 404, or 503 while HasSynced is false.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -55,8 +55,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	s.reads.handler(info)(w, r)
 }
 
-// writesProtobuf reports whether the request brings an object as protobuf, which
-// custom resources do not have. Upstream's handler would panic over it.
+// writesProtobuf reports whether the body is protobuf, which custom resources do not support. Upstream's handler would panic.
 func writesProtobuf(r *http.Request) bool {
 	if r.Method != http.MethodPost && r.Method != http.MethodPut {
 		return false

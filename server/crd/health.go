@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// Checks are kube-apiserver's health checks of custom resources, under its names. All of them are about the start.
+// Checks are kube-apiserver's health checks of custom resources, under its names. They pass once the start is complete.
 func (s *Server) Checks() []healthz.HealthChecker {
 	started := func(*http.Request) error {
 		if !closed(s.started) {

@@ -14,9 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// NewStorage makes the storage of the custom resources that a definition defines, for objects in the version in which
-// they are stored already: nothing is converted, pruned or defaulted. The fields that selectors can name are those of the
-// object's version.
+// NewStorage makes the storage of a definition's custom resources for objects that are already in their stored version: nothing
+// is converted, pruned or defaulted. Selectors can name the selectable fields of the object's version.
 func NewStorage(d *apiextensionsv1.CustomResourceDefinition, decorate generic.StorageDecorator) (storage.Interface, error) {
 	resource := schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
 	options, err := customResourceOptions(decorate).GetRESTOptions(resource, nil)

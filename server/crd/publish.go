@@ -16,9 +16,9 @@ const (
 	versionPriority = 100
 )
 
-// publish keeps aggregated discovery in step with the definitions. It does so within the informer's events: the catalog
-// already knows of the change then, and there is nothing that could fail and would have to be tried again. What it
-// returns has synced when all definitions are published that were there at the start.
+// publish keeps aggregated discovery in step with the definitions. It does so in the informer's event handlers: the catalog knows
+// the change by then, and nothing can fail that would need a retry. The registration has synced when all definitions that
+// existed at the start are published.
 func publish(informer cache.SharedInformer, c catalog, manager aggregated.ResourceManager) (cache.ResourceEventHandlerRegistration, error) {
 	p := publisher{catalog: c, manager: manager.WithSource(aggregated.CRDSource)}
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -45,7 +45,7 @@ type publisher struct {
 	manager aggregated.ResourceManager
 }
 
-// versionsOf publishes again each group version of a definition, with all definitions that are in it.
+// versionsOf publishes each group version of a definition again, with all definitions in it.
 func (p publisher) versionsOf(o any) {
 	d, ok := o.(definition)
 	if !ok {

@@ -26,8 +26,8 @@ import (
 	"github.com/sqube/sqube/server/handlers"
 )
 
-// reads serves gets, lists and watches from bytes, of definitions whose objects are read in the version in which they are stored.
-// Upstream's handler has the storages, and serves all other requests.
+// reads serves gets, lists and watches of custom resources from stored bytes, if they are read in the version in which they are
+// stored. Upstream's handler owns the storages and serves all other requests.
 type reads struct {
 	definitions listers.CustomResourceDefinitionLister
 	storages    finalizer.CRClientGetter
@@ -38,13 +38,13 @@ type reads struct {
 	made map[string]readHandlers // by the name of the definition
 }
 
-// readHandlers are those of one state of a definition, for which upstream's handler has made the storage.
+// readHandlers belong to one storage, which upstream's handler has made for one state of a definition.
 type readHandlers struct {
 	handlers.CustomReads
 	storage *customresource.REST
 }
 
-// handler returns what serves a request.
+// handler returns the handler of a request.
 func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	if info.Subresource != "" || !slices.Contains([]string{"get", "list", "watch"}, info.Verb) {
 		return s.others
@@ -57,7 +57,7 @@ func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	if err != nil {
 		return s.others
 	}
-	// What upstream's handler serves may be a little older than the definition.
+	// Upstream's handler may serve a slightly older state of the definition.
 	storage, ok := storages.(*customresource.REST)
 	if !ok || storage.New().GetObjectKind().GroupVersionKind().Version != info.APIVersion {
 		return s.others
@@ -76,7 +76,7 @@ func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	}
 }
 
-// measured counts requests as upstream's handler does.
+// measured counts requests like upstream's handler.
 func measured(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -86,8 +86,8 @@ func measured(next http.HandlerFunc) http.HandlerFunc {
 }
 
 // servesAsStored reports whether the request is one that upstream's handler would serve, without a warning, and in the version
-// in which the definition's objects are stored. Where a webhook converts objects of other versions, errors in the middle
-// of a list are so likely that a list is made before it is sent, and watches have to tell them.
+// in which the definition's objects are stored. If a webhook converts objects of other versions, errors in the middle of a
+// list are so likely that the list must be complete before it is sent, and watches must report them.
 func servesAsStored(d definition, info *request.RequestInfo) bool {
 	namespaced := d.Spec.Scope == apiextensionsv1.NamespaceScoped
 	if namespaced != (info.Namespace != "") && !(namespaced && info.Verb != "get") {
@@ -142,7 +142,7 @@ func (s *reads) of(d definition, storage *customresource.REST) (readHandlers, er
 	return made, nil
 }
 
-// follow lets go of the handlers of definitions that are deleted.
+// follow removes the handlers of deleted definitions.
 func (s *reads) follow(informer cache.SharedInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
 		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o)

@@ -14,14 +14,14 @@ import (
 // workers is how many definitions each controller handles at once, like kube-apiserver.
 const workers = 5
 
-// Run reads the definitions and runs their controllers, through the loopback client, until ctx ends. It returns when all
-// of them have ended. It is called once.
+// Run reads the definitions and runs their controllers over the loopback client until ctx ends. It returns when all of them have
+// ended. It must be called once.
 //
-//	naming               decides who gets a name, and says so in status.acceptedNames
+//	naming               decides which definition gets a name, in status.acceptedNames
 //	establishing         lets definitions be served once their names are accepted
-//	nonstructuralschema  tells of schemas that are not structural
-//	apiapproval          tells of *.k8s.io groups without approval
-//	finalizer            deletes custom resources before their definition goes
+//	nonstructuralschema  reports schemas that are not structural
+//	apiapproval          reports *.k8s.io groups without approval
+//	finalizer            deletes custom resources before their definition
 func (s *Server) Run(ctx context.Context) {
 	definitions := s.client.ApiextensionsV1()
 	naming := status.NewNamingConditionController(klog.FromContext(ctx), s.informer, definitions)

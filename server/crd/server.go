@@ -42,13 +42,13 @@ type Server struct {
 	}
 	reads        *reads
 	establishing *establish.EstablishingController
-	// conversionFailures are of the webhooks that resources calls.
+	// conversionFailures counts those of the webhooks that resources calls.
 	conversionFailures conversionFailures
 	notFound           http.Handler
 	started            chan struct{} // closed when informer and controllers run
 }
 
-// New builds everything and starts nothing: requests for custom resources get 503 until Run has read the definitions.
+// New builds everything and starts nothing. Requests for custom resources get 503 until Run has read the definitions.
 func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
@@ -84,7 +84,7 @@ func New(c Config) (*Server, error) {
 	options := customResourceOptions(closeWatchesOnDestroy(c.Storage))
 	options.DeleteCollectionWorkers = c.Limits.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
-		nil, nil, // discovery is answered before requests get there
+		nil, nil, // discovery is served elsewhere
 		seen,
 		s.notFound,
 		options,
@@ -123,13 +123,13 @@ func New(c Config) (*Server, error) {
 // Group is apiextensions.k8s.io, to be served as the built-in groups are.
 func (s *Server) Group() *genericapiserver.APIGroupInfo { return s.group }
 
-// Definitions lists the definitions that there are, as of the moment.
+// Definitions lists the current definitions.
 func (s *Server) Definitions() listers.CustomResourceDefinitionLister { return s.informer.Lister() }
 
 // Informer watches the definitions. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
 
-// ConversionFailures counts the conversions of the group's objects that its webhooks have failed to do.
+// ConversionFailures returns how often webhooks have failed to convert objects of the group.
 func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFailures.of(group) }
 
 // HasSynced reports whether every definition that existed when the server started is served and published in discovery.

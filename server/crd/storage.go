@@ -18,7 +18,7 @@ import (
 )
 
 // NewGroup builds apiextensions.k8s.io. Definitions are stored as v1. (kube-apiserver still writes v1beta1, for the sake
-// of definitions near etcd's limit of 1.5 MB, which a row does not have.)
+// of definitions near etcd's limit of 1.5 MB. Rows have no such limit.)
 func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo, error) {
 	options := resources.CodecRESTOptions{
 		Codec:     apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
@@ -38,8 +38,8 @@ func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo,
 	return &group, nil
 }
 
-// customResourceOptions stores custom resources as the JSON they are. The handler puts conversion to the definition's
-// storage version, pruning and defaulting around this codec, for each definition its own.
+// customResourceOptions stores custom resources as JSON. For each definition, upstream's handler wraps this codec in conversion
+// to the storage version, pruning and defaulting.
 func customResourceOptions(storage generic.StorageDecorator) resources.CodecRESTOptions {
 	return resources.CodecRESTOptions{
 		Codec:     runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme),

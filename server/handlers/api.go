@@ -12,7 +12,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// API serves the built-in groups. It is made by New, mounted by Handler, and then doesn't change.
+// API serves the built-in groups. It does not change after New.
 type API struct {
 	config   Config
 	refuse   refusal
@@ -28,7 +28,7 @@ type servedVersion struct {
 }
 
 // New builds the endpoints of every resource in the groups. It registers their kinds in Config.EquivalentResources and
-// their discovery in Config.APIs. It fails if a storage can't be served, which is an error of the program.
+// their discovery in Config.APIs. It returns an error if a storage can't be served, which is a bug.
 func New(c Config) (*API, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -109,7 +109,7 @@ func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.Gr
 	return nil
 }
 
-// newTarget finds out what a storage path serves.
+// newTarget returns the target of a storage path.
 func newTarget(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, path string, storages map[string]rest.Storage) (target, error) {
 	resource, subresource, _ := strings.Cut(path, "/")
 	parent, ok := storages[resource].(rest.Scoper)

@@ -14,14 +14,15 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// badPatch answers a patch with 400 that fails without a reason, such as an apply of a field that does not exist, where
-// upstream's answer is a 500. Of all that has part in a patch, only upstream's patchers and field managers return errors
-// without a reason, over what they were given: the store (see package apistorage), admission and the registry give one.
+// badPatch responds with 400 instead of upstream's 500 if a patch fails without a reason, such as an apply of a field that does
+// not exist. Only upstream's patchers and field managers return errors without a reason, when the patch is wrong: errors of
+// the store (see package apistorage), of admission and of the registry have one. An error after the commit stays a 500.
 //
-// Field managers may also have to convert what is stored, by a webhook of a custom resource. conversionFailures counts the
-// conversions that failed: where one does meanwhile, the answer stays a 500. Nil if there are none.
+// Field managers may also call a custom resource's webhook to convert the stored object. conversionFailures counts
+// failed conversions: if one failed meanwhile, the response stays a 500. Nil if there are no webhooks.
 func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil {
 		return nil
@@ -32,11 +33,13 @@ func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serial
 	return func(w http.ResponseWriter, r *http.Request) {
 		response := &bufferedResponse{ResponseWriter: w, codes: []int{http.StatusInternalServerError}}
 		before := conversionFailures()
+		ctx, committed := apistorage.WithCommitted(r.Context())
+		r = r.WithContext(ctx)
 		handler(response, r)
 		if response.code == 0 {
 			return
 		}
-		if message, ok := withoutReason(response.body.Bytes()); ok && conversionFailures() == before {
+		if message, ok := withoutReason(response.body.Bytes()); ok && !committed() && conversionFailures() == before {
 			response.replace(apierrors.NewBadRequest(message), serializer, version, r)
 			return
 		}
@@ -53,8 +56,7 @@ func withoutReason(body []byte) (message string, ok bool) {
 	return "", false
 }
 
-// namedCreater is a storage whose errors about fields of what was posted have a reason. Upstream returns those about a
-// Binding as they are.
+// namedCreater is a storage whose errors about posted fields have a reason. Upstream returns those about a Binding without.
 type namedCreater struct{ rest.NamedCreater }
 
 // Create implements rest.NamedCreater.

@@ -31,16 +31,16 @@ type Config struct {
 	Discovery discovery.Addresses        // what /api says about where this server is
 	APIs      aggregated.ResourceManager // aggregated discovery of /apis, to which New adds Groups
 
-	// DatastoreFailures counts what the datastore has failed to do. Nil if it does not fail.
+	// DatastoreFailures counts failed operations of the datastore. Nil if none can fail.
 	DatastoreFailures func() uint64
 
-	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil answers 404.
+	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil responds with 404.
 	Custom http.Handler
-	// CustomConversionFailures counts the conversions of a group's custom resources that have failed. Nil if none are.
+	// CustomConversionFailures counts failed conversions of a group's custom resources. Nil if there are none.
 	CustomConversionFailures func(group string) uint64
 }
 
-// complete checks what has no default and fills in what has.
+// complete checks required fields and fills in defaults.
 func (c Config) complete() (Config, error) {
 	switch {
 	case c.Serializer == nil:

@@ -67,7 +67,7 @@ func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIRe
 	return described, nil
 }
 
-// verbs returns the verbs that discovery lists, sorted.
+// verbs returns the verbs for discovery, sorted.
 func (e *endpoint) verbs() metav1.Verbs {
 	set := map[string]bool{}
 	for method := range e.collection {
@@ -89,8 +89,8 @@ func (e *endpoint) verbs() metav1.Verbs {
 	return verbs
 }
 
-// storageVersionHash returns the hash by which a client sees that the version objects are stored in has changed
-// (KEP-2343). It is empty for what isn't stored.
+// storageVersionHash returns the hash by which clients notice that the storage version has changed (KEP-2343). It is empty if
+// nothing is stored.
 func storageVersionHash(t target) (string, error) {
 	stored, ok := t.storage.(rest.StorageVersionProvider)
 	if !ok || stored.StorageVersion() == nil || !utilfeature.DefaultFeatureGate.Enabled(features.StorageVersionHash) {

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// endpoint is what the paths of one resource or subresource do.
+// endpoint has the methods of all paths of one resource or subresource.
 type endpoint struct {
 	namespaced bool
 
 	collection methods // …/RESOURCE, within a namespace if it has one
 	everywhere methods // …/RESOURCE of a namespaced resource, in all namespaces
 	item       methods // …/RESOURCE/NAME, or …/RESOURCE/NAME/SUBRESOURCE
-	below      methods // everything under item, for what is connected to
+	below      methods // everything under item, for resources that connect
 
 	// The paths under /watch, deprecated since Kubernetes 1.11.
 	watchCollection methods
@@ -25,14 +25,14 @@ type endpoint struct {
 	watchItem       methods
 }
 
-// metric scopes: what a request is about, as kube-apiserver's request metrics call it.
+// The scopes in kube-apiserver's request metrics.
 const (
 	scopeCluster   = "cluster"
 	scopeNamespace = "namespace"
 	scopeResource  = "resource"
 )
 
-// newEndpoint makes the routes that the target's storage supports.
+// newEndpoint makes the routes that the storage of the target supports.
 func newEndpoint(c Config, t target) (*endpoint, *handlers.RequestScope, error) {
 	scope, err := newScope(c, t)
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) 
 	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
 }
 
-// checkedForOutage returns the handler of a write, which is only refused where that is decided on.
+// checkedForOutage returns the handler of a write that is not refused because of an outage of the datastore.
 func (b *routeBuilder) checkedForOutage(c Config, handler http.HandlerFunc) http.HandlerFunc {
 	return unavailableOnOutage(handler, c.DatastoreFailures, b.scope.Serializer, b.scope.Kind.GroupVersion())
 }
@@ -188,7 +188,7 @@ func (b *routeBuilder) produced(verb string, types []string) []string {
 	return types
 }
 
-// route returns a handler as a route, with metrics under the verb and with the warnings that belong to the kind.
+// route returns the route of a handler, with metrics for the verb and with the kind's warnings.
 func (b *routeBuilder) route(verb, metricScope string, handler http.HandlerFunc, produces []string) route {
 	return route{handler: b.lifecycle.wrap(b.measured(verb, metricScope, handler)), produces: produces}
 }

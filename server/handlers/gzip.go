@@ -13,8 +13,8 @@ import (
 // gzipFrom is how long an answer is, in bytes, that is compressed for clients that ask for it, as upstream's are.
 const gzipFrom = 128 << 10
 
-// gzipped returns a handler that sends long answers of another one in gzip to clients that take it. It does in the place
-// of upstream's writer of responses what that does, with an encoder that is faster than Go's.
+// gzipped compresses the long responses of a handler for clients that accept gzip, in place of upstream's response writer and
+// with an encoder that is faster than Go's.
 func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.APIResponseCompression) {
 		return handler
@@ -28,7 +28,7 @@ func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 		plain.Header = r.Header.Clone()
 		plain.Header.Del("Accept-Encoding")
 		response := &gzipResponse{ResponseWriter: w, code: http.StatusOK}
-		// Not after a panic: an answer that broke off must not look whole.
+		// Not after a panic: an aborted response must not look complete.
 		handler(response, &plain)
 		response.end()
 	}
@@ -52,12 +52,12 @@ var gzipWriters = sync.Pool{New: func() any {
 	return w
 }}
 
-// gzipResponse holds the begin of an answer back until it is known whether it is long.
+// gzipResponse buffers the beginning of a response until it is known whether it is long.
 type gzipResponse struct {
 	http.ResponseWriter
 	code  int
 	begin []byte
-	gzip  *gzip.Writer // nil as long as the answer is not long
+	gzip  *gzip.Writer // nil until the response is long
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -83,10 +83,10 @@ func (g *gzipResponse) Write(p []byte) (int, error) {
 	return g.gzip.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (g *gzipResponse) Unwrap() http.ResponseWriter { return g.ResponseWriter }
 
-// end sends what is left. What can't be sent is noticed by the server of the connection.
+// end sends the rest. The http.Server notices if it can't be sent.
 func (g *gzipResponse) end() {
 	if g.gzip == nil {
 		g.ResponseWriter.WriteHeader(g.code)

@@ -13,7 +13,7 @@ import (
 	basecompatibility "k8s.io/component-base/compatibility"
 )
 
-// lifecycle reports whether a kind is on its way out: clients are then warned, and the use of it is counted (KEP-1693).
+// lifecycle is the deprecation of a kind: clients are warned, and its use is counted (KEP-1693).
 type lifecycle struct {
 	deprecated     bool
 	removedRelease string // the first release without the kind, if known

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 )
 
-// route is what one method does on one path, and the media types it takes and gives.
+// route is the handler of one method on one path, and its media types.
 type route struct {
 	handler  http.HandlerFunc
 	consumes []string // nil for any
@@ -21,8 +21,8 @@ type route struct {
 // methods are the routes of one path. A nil map is a path that doesn't exist.
 type methods map[string]route
 
-// serve calls the route of the request, or refuses it the way kube-apiserver's router does: a Status with 404 for an
-// unknown path, then 405, 415 and 406 in this order.
+// serve calls the route of the request, or refuses the request like kube-apiserver's router: with a Status of 404 for an unknown
+// path, then 405, 415 and 406 in this order.
 func (m methods) serve(w http.ResponseWriter, r *http.Request, refuse refusal) {
 	if len(m) == 0 {
 		refuse.write(w, r, http.StatusNotFound, "")
@@ -47,22 +47,22 @@ type refusal struct {
 	serializer runtime.NegotiatedSerializer
 }
 
-// write sends the Status that belongs to the code. The message matters only where the code has no message of its own.
+// write sends the Status of a code. The message is used only if the code has no standard message.
 func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message string) {
 	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
 	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
 }
 
-// consumable reports whether the route takes a body of the request's type. What has no body may leave the type out.
+// consumable reports whether the route accepts the media type of the request. A GET may omit the type.
 func consumable(r *http.Request, types []string) bool {
 	header := r.Header.Get("Content-Type")
 	return header == "" && r.Method == http.MethodGet || anyMediaType(header, types)
 }
 
-// everything is what an Accept header takes anything with.
+// everything is the media type in an Accept header that accepts anything.
 var everything = []string{"*/*"}
 
-// accepted reports whether an Accept header takes one of the types. An empty one takes anything.
+// accepted reports whether an Accept header accepts one of the types. An empty one accepts anything.
 func accepted(header string, types []string) bool {
 	return header == "" || anyMediaType(header, types) || anyMediaType(header, everything)
 }

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// retryAfterSeconds is what clients are told while the datastore fails.
+// retryAfterSeconds is the Retry-After header while the datastore fails.
 const retryAfterSeconds = 1
 
-// unavailableOnOutage answers a write with 503 that is refused while the datastore fails: the refusal may come of that. Upstream
-// has allocators of addresses and ports (422) and admission plugins (403) that ask the server itself, and take a failure
-// for a reason to refuse. failures counts those of the datastore; nil if that does not fail.
+// unavailableOnOutage responds with 503 to writes that are refused while the datastore fails, since that may be the cause:
+// upstream's allocators of addresses and ports (422) and admission plugins (403) query the server itself, and refuse a
+// request if the query fails. failures counts failed operations of the datastore; nil if none can fail.
 func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil || failures == nil {
 		return handler
@@ -28,7 +28,7 @@ func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, seria
 		case failures() == before:
 			response.send()
 		default:
-			err := apierrors.NewServiceUnavailable("the datastore failed while the request was decided on, try again")
+			err := apierrors.NewServiceUnavailable("the datastore failed during the request, try again")
 			err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
 			response.replace(err, serializer, version, r)
 		}

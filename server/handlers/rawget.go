@@ -15,11 +15,11 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// getRaw serves gets by a store of apistorage.Raw.
+// getRaw serves gets from a store of apistorage.Raw.
 //
-// Most gets have no options, and their object is written as it is. To negotiate, transform, trace and encode what is
-// bytes already, as upstream's handler does, takes longer than all the rest of such a request, so that handler serves
-// only those that have options, are traced, or may be compressed.
+// Most gets have no options, and their object is written as it is. Upstream's handler would negotiate, transform, trace and
+// encode it, which takes longer than the rest of the request. So it serves only gets with options, traced ones, and those that
+// may be compressed.
 func getRaw(store *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
 	others := handlers.GetResource(store, scope)
 	mediaType := runtime.ContentTypeJSON
@@ -66,7 +66,7 @@ func getRaw(store *registry.Store, scope *handlers.RequestScope) http.HandlerFun
 	}
 }
 
-// answer is a response whose header is written when its body begins: before that, it may still become an error.
+// answer is a response whose header is set when its body begins: until then it can still become an error.
 type answer struct {
 	w           http.ResponseWriter
 	contentType []string

@@ -19,14 +19,12 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// The byte read path: a get or list whose response is JSON or protobuf is
-// served by a copy of the resource's store whose objects are apistorage.Raw,
-// bytes from the database to the client. All else of the request, options, errors,
-// compression and metrics, goes through the same handlers.
+// The byte read path: a get or list whose response is JSON or protobuf is served by a copy of the resource's store whose objects
+// are apistorage.Raw, which are bytes from the database to the client. Options, errors, compression and metrics go through the
+// same handlers as for other requests.
 
-// preferRaw returns a handler that serves what it can by what bytes makes of such
-// a store, and other requests by objects. It returns objects alone where
-// the storage does more than to hand out what is stored.
+// preferRaw returns a handler that serves requests from bytes if it can, by the handler that bytes makes for such a store, and
+// otherwise calls objects. It returns just objects if the storage does more than return what is stored.
 func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
 	store := plainStore(from, scope)
 	if store == nil {
@@ -54,15 +52,14 @@ func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.Han
 	}
 }
 
-// responseAudited reports whether the audit log gets the response. It takes objects, because its policy may leave parts out.
+// responseAudited reports whether the audit log records the response. It needs objects, since its policy may omit parts.
 func responseAudited(r *http.Request) bool {
 	event := audit.AuditContextFrom(r.Context())
 	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
 }
 
-// mediaType returns what a response that holds the objects as they are is
-// encoded to, or "" where it is to be something else: indented, a Table, a
-// watch, an error.
+// mediaType returns the media type of a response that has the objects as stored, or "" if the response is something else:
+// indented, a Table, a watch, an error.
 func mediaType(r *http.Request, scope *handlers.RequestScope) string {
 	if r.URL.RawQuery != "" && r.URL.Query().Has("watch") {
 		return ""
@@ -77,20 +74,18 @@ func mediaType(r *http.Request, scope *handlers.RequestScope) string {
 	return options.Accepted.MediaType
 }
 
-// indented reports whether a form is indented. Not only Accept asks for that: a
-// parameter and some user agents do.
+// indented reports whether an encoding is indented. Besides Accept, a parameter and some user agents ask for that.
 func indented(form runtime.SerializerInfo) bool {
 	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
 }
 
-// plainStore returns the store that a REST storage is, or embeds, if what it reads
-// is what it returns in the scope; nil otherwise.
+// plainStore returns the store that a REST storage is or embeds, if reads in the scope return objects as stored; nil otherwise.
 func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store {
 	if scope.Subresource != "" {
 		return nil
 	}
 	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
-		return nil // all are decoded then, so that every one that can't be is told
+		return nil // every object must then be decoded, to report malformed ones
 	}
 	store, ok := from.(*registry.Store)
 	if !ok {
@@ -113,7 +108,7 @@ func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store
 	return store
 }
 
-// stored reports whether what a storage reads is from the log as it is.
+// stored reports whether a storage reads objects as they are in the log.
 func stored(s storage.Interface) bool {
 	for {
 		switch this := s.(type) {
@@ -130,8 +125,8 @@ func stored(s storage.Interface) bool {
 // CustomReads are the handlers that get, list and watch custom resources, in the version in which they are stored.
 type CustomReads struct{ Get, List, Watch http.HandlerFunc }
 
-// NewCustomReads returns the handlers of a storage. They leave to others what can't be answered from bytes, and the writing
-// of events. What they answer passes measured.
+// NewCustomReads returns the handlers of a storage. They call others for requests that can't be served from bytes, and for
+// writing events. measured wraps what they serve themselves.
 func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
 	list := func(store *registry.Store) http.HandlerFunc {
 		return measured(gzipped(handlers.ListResource(store, nil, scope, false, 0)))
@@ -145,7 +140,7 @@ func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others ht
 	}
 }
 
-// rawStore copies store, with objects and lists that take bytes.
+// rawStore returns a copy of store whose objects and lists hold bytes.
 func rawStore(store *registry.Store, scope *handlers.RequestScope, listKind string, format apistorage.Format) *registry.Store {
 	item := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
 	list := metav1.TypeMeta{Kind: listKind, APIVersion: item.APIVersion}

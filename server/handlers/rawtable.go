@@ -17,11 +17,11 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// Lists as Tables and as metadata have a part of each object. They are made page by page, so that the objects are never all
-// in memory.
+// Lists as Tables and as metadata contain parts of each object. They are made page by page, so that all objects are never in
+// memory at once.
 
-// preferRawTables returns a handler that serves lists as metadata, and as Tables in JSON, by what list makes of a store for
-// them, and other requests by objects.
+// preferRawTables returns a handler that serves lists as metadata, and as Tables in JSON, with the handler that list makes for a
+// store, and otherwise calls objects.
 func preferRawTables(storage rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, list func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
 	store := plainStore(storage, scope)
 	if store == nil {
@@ -53,8 +53,8 @@ func preferRawTables(storage rest.Storage, scope *handlers.RequestScope, objects
 	}
 }
 
-// conversion returns the kind that a list is to be converted to, an empty one for none and for what is no list, and
-// whether it is sent as JSON without indentation.
+// conversion returns the kind that a list must be converted to, empty for none or if the request is not a list, and whether the
+// response is JSON without indentation.
 func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupVersionKind, plainJSON bool) {
 	if r.URL.Query().Has("watch") {
 		return to, false
@@ -66,7 +66,7 @@ func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupV
 	return *options.Convert, options.Accepted.MediaType == runtime.ContentTypeJSON && !indented(form)
 }
 
-// tableOf returns the Table that a request asks for, or false if its options are wrong, or its rows are to have whole
+// tableOf returns the Table that a request asks for, or false if its options are invalid or its rows must contain whole
 // objects.
 func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.GroupVersion) (apistorage.Table, bool) {
 	options := &metav1.TableOptions{}

@@ -14,8 +14,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// preferRawEvents returns a handler that serves a watch by watch, with events of bytes
-// where the client asks for objects as they are, in JSON or protobuf.
+// preferRawEvents returns a handler that serves a watch by calling watch, with events made of bytes if the client asks for
+// objects as stored, in JSON or protobuf.
 func preferRawEvents(storage rest.Storage, scope *handlers.RequestScope, watch http.HandlerFunc) http.HandlerFunc {
 	plain := plainStore(storage, scope) != nil
 	kind := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
@@ -35,8 +35,7 @@ func preferRawEvents(storage rest.Storage, scope *handlers.RequestScope, watch h
 	}
 }
 
-// eventFormat returns what the objects of a watch are encoded to, or false
-// where they are to be converted.
+// eventFormat returns the format of the objects of a watch, or false if they must be converted.
 func eventFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Format, bool) {
 	options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
 	if err != nil || options.Convert != nil {
@@ -51,19 +50,18 @@ func eventFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Form
 	return 0, false
 }
 
-// eventWriter gathers events that are ready at once, until the writer of the
-// watch has no more of them and flushes: a write of a response on HTTP/2 waits
-// for the connection.
+// eventWriter buffers events that are ready at the same time, until the handler of the watch has no more and flushes: each write
+// of an HTTP/2 response waits for the connection.
 type eventWriter struct {
 	http.ResponseWriter
 	ready *[]byte // nil while there are none
 }
 
-// gathered is how many bytes are written at once: a frame of HTTP/2 that is, with its header, one record of TLS.
-const gathered = 16<<10 - 9
+// bufferSize is an HTTP/2 frame that fits, with its header, into one TLS record.
+const bufferSize = 16<<10 - 9
 
-var gathering = sync.Pool{New: func() any {
-	b := make([]byte, 0, gathered)
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, bufferSize)
 	return &b
 }}
 
@@ -71,13 +69,13 @@ var gathering = sync.Pool{New: func() any {
 func (e *eventWriter) Write(p []byte) (int, error) {
 	for written := 0; ; {
 		if e.ready == nil {
-			if len(p)-written > gathered {
+			if len(p)-written > bufferSize {
 				n, err := e.ResponseWriter.Write(p[written:])
 				return written + n, err
 			}
-			e.ready = gathering.Get().(*[]byte)
+			e.ready = buffers.Get().(*[]byte)
 		}
-		n := min(len(p)-written, gathered-len(*e.ready))
+		n := min(len(p)-written, bufferSize-len(*e.ready))
 		*e.ready = append(*e.ready, p[written:written+n]...)
 		if written += n; written == len(p) {
 			return written, nil
@@ -96,12 +94,11 @@ func (e *eventWriter) send() error {
 	e.ready = nil
 	_, err := e.ResponseWriter.Write(*ready)
 	*ready = (*ready)[:0]
-	gathering.Put(ready)
+	buffers.Put(ready)
 	return err
 }
 
-// Flush implements http.Flusher. What can't be written is noticed by the next
-// write, or by the end of the request's context.
+// Flush implements http.Flusher. The next write, or the end of the request's context, reports what can't be written.
 func (e *eventWriter) Flush() {
 	if e.send() == nil {
 		if flusher, ok := e.ResponseWriter.(http.Flusher); ok {
@@ -110,8 +107,7 @@ func (e *eventWriter) Flush() {
 	}
 }
 
-// CloseNotify is for upstream's handler of custom resources, which flushes only
-// what has it.
+// CloseNotify is for upstream's handler of custom resources, which flushes only writers that have it.
 func (e *eventWriter) CloseNotify() <-chan bool {
 	if notifier, ok := e.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
 		return notifier.CloseNotify()
@@ -119,5 +115,5 @@ func (e *eventWriter) CloseNotify() <-chan bool {
 	return make(chan bool)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (e *eventWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }

@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// answers says how the writes of a resource are answered: with the bytes that
-// were stored, where a get of the object would be.
+// answers says how to respond to the writes of a resource: with the stored bytes, if a get of the object would be served
+// from bytes.
 type answers struct {
 	scope *handlers.RequestScope
 	plain bool // the object that a write returns is the one that it stored
@@ -24,13 +24,13 @@ func answersOf(storage rest.Storage, scope *handlers.RequestScope) answers {
 	return answers{scope, store != nil && store.AfterCreate == nil && store.AfterUpdate == nil}
 }
 
-// answered is how one request is answered.
+// answered is how to respond to one request.
 type answered struct {
 	like apistorage.Raw
-	ok   bool // with bytes
+	ok   bool // respond with bytes
 }
 
-// to returns how a request is answered.
+// to returns how to respond to a request.
 func (a answers) to(r *http.Request) answered {
 	if !a.plain || responseAudited(r) {
 		return answered{}
@@ -47,7 +47,7 @@ func (a answers) to(r *http.Request) answered {
 	return answered{like, true}
 }
 
-// write returns what to send for what a write returns.
+// write calls write and returns what to send in the response.
 func (a answered) write(ctx context.Context, write func(context.Context) (runtime.Object, error)) (runtime.Object, error) {
 	if !a.ok {
 		return write(ctx)
@@ -60,7 +60,7 @@ func (a answered) write(ctx context.Context, write func(context.Context) (runtim
 	return answer.For(written), nil
 }
 
-// answeredCreater is a storage whose creations are answered so.
+// answeredCreater is a storage that returns stored bytes for creations.
 type answeredCreater struct {
 	rest.Creater
 	answered
@@ -73,7 +73,7 @@ func (c answeredCreater) Create(ctx context.Context, obj runtime.Object, validat
 	})
 }
 
-// answeredUpdater is a storage whose updates are answered so.
+// answeredUpdater is a storage that returns stored bytes for updates.
 type answeredUpdater struct {
 	rest.Updater
 	answered

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Handler returns a handler of every path under /api and /apis, but for the documents on groups, which take in those of
-// other servers. It leaves all other paths to next. Paths are not cleaned: one with "//" is answered as it is, never
-// redirected. As in kube-apiserver, slashes at the end of a path don't matter.
+// Handler returns a handler of every path under /api and /apis, except the documents about groups, which include those of other
+// servers. It calls next for all other paths. Paths are not cleaned: one with "//" is never redirected. As in kube-apiserver,
+// trailing slashes don't matter.
 func (a *API) Handler(next http.Handler) http.Handler {
 	legacy := a.legacyVersions()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +48,7 @@ func (a *API) serveVersion(w http.ResponseWriter, r *http.Request, group, path s
 	}
 }
 
-// serveUnknown answers a path that no built-in version has. Built-in groups are never shared with custom resources.
+// serveUnknown serves a path that no built-in version has. Custom resources can't be in built-in groups.
 func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	rest, isGroup := strings.CutPrefix(r.URL.Path, "/apis/")
 	if isGroup {
@@ -69,7 +69,7 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	methods(nil).serve(w, r, a.refuse)
 }
 
-// cut returns the first segment of a path that does not begin with a slash, and what comes behind the slash that ends it.
+// cut splits a path that does not begin with a slash into its first segment and the rest after the next slash.
 func cut(path string) (segment, rest string) {
 	segment, rest, _ = strings.Cut(path, "/")
 	return segment, rest
@@ -85,10 +85,10 @@ func ended(rest string) bool { return strings.Trim(rest, "/") == "" }
 //	watch/RESOURCE[/NAME]
 //	watch/namespaces/NAMESPACE/RESOURCE[/NAME]
 //
-// A namespace may be empty, which means all of them, and a name that something follows may be, which the verbs refuse.
+// A namespace may be empty, which means all namespaces. A name may be empty if something follows it, which the verbs refuse.
 //
-// A Namespace is an object with a name, and also what the paths of other objects begin with. RequestInfo tells the two
-// apart by the words status and finalize, so no namespaced resource can be called by one of them.
+// A Namespace is an object itself, and the prefix of other objects' paths. RequestInfo distinguishes the two by the words status
+// and finalize, so no namespaced resource can have these names.
 func (v *servedVersion) find(path string) methods {
 	first, rest := cut(path)
 	switch {
@@ -110,7 +110,7 @@ func (v *servedVersion) find(path string) methods {
 	return v.findIn(true, resource, rest)
 }
 
-// findIn is find for a resource that is namespaced or not, and what its path goes on with.
+// findIn is find for a resource, namespaced or not, and the rest of its path.
 func (v *servedVersion) findIn(namespaced bool, resource, rest string) methods {
 	if ended(rest) {
 		return v.collectionIn(namespaced, resource)
@@ -150,7 +150,7 @@ func (v *servedVersion) findWatch(path string) methods {
 	}
 }
 
-// A path without a namespace has none of a namespaced resource's objects, and the other way round.
+// A path without a namespace finds no objects of a namespaced resource, and vice versa.
 
 // whole returns the methods of a resource in all namespaces.
 func (v *servedVersion) whole(resource string) methods {
@@ -167,7 +167,7 @@ func (v *servedVersion) collectionIn(namespaced bool, resource string) methods {
 	return nil
 }
 
-// itemIn returns the methods of an item, or of what is below it if the path goes on.
+// itemIn returns the methods of an item, or of what is below it if there is more path.
 func (e *endpoint) itemIn(namespaced bool, below string) methods {
 	switch {
 	case e == nil || e.namespaced != namespaced:

@@ -39,8 +39,8 @@ func (t target) kind() (schema.GroupVersionKind, error) {
 	return genericapi.GetResourceKind(t.version, t.storage, t.group.Scheme)
 }
 
-// newScope returns what the verbs of the target have in common: how objects are named, decoded, defaulted, converted and
-// printed, and whose fields a writer owns.
+// newScope returns what the verbs of the target share: how objects are named, decoded, defaulted, converted and printed, and how
+// field ownership is tracked.
 func newScope(c Config, t target) (*handlers.RequestScope, error) {
 	kind, err := t.kind()
 	if err != nil {
@@ -90,8 +90,8 @@ func newScope(c Config, t target) (*handlers.RequestScope, error) {
 	return scope, nil
 }
 
-// resetFields returns the filter of the fields that the storage's strategy ignores in what is written, which no one
-// comes to own: the status in a write of the resource, everything else in a write of the status (KEP-555).
+// resetFields returns the filter of the fields that the storage's strategy ignores in a write, which get no owner: the status in
+// a write of the resource, everything else in a write of the status (KEP-555).
 func resetFields(storage rest.Storage) (map[fieldpath.APIVersion]fieldpath.Filter, error) {
 	plain, isPlain := storage.(rest.ResetFieldsStrategy)
 	filter, isFilter := storage.(rest.ResetFieldsFilterStrategy)

@@ -11,9 +11,9 @@ import (
 	"github.com/sqube/sqube/server/stack"
 )
 
-// Upstream's handlers of writes begin a goroutine for each. What is here is the first of sqube that is called in it.
+// Upstream's handlers start a goroutine for each write. These types are the first code of sqube that runs in it.
 
-// stackCreater is asked for an empty object at the begin of each creation.
+// stackCreater makes an empty object at the beginning of each creation.
 type stackCreater struct{ runtime.ObjectCreater }
 
 // New implements runtime.ObjectCreater.

@@ -15,9 +15,9 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// The handlers of reads hold no state and are made once.
+// The handlers of reads have no state and are made once.
 
-// get serves one object, or whatever a getter with options makes of its path and query.
+// get serves one object, or what a getter with options returns for its path and query.
 func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 	if getter, ok := storage.(rest.GetterWithOptions); ok {
 		return handlers.GetResourceWithOptions(getter, scope, scope.Subresource != "")
@@ -57,7 +57,7 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 	}
 }
 
-// unpooled makes encoders that keep no buffer. A watch would keep one as large as its largest event for as long as it runs.
+// unpooled makes encoders without a buffer. A watch would keep a buffer as large as its largest event until it ends.
 type unpooled struct{ runtime.NegotiatedSerializer }
 
 // EncoderForVersion implements runtime.NegotiatedSerializer.
@@ -65,8 +65,8 @@ func (u unpooled) EncoderForVersion(encoder runtime.Encoder, version runtime.Gro
 	return struct{ runtime.Encoder }{u.NegotiatedSerializer.EncoderForVersion(encoder, version)}
 }
 
-// The handlers of writes are recreated for every request: each call of the function they return wraps the admission it
-// captured once more, so one that was kept would grow, and race, with every request.
+// The handlers of writes are made for every request: each call of the function that upstream returns wraps the captured admission
+// once more, so a handler that is kept would grow, and race, with every request.
 
 // create serves a POST, to a collection or to a subresource that is created under its object's name.
 func create(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
@@ -96,7 +96,7 @@ func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 	}
 }
 
-// patchTypes are the patches that built-in kinds take.
+// patchTypes are the media types of patches of built-in kinds.
 func patchTypes() []string {
 	patches := []string{
 		string(types.JSONPatchType),
@@ -144,7 +144,7 @@ func removeCollection(storage rest.Storage, scope *handlers.RequestScope, admit 
 	}
 }
 
-// connect hands the connection over to what the storage connects to.
+// connect connects the client to what the storage connects to.
 func connect(connecter rest.Connecter, path string, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		handlers.ConnectResource(connecter, scope, admit, path, scope.Subresource != "")(w, r)

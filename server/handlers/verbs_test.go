@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/registry/rest"
+	configmapstore "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
 
 	"github.com/sqube/sqube/server/handlers"
 )
@@ -64,6 +68,39 @@ const (
 	configMaps = "/api/v1/namespaces/default/configmaps"
 	oneMap     = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"1"}}`
 )
+
+// noTables fails to make Tables.
+type noTables struct{ rest.TableConvertor }
+
+func (noTables) ConvertToTable(context.Context, runtime.Object, runtime.Object) (*metav1.Table, error) {
+	return nil, errors.New("no table")
+}
+
+// TestErrorAfterCommit patches an object whose response can't be encoded: the patch is stored, and the error is the server's.
+func TestErrorAfterCommit(t *testing.T) {
+	c := newStoredAPI(t, func(config *handlers.Config) {
+		config.Groups[0].VersionedResourcesStorageMap["v1"]["configmaps"].(*configmapstore.REST).TableConvertor = noTables{}
+	})
+	c.send("POST", configMaps, asJSON, oneMap, http.StatusCreated, nil)
+	r, err := http.NewRequest("PATCH", c.base+configMaps+"/a", strings.NewReader(`{"data":{"k":"2"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/merge-patch+json")
+	r.Header.Set("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusInternalServerError {
+		t.Errorf("got %s", answer.Status)
+	}
+	var got corev1.ConfigMap
+	if c.send("GET", configMaps+"/a", "", "", http.StatusOK, &got); got.Data["k"] != "2" {
+		t.Errorf("stored %v", got.Data)
+	}
+}
 
 func TestVerbs(t *testing.T) {
 	c := newStoredAPI(t, nil)

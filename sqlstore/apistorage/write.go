@@ -125,6 +125,9 @@ func (s *Storage) write(ctx context.Context, w *sqlstore.Write) (int64, error) {
 	if errors.Is(err, sqlstore.ErrConflict) {
 		return 0, err
 	}
+	if err == nil {
+		setCommitted(ctx)
+	}
 	return revision, interpret(err)
 }
 

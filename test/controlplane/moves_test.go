@@ -63,8 +63,8 @@ func TestStepsAside(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.Logged(t, "the controllers here have stepped aside")
-		s.Logged(t, "the scheduler here has stepped aside")
+		s.Logged(t, "the controllers here have stopped")
+		s.Logged(t, "the scheduler here has stopped")
 		s.Logged(t, "its controllers run here again")
 		s.Logged(t, "the scheduler here runs again")
 		deploy(t, c, "again", 2)

@@ -43,14 +43,14 @@ func TestControllersStepAside(t *testing.T) {
 		if lease, err = leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.logs(t, "the controllers here have stepped aside", 1)
+		s.logs(t, "the controllers here have stopped", 1)
 		c.createNamespace(t, "beside")
 		c.eventually(t, "what the controller makes that is named", "beside", false, true)
 		// A restart does not make them forget it.
 		if engine.Name == "sqlite" {
 			s.terminate(t)
 			s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--datastore", engine.Datastore})
-			s.logs(t, "the controllers here have stepped aside", 1)
+			s.logs(t, "the controllers here have stopped", 1)
 			c.createNamespace(t, "restarted")
 			c.has(t, "restarted", false, false)
 		}
@@ -59,7 +59,7 @@ func TestControllersStepAside(t *testing.T) {
 		c.eventually(t, "a service account once the Lease is released", "beside", true, true)
 
 		update("somebody", 3600)
-		s.logs(t, "the controllers here have stepped aside", 2)
+		s.logs(t, "the controllers here have stopped", 2)
 		update("somebody else", 1) // and never again: it was killed
 		s.logs(t, "its controllers run here again", 2)
 		c.createNamespace(t, "after")
