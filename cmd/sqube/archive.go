@@ -13,13 +13,13 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// How often what is new goes to the archive at least, and how often a snapshot of everything does: each day has a folder.
+// The longest interval between writes to the archive, and the interval of snapshots: each day has a folder.
 const (
 	archiveInterval  = 10 * time.Second
 	archiveSnapshots = 24 * time.Hour
 )
 
-// archiver writes an archive of the log while it is served, and says how far that is.
+// archiver writes an archive of the log while it is served, and reports its progress.
 type archiver struct {
 	place   logbackup.Place
 	open    func(context.Context) (dialect.Reader, error)
@@ -27,8 +27,8 @@ type archiver struct {
 	options logbackup.Options
 
 	mu       sync.Mutex
-	revision int64 // all up to it is in the archive
-	err      error // what fails
+	revision int64 // everything up to it is in the archive
+	err      error // of the last step
 }
 
 // archived is sqlstore.Options.Archived.
@@ -44,9 +44,9 @@ func (a *archiver) note(revision int64, err error) {
 	a.revision, a.err = revision, err
 }
 
-// run writes the archive until ctx ends. What fails is logged and tried again.
+// run writes the archive until ctx ends. Failures are logged and retried.
 func (a *archiver) run(ctx context.Context) {
-	told := ""
+	logged := ""
 	for {
 		err := a.follow(ctx)
 		if ctx.Err() != nil {
@@ -58,13 +58,13 @@ func (a *archiver) run(ctx context.Context) {
 		}
 		a.note(0, err)
 		switch {
-		case err.Error() == told:
+		case err.Error() == logged:
 		case elsewhere:
 			a.options.Log.Info("another server writes the archive")
 		default:
 			a.options.Log.Error("the archive can't be written; trying again", "error", err)
 		}
-		told = err.Error()
+		logged = err.Error()
 		select {
 		case <-ctx.Done():
 			return
@@ -73,7 +73,7 @@ func (a *archiver) run(ctx context.Context) {
 	}
 }
 
-// follow writes the archive, unless another process does, until ctx ends or another process has taken it over.
+// follow writes the archive until ctx ends or another process takes over. It returns an error if another process is writing it.
 func (a *archiver) follow(ctx context.Context) (err error) {
 	lost, release, err := a.place.Hold(ctx)
 	if err != nil {
@@ -91,7 +91,8 @@ func (a *archiver) follow(ctx context.Context) (err error) {
 	return follower.Run(ctx, lost)
 }
 
-// archive has what the engine holds archived until it is closed, and the store wait for that.
+// archive starts writing the archive, and sets options so that the store keeps versions until they are archived. Closing the returned
+// engine stops it.
 func (o *serveOptions) archive(ctx context.Context, engine dialect.Engine, options *sqlstore.Options) dialect.Engine {
 	kept := &readers{datastore: o.datastore}
 	a := &archiver{place: o.archivePlace, shared: o.datastore.Shared(), open: kept.open}
@@ -119,7 +120,7 @@ func (o *serveOptions) archive(ctx context.Context, engine dialect.Engine, optio
 	}}
 }
 
-// archived is an engine of which an archive is written.
+// archived is an engine whose log is archived.
 type archived struct {
 	dialect.Engine
 	end func() error

@@ -67,8 +67,8 @@ the usual AWS sources (AWS_ACCESS_KEY_ID, ~/.aws, …). For a store other than A
 	return cmd
 }
 
-// backupState tells which state of the database a backup will have. One of an older schema is told by that: it may be to
-// have a backup before that changes.
+// backupState describes the state that a backup will have: its revision, or its schema if that is an older one, since the backup
+// may be one before an upgrade.
 func backupState(ctx context.Context, d datastore.Datastore) (state string, err error) {
 	if status, err := d.Status(ctx); err == nil && status.Older() {
 		return fmt.Sprintf("schema %d", status.Current), nil

@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// following is backup --follow.
+// followOptions are the flags of backup --follow.
 type followOptions struct {
 	place   string
 	options logbackup.Options
@@ -41,7 +41,7 @@ func (f *followOptions) check(args []string) error {
 	return nil
 }
 
-// lastStep is how long the end of the command waits for what is new to be written.
+// lastStep is how long the command waits at its end for new versions to be written.
 const lastStep = 10 * time.Second
 
 func (f *followOptions) run(cmd *cobra.Command, d datastore.Datastore) (err error) {
@@ -52,7 +52,7 @@ func (f *followOptions) run(cmd *cobra.Command, d datastore.Datastore) (err erro
 	}
 	opener := &readers{datastore: d}
 	defer closing(&err, opener.close)
-	if reader, err := opener.open(ctx); err != nil { // before anything is made
+	if reader, err := opener.open(ctx); err != nil { // before anything is created
 		return err
 	} else if err := reader.Close(); err != nil {
 		return err
@@ -80,14 +80,14 @@ func (f *followOptions) run(cmd *cobra.Command, d datastore.Datastore) (err erro
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStep)
 	defer cancel()
 	if err := follower.Step(bounded); err != nil {
-		return fmt.Errorf("%s holds %s up to revision %d, and what came then can't be written: %w", place, d, follower.Shipped(), err)
+		return fmt.Errorf("%s holds %s up to revision %d; later revisions could not be written: %w", place, d, follower.Shipped(), err)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds %s up to revision %d\n", place, d, follower.Shipped())
 	return nil
 }
 
-// readers opens a database again and again. An SQLite file may be replaced by another, and is read in another way while it
-// is served; connections to Postgres stay.
+// readers opens a database repeatedly. An SQLite file is opened each time, since it may be replaced, or read differently while it is
+// served. Connections to Postgres are kept.
 type readers struct {
 	datastore datastore.Datastore
 	kept      dialect.Reader
@@ -113,7 +113,7 @@ func (r *readers) close() error {
 	return r.kept.Close()
 }
 
-// borrowed is a reader that stays open.
+// borrowed is a reader that Close leaves open.
 type borrowed struct{ dialect.Reader }
 
 func (borrowed) Close() error { return nil }

@@ -50,11 +50,11 @@ type check struct {
 	datastore  datastore.Datastore
 	encryption encryption.Options
 	keys       *encryption.Encryption
-	shared     *sharedkeys.Sealer // nil if they are not to be opened
+	shared     *sharedkeys.Sealer // nil without --pki-encryption-key-file
 	repair     bool
 }
 
-// errFindings says that something is wrong, which was told.
+// errFindings means that something is wrong, which has been printed.
 var errFindings = errors.New("something is wrong")
 
 func (c *check) run(cmd *cobra.Command) (err error) {
@@ -62,7 +62,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	if err := c.datastore.Verify(ctx); err != nil {
 		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
-	reader, mend, err := c.open(ctx)
+	reader, repair, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,12 +81,12 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 			left++
 		case !c.repair:
 			left++
-			what += " (--repair can put it right)"
+			what += " (--repair can fix it)"
 		default:
-			if err := mend(ctx, f.Repair, f.Args...); err != nil {
+			if err := repair(ctx, f.Repair, f.Args...); err != nil {
 				return err
 			}
-			what += ": put right"
+			what += ": fixed"
 		}
 		revision := ""
 		if f.Revision != 0 {
@@ -106,8 +106,8 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// open opens the database to be read, or to be mended, for which no one may serve it.
-func (c *check) open(ctx context.Context) (dialect.Reader, mender, error) {
+// open opens the database to read it, or to repair it, for which no server may use it.
+func (c *check) open(ctx context.Context) (dialect.Reader, execute, error) {
 	if !c.repair {
 		reader, err := c.datastore.OpenReader(ctx)
 		return reader, nil, err
@@ -122,8 +122,8 @@ func (c *check) open(ctx context.Context) (dialect.Reader, mender, error) {
 	return engine, engine.Exec, nil
 }
 
-// mender runs a statement that changes the log by hand.
-type mender func(ctx context.Context, statement string, args ...any) error
+// execute runs a statement that changes the log.
+type execute func(ctx context.Context, statement string, args ...any) error
 
 func (c *check) decode(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
 	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/server"
 )
 
-// sharedSettings are the settings that mean to other commands what they mean to serve.
+// sharedSettings are the settings that serve and other commands have in common.
 var sharedSettings = []string{"data-dir", "datastore", "encryption-provider-config", "pki-encryption-key-file"}
 
 // addConfigFlag adds --config, for which the command calls applySettings.
@@ -20,7 +20,8 @@ func addConfigFlag(fs *pflag.FlagSet) {
 	fs.String("config", "", "YAML file with settings, whose keys are flag names without dashes. Flags on the command line override environment variables (SQUBE_DATA_DIR for --data-dir), which override the file. sqube config prints a template. SQUBE_CONFIG can name the file too.")
 }
 
-// applySettings sets the flags that the command line has not set: those of serve, or of another command the shared ones.
+// applySettings sets the flags that the command line has not set, from the environment and --config: those with the given names, or
+// all if there are none.
 func applySettings(cmd *cobra.Command, environ []string, names ...string) error {
 	serve, _, err := cmd.Root().Find([]string{"serve"})
 	if err != nil {

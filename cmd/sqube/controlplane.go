@@ -5,8 +5,8 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 )
 
-// selectControlPlane has --control-plane select all controllers and take bootstrap tokens, where no flag says otherwise. It
-// goes before the server's own checks.
+// selectControlPlane makes --control-plane select all controllers and accept bootstrap tokens, unless flags say otherwise. Call it
+// before the server's own checks.
 func (o *serveOptions) selectControlPlane() {
 	given := func(section, flag string) bool { return o.server.Flags.FlagSet(section).Changed(flag) }
 	if !o.controlPlane.All {
@@ -20,7 +20,7 @@ func (o *serveOptions) selectControlPlane() {
 	}
 }
 
-// completeControlPlane checks the flags of the control plane, and has the server run what they say.
+// completeControlPlane checks the flags of the control plane and applies them to the server's options.
 func (o *serveOptions) completeControlPlane() error {
 	err := o.controlPlane.Complete(o.server.Controllers, o.server.ServiceClusterIPRange)
 	o.server.ControllerSettings = o.controlPlane.Settings()

@@ -13,14 +13,14 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 )
 
-// addDatastoreFlag adds --datastore, for which the caller knows the folder.
+// addDatastoreFlag adds --datastore. The caller has the folder for the default.
 func addDatastoreFlag(fs *pflag.FlagSet, flag *string) {
 	fs.StringVar(flag, "datastore", "", "Database with the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE in libpq's syntax. If unset, sqube.db under --data-dir.")
-	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // it may hold a password: /flagz hides it
+	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // may hold a password: /flagz hides it
 }
 
-// addDatastoreFlags adds --datastore and --data-dir to a command and those below it. When they run, d is what the flags
-// name.
+// addDatastoreFlags adds --datastore and --data-dir to a command and its subcommands. When they run, d is the database that the
+// flags name.
 func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	var flag, dataDir string
 	fs := cmd.PersistentFlags()
@@ -37,10 +37,10 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	}
 }
 
-// untilInterrupt returns a context that ends with a signal that ends the process otherwise, so that a command removes what
-// it has not finished. The second signal ends the process.
+// untilInterrupt returns a context that ends with the first signal that would end the process, so that a command can remove
+// unfinished files. The second signal ends the process.
 func untilInterrupt(ctx context.Context) context.Context {
-	ends := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored) // as nohup has it
+	ends := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored) // such as under nohup
 	ctx, stop := signal.NotifyContext(ctx, ends...)
 	context.AfterFunc(ctx, stop)
 	return ctx

@@ -14,9 +14,9 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// decrypt returns what a stored value is of.
+// decrypt decrypts a stored value.
 func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
-	if r == sharedkeys.Resource { // which has a key of its own, and is an object without it
+	if r == sharedkeys.Resource { // encrypted with another key, and valid JSON as it is
 		return stored, nil
 	}
 	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
@@ -30,5 +30,5 @@ func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resour
 // addEncryptionFlag adds --encryption-provider-config to a command that reads once.
 func addEncryptionFlag(cmd *cobra.Command, o *encryption.Options) {
 	o.AddFlags(cmd.Flags())
-	_ = cmd.Flags().MarkHidden("encryption-provider-config-automatic-reload") // which is there, or AddFlags would not be
+	_ = cmd.Flags().MarkHidden("encryption-provider-config-automatic-reload") // AddFlags has added it
 }

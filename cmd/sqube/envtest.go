@@ -53,7 +53,7 @@ has its own cluster, without controllers, which ends with the test.`,
 	return cmd
 }
 
-// findKubectl returns the absolute path of the kubectl that is given, or else of that on PATH that is not in dir, or "".
+// findKubectl returns the absolute path of the given kubectl, or of one on PATH outside dir, or "".
 func findKubectl(given, dir string) (string, error) {
 	if given != "" {
 		path, err := exec.LookPath(given)
@@ -74,7 +74,7 @@ func findKubectl(given, dir string) (string, error) {
 	return "", nil
 }
 
-// envtestEtcdCommand stands in for etcd.
+// envtestEtcdCommand is the command that stands in for etcd.
 func envtestEtcdCommand() *cobra.Command {
 	etcd := &envtest.Etcd{}
 	cmd := &cobra.Command{
@@ -96,8 +96,8 @@ func addEnvtestFlag(fs *pflag.FlagSet, flag *bool) {
 	fs.Lookup(envtest.APIServerFlag).Hidden = true
 }
 
-// standIn changes the options to what envtest takes for kube-apiserver: it has no controllers, takes all of that one's flags,
-// and keeps its state where the stand-in for etcd says.
+// standIn sets the options for standing in for envtest's kube-apiserver: no controllers, all of kube-apiserver's flags accepted, and
+// the data directory that the stand-in for etcd names.
 func (o *serveOptions) standIn(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("controllers") {
 		o.server.Controllers = []string{"-" + controllers.All}

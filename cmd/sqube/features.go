@@ -18,8 +18,8 @@ import (
 	"github.com/sqube/sqube/server"
 )
 
-// featureGates is --feature-gates. Gates that will be gone in another version are told of in the log, which has its form
-// only when all flags have been read; therefore what is given takes effect in apply.
+// featureGates is --feature-gates. Setting a deprecated gate logs a warning, but the log is set up only after all flags have been
+// read. So the given gates are set in apply.
 type featureGates struct {
 	pflag.Value // Kubernetes' own
 	given       []string
@@ -33,13 +33,13 @@ func (g *featureGates) addFlag(fs *pflag.FlagSet) {
 	g.Value, flag.Value = flag.Value, g
 }
 
-// emulation are the flags by which a server behaves as an older version does, as long as others of its cluster are older.
+// emulation has the flags that make a server behave like an older version, while other servers of its cluster are older.
 type emulation struct {
 	server *server.Options
 	flags  *pflag.FlagSet
 }
 
-// addFlags adds kube-apiserver's flags. --feature-gates has a value of its own here.
+// addFlags adds kube-apiserver's flags, except --feature-gates, which featureGates adds.
 func (e *emulation) addFlags(fs *pflag.FlagSet, o *server.Options) {
 	e.server, e.flags = o, pflag.NewFlagSet("", pflag.ContinueOnError)
 	compatibility.DefaultComponentGlobalsRegistry.AddFlags(e.flags)
@@ -52,7 +52,7 @@ func (e *emulation) addFlags(fs *pflag.FlagSet, o *server.Options) {
 	}
 }
 
-// apply sets the versions. It goes before the feature gates, whose defaults follow.
+// apply sets the versions. Call it before the feature gates, whose defaults depend on them.
 func (e *emulation) apply() error {
 	registry := compatibility.DefaultComponentGlobalsRegistry
 	version := registry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
@@ -64,7 +64,7 @@ func (e *emulation) apply() error {
 		if err != nil {
 			return fmt.Errorf("--emulated-version, --min-compatibility-version: %w", err)
 		}
-		// Addresses of Services are objects alone, also in versions that wrote etcd's bitmap too.
+		// Addresses of Services are only objects, even in versions that also wrote etcd's bitmap.
 		if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(kubefeatures.DisableAllocatorDualWrite): true}); err != nil {
 			return fmt.Errorf("--emulated-version: %w", err)
 		}
@@ -84,11 +84,11 @@ func (g *featureGates) Set(text string) error {
 	return nil
 }
 
-// apply sets the gates, and shows them in the metrics. An error names the gate.
+// apply sets the gates and adds them to the metrics. An error names the gate.
 func (g *featureGates) apply() error {
 	log := logr.FromSlogHandler(slog.Default().Handler())
 	for _, text := range g.given {
-		text = component.ReplaceAllString(text, "$1") // kube-apiserver takes the name of the component before a gate
+		text = component.ReplaceAllString(text, "$1") // kube-apiserver accepts the name of the component before a gate
 		if err := g.Value.(featuregate.MutableFeatureGateWithLogger).SetWithLogger(log, text); err != nil {
 			return fmt.Errorf("--feature-gates: %w", err)
 		}

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// By default the garbage collector lets the heap double between collections. That does not suit a server that keeps its
-// objects in memory as bytes: they cost a collection nothing, so they need not be doubled. And the rest of a small
-// cluster's heap is so small that under load collections would take an eighth of the CPU. So the heap may grow between
-// collections by what it holds beside the cached objects, but by minHeadroom, and by busyHeadroom while collections come
-// fast. It never grows by more than maxHeadroom: the controllers of a large cluster hold hundreds of megabytes of objects
-// for good, which need not be doubled either. What the heap took meanwhile goes back to the system once no collection has
-// come for a while. GOMEMLIMIT holds over all of it, and GOGC, where the environment has it, instead of it.
+// By default the garbage collector lets the heap double between collections. That does not suit a server that caches objects as
+// bytes: these cost a collection nothing, so they need no headroom. And the rest of a small cluster's heap is so small that under
+// load collections would take an eighth of the CPU. So the heap may grow between collections by the size of everything but the
+// cached objects, at least by minHeadroom, and at least by busyHeadroom while collections are frequent. It never grows by more
+// than maxHeadroom: the controllers of a large cluster hold hundreds of megabytes of objects permanently, which need no headroom
+// either. When there has been no collection for a while, unused memory is returned to the system. GOMEMLIMIT applies in addition,
+// GOGC instead.
 const (
 	minHeadroom  = 32 << 20
 	busyHeadroom = 96 << 20
 	maxHeadroom  = 128 << 20
-	// busyInterval is between collections of a busy server.
+	// busyInterval is the interval between collections below which the server is busy.
 	busyInterval = 2 * time.Second
-	// quietInterval is without a collection after a busy time.
+	// quietInterval is the time without a collection after which the server is quiet.
 	quietInterval = 2 * time.Second
-	// startPercent is GOGC while a server starts: collections take a quarter of a start with the default.
+	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start.
 	startPercent = 200
 )
 
-// paceCollector lets garbage grow far while the server starts. It returns a function that adjusts GOGC as described above
-// until ctx ends, to be called when the server is ready. cached returns how many bytes objects take that are kept.
+// paceCollector sets GOGC to startPercent. It returns a function, to be called when the server is ready, that adjusts GOGC as
+// described above until ctx ends. cached returns the size of the cached objects in bytes.
 func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 	if os.Getenv("GOGC") != "" {
 		return func(context.Context, func() int64) {}
@@ -41,7 +41,7 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 		notifyCollections(ctx, collected)
 		quiet := time.NewTimer(quietInterval)
 		defer quiet.Stop()
-		percent, collections := startPercent, uint64(0) // that were seen
+		percent, collections := startPercent, uint64(0) // seen so far
 		for at := time.Now(); ; {
 			busy := false
 			var h heap
@@ -51,7 +51,7 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 			case <-quiet.C:
 				h = readHeap()
 				if h.taken > h.live+minHeadroom/2 {
-					runtime.GC() // FreeOSMemory collects too; what pools hold goes with the second collection
+					runtime.GC() // FreeOSMemory collects too; the second collection frees what pools hold
 					debug.FreeOSMemory()
 					if err := unmapCode(); err != nil {
 						slog.Debug("unmapping code that starting needed", "error", err)
@@ -61,7 +61,7 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 			case <-collected:
 				h = readHeap()
 				if h.collections == collections {
-					continue // it was asked for above
+					continue // requested above
 				}
 				busy = time.Since(at) < busyInterval
 				at = time.Now()
@@ -69,7 +69,7 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 			}
 			collections = h.collections
 			next := growthPercent(h.live, cached(), busy)
-			// To set it stops the world for a moment, so it follows the heap in coarse steps.
+			// Setting it stops the world for a moment, so it changes in coarse steps.
 			if next < percent*9/10 || next > percent*11/10 {
 				percent = next
 				debug.SetGCPercent(percent)
@@ -78,8 +78,8 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 	}
 }
 
-// growthPercent returns by how much a heap may grow to the next collection, in percent of the bytes that are live, of
-// which cached are objects that are kept.
+// growthPercent returns by how much a heap may grow until the next collection, in percent of the live bytes. cached of these are
+// cached objects.
 func growthPercent(live, cached int64, busy bool) int {
 	headroom := min(max(live-cached, minHeadroom), maxHeadroom)
 	if busy {
@@ -88,10 +88,10 @@ func growthPercent(live, cached int64, busy bool) int {
 	return int(100 * headroom / max(live, 1<<20))
 }
 
-// heap is what the runtime says of the heap.
+// heap is the runtime's figures of the heap.
 type heap struct {
-	collections uint64 // that the program did not ask for
-	live, taken int64  // bytes in use at the last collection, and bytes of the system's memory that are for objects
+	collections uint64 // automatic ones
+	live, taken int64  // bytes live at the last collection, and bytes of memory for objects
 }
 
 func readHeap() heap {
@@ -104,7 +104,7 @@ func readHeap() heap {
 	return heap{collections: samples[0].Value.Uint64(), live: value(1), taken: value(2) + value(3)}
 }
 
-// notifyCollections sends to collected after each collection until ctx ends, unless one is waiting there.
+// notifyCollections sends to collected after each collection until ctx ends, unless a notification is pending.
 func notifyCollections(ctx context.Context, collected chan<- struct{}) {
 	runtime.AddCleanup(new(*byte), func(collected chan<- struct{}) {
 		select {

@@ -46,13 +46,13 @@ far as versions are kept (serve --retention), or as far as an archive (--archive
 	return cmd
 }
 
-// changed tells the paths of what an update changed.
+// changed returns the paths of the fields that an update changed.
 func (i *inspector) changed(cmd *cobra.Command, v *inspect.Version) (string, error) {
 	if v.Operation != dialect.Update {
 		return "", nil
 	}
 	if v.Previous == nil {
-		return "(the version before is no longer kept)", nil
+		return "(the previous version is no longer kept)", nil
 	}
 	before, err := i.value(cmd.Context(), v.Key, v.Previous)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ignoredFlags are flags of kube-apiserver that do nothing here. They are taken,
-// so that unit files and manifests written for kube-apiserver start sqube too,
-// with a warning that says what to use instead. A value that asks for what
-// sqube does not do is refused.
+// ignoredFlags are flags of kube-apiserver that do nothing here. They are accepted, so that unit files and manifests written for
+// kube-apiserver start sqube too, with a warning that says what to use instead. Values that ask for something that sqube does
+// not do are refused.
 var ignoredFlags = []ignoredFlag{
 	{names: "etcd-servers etcd-servers-overrides etcd-prefix",
 		reason: "the state is in --datastore; sqube import reads that of an etcd"},
@@ -44,22 +43,22 @@ var ignoredFlags = []ignoredFlag{
 
 // ignoredFlag is one or several flags that do nothing for the same reason.
 type ignoredFlag struct {
-	names   string   // with spaces between
-	only    []string // the values that are taken; nil for any
+	names   string   // separated by spaces
+	only    []string // the accepted values; nil for any
 	reason  string   // why they do nothing, or what to use instead
 	boolean bool
 }
 
-// ignoredFlagSet knows which of the idle flags were given.
+// ignoredFlagSet records which of these flags were given.
 type ignoredFlagSet struct {
 	flags  *pflag.FlagSet
-	silent bool // whatever they say, and no one need be warned
+	silent bool // accept all values, without a warning
 }
 
-// value returns what an idle flag was given.
+// value returns the value of one of these flags.
 func (c *ignoredFlagSet) value(name string) string { return c.flags.Lookup(name).Value.String() }
 
-// addFlags adds them to fs. No help shows them.
+// addFlags adds these flags to fs, hidden from help.
 func (c *ignoredFlagSet) addFlags(fs *pflag.FlagSet) {
 	c.flags = pflag.NewFlagSet("compatibility", pflag.ContinueOnError)
 	for _, idle := range ignoredFlags {
@@ -75,8 +74,7 @@ func (c *ignoredFlagSet) addFlags(fs *pflag.FlagSet) {
 	fs.AddFlagSet(c.flags)
 }
 
-// check warns of the idle flags that were given, each reason once. An error
-// names those with a value that asks for what there is not.
+// check logs a warning about the given flags, once for each reason. It returns an error that names flags with unsupported values.
 func (c *ignoredFlagSet) check() error {
 	if c.silent {
 		return nil

@@ -87,7 +87,7 @@ before the first start:
 
 func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	ctx := cmd.Context()
-	klog.SetLogger(logr.Discard()) // what the libraries say is about a server
+	klog.SetLogger(logr.Discard()) // the libraries log for servers
 	keys, err := encryption.Load(i.encryption, "")
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 
 	var read atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
-	report := importReport{taken: map[string]int{}, left: map[leftKey]*leftObjects{}}
+	report := importReport{taken: map[string]int{}, skipped: map[skippedKey]*skippedObjects{}}
 	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
 	err = i.load(ctx, jumpedCounter(from.Revision(), time.Time{}, time.Now()), func(add func(*dialect.LogRow) error) error {
 		err := from.Walk(ctx, prefix+etcdimport.Definitions, func(e *etcdsource.Entry) error { return converter.Define(ctx, e.Key, e.Value) })
@@ -140,11 +140,11 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	if err := report.print(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	i.tell(cmd.OutOrStdout(), &report, from.Revision())
+	i.printSummary(cmd.OutOrStdout(), &report, from.Revision())
 	return nil
 }
 
-// importUser stands in the log as who wrote what was imported.
+// importUser is recorded in the log as the writer of imported objects.
 const importUser = "system:sqube:import"
 
 // open opens the source.
@@ -169,7 +169,7 @@ func (i *importer) open(ctx context.Context, source string) (etcdsource.Source, 
 	return nil, fmt.Errorf("--from must be kine-sqlite, kine-postgres or etcd, not %q", i.from)
 }
 
-// load fills the database, or on a dry run only looks whether it could be.
+// load fills the database, or in a dry run checks whether it could.
 func (i *importer) load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) (err error) {
 	if i.dryRun {
 		if err := i.checkEmpty(ctx); err != nil {
@@ -181,7 +181,7 @@ func (i *importer) load(ctx context.Context, counter dialect.Position, rows func
 	return err
 }
 
-// checkEmpty returns dialect.ErrNotEmpty where the database holds something. It makes nothing.
+// checkEmpty returns dialect.ErrNotEmpty if the database holds anything. It creates nothing.
 func (i *importer) checkEmpty(ctx context.Context) (err error) {
 	if !i.target.Shared() {
 		if _, err := os.Stat(i.target.Path); errors.Is(err, fs.ErrNotExist) {
@@ -204,21 +204,21 @@ func (i *importer) checkEmpty(ctx context.Context) (err error) {
 	return err
 }
 
-// tell says what was done, and what is left to do.
-func (i *importer) tell(out io.Writer, report *importReport, revision int64) {
+// printSummary prints what was done, and what is left to do.
+func (i *importer) printSummary(out io.Writer, report *importReport, revision int64) {
 	taken, _ := report.total()
 	if i.dryRun {
 		fmt.Fprintf(out, "\n%s would hold %d objects, as of revision %d\n", i.target, taken, revision)
 		return
 	}
 	fmt.Fprintf(out, "\n%s holds %d objects, as of revision %d\n", i.target, taken, revision)
-	fmt.Fprintln(out, "Copy the keys of the old cluster to pki in the --data-dir before the first start: see sqube import --help")
+	fmt.Fprintln(out, "Copy the keys of the old cluster to pki under --data-dir before the first start: see sqube import --help")
 	if len(report.serviceRanges) > 0 {
 		fmt.Fprintf(out, "Serve it with --service-cluster-ip-range %s, as before\n", terminal.Printable(strings.Join(report.serviceRanges, ",")))
 	}
 }
 
-// rowIDs gives each row the revision of its object, unless another has it: etcd's transactions may change several keys.
+// rowIDs gives each row the revision of its object, or a new one if that is taken: etcd's transactions may change several keys.
 type rowIDs struct {
 	used map[int64]struct{}
 	next int64

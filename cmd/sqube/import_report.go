@@ -14,30 +14,30 @@ import (
 	"github.com/sqube/sqube/server/etcdimport"
 )
 
-// importReport counts what an import took, and keeps why it did not take the rest.
+// importReport counts the imported objects, and records why others were skipped.
 type importReport struct {
-	taken map[string]int // by resource
-	left  map[leftKey]*leftObjects
-	// serviceRanges are those of the old cluster, where it tells.
+	taken   map[string]int // by resource
+	skipped map[skippedKey]*skippedObjects
+	// serviceRanges are those of the old cluster, if known.
 	serviceRanges []string
 }
 
-// leftKey is of objects that are left for one reason.
-type leftKey struct{ resource, reason string }
+// skippedKey identifies objects of a resource that are skipped for one reason.
+type skippedKey struct{ resource, reason string }
 
-// leftObjects are such objects, the first of them by name.
-type leftObjects struct {
+// skippedObjects counts such objects and has the names of the first ones.
+type skippedObjects struct {
 	count int
 	names []string
 }
 
-// namesEnough is how many are named.
-const namesEnough = 5
+// maxNames is how many are named.
+const maxNames = 5
 
-func (l *leftObjects) String() string {
+func (l *skippedObjects) String() string {
 	names := strings.Join(l.names, ", ")
 	if names == "" {
-		names = "the key" // which names no object
+		names = "the key" // without an object's name
 	}
 	if more := l.count - len(l.names); more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
@@ -47,13 +47,13 @@ func (l *leftObjects) String() string {
 
 func (r *importReport) add(o *etcdimport.Result) {
 	if o.Write == nil {
-		key := leftKey{o.Resource, o.Reason}
-		objects := r.left[key]
+		key := skippedKey{o.Resource, o.Reason}
+		objects := r.skipped[key]
 		if objects == nil {
-			objects = &leftObjects{}
-			r.left[key] = objects
+			objects = &skippedObjects{}
+			r.skipped[key] = objects
 		}
-		if objects.count++; objects.count <= namesEnough {
+		if objects.count++; objects.count <= maxNames {
 			objects.names = append(objects.names, o.Object)
 		}
 		return
@@ -67,31 +67,31 @@ func (r *importReport) add(o *etcdimport.Result) {
 	}
 }
 
-func (r *importReport) total() (taken, left int) {
+func (r *importReport) total() (taken, skipped int) {
 	for _, n := range r.taken {
 		taken += n
 	}
-	for _, objects := range r.left {
-		left += objects.count
+	for _, objects := range r.skipped {
+		skipped += objects.count
 	}
-	return taken, left
+	return taken, skipped
 }
 
-// print writes a line for each resource of which something was taken, and for each reason why something was not.
+// print writes a line for each resource that was imported, and for each reason why objects were skipped.
 func (r *importReport) print(out io.Writer) error {
 	table := newTable(out, "RESOURCE", "TAKEN", "NOT TAKEN", "WHY")
 	for _, resource := range slices.Sorted(maps.Keys(r.taken)) {
 		table.row(resource, fmt.Sprint(r.taken[resource]), "", "")
 	}
-	byName := func(a, b leftKey) int {
+	byName := func(a, b skippedKey) int {
 		return cmp.Or(strings.Compare(a.resource, b.resource), strings.Compare(a.reason, b.reason))
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(r.left), byName) {
-		objects := r.left[key]
+	for _, key := range slices.SortedFunc(maps.Keys(r.skipped), byName) {
+		objects := r.skipped[key]
 		why := fmt.Sprintf("%s: %s", objects, key.reason)
 		table.row(key.resource, "", fmt.Sprint(objects.count), strings.Join(strings.Fields(why), " ")) // on one line
 	}
-	taken, left := r.total()
-	table.row("total", fmt.Sprint(taken), fmt.Sprint(left), "")
+	taken, skipped := r.total()
+	table.row("total", fmt.Sprint(taken), fmt.Sprint(skipped), "")
 	return table.end()
 }

@@ -14,7 +14,7 @@ func (o *serveOptions) addInMemoryFlag(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
 }
 
-// completeInMemory checks that nothing would be shadowed by a server in memory.
+// completeInMemory checks that an in-memory server would not hide existing data.
 func (o *serveOptions) completeInMemory() error {
 	if !o.server.InMemory {
 		return nil
@@ -23,13 +23,13 @@ func (o *serveOptions) completeInMemory() error {
 		return errors.New("--in-memory and --datastore must not be given together")
 	}
 	if keys := filepath.Join(o.server.DataDir, "pki"); exists(keys) {
-		return fmt.Errorf("--in-memory would put its admin.kubeconfig into the place of that of the cluster whose keys are in %s: give another --data-dir", keys)
+		return fmt.Errorf("--in-memory would replace the admin.kubeconfig of the cluster whose keys are in %s: give another --data-dir", keys)
 	}
 	o.datastore.Path, o.datastore.Memory = "", true
 	return nil
 }
 
-// removeInMemoryFiles removes what a server in memory has on disk.
+// removeInMemoryFiles removes the files that an in-memory server has on disk.
 func (o *serveOptions) removeInMemoryFiles() error {
 	if !o.server.InMemory {
 		return nil

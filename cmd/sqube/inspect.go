@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// inspector is what the commands share that look at one object in the database, without a server.
+// inspector is shared by the commands that read one object from the database, without a server.
 type inspector struct {
 	datastore  datastore.Datastore
 	namespace  string
@@ -30,7 +30,7 @@ type inspector struct {
 	keys    *encryption.Encryption
 }
 
-// objectArguments is how the commands name an object.
+// objectArguments explains how the commands name an object.
 const objectArguments = `Name the object by its plural resource, with a dot and the API group if it has one,
 and its name: "pods web", "deployments.apps web" or "deployments.apps/web". Without
 --namespace, the object can be in the namespace default or in none. This works
@@ -44,7 +44,7 @@ func (i *inspector) addFlags(cmd *cobra.Command) {
 	cmd.Args = cobra.RangeArgs(1, 2)
 }
 
-// open takes the arguments apart and opens what they are about.
+// open parses the arguments and opens the database and the archive.
 func (i *inspector) open(ctx context.Context, args []string) (err error) {
 	if len(args) == 1 {
 		args = strings.SplitN(args[0], "/", 2)
@@ -120,7 +120,7 @@ func (i *inspector) value(ctx context.Context, key string, stored []byte) ([]byt
 	return decrypt(ctx, i.keys, i.object.Resource, key, stored)
 }
 
-// about puts the object into an error.
+// about adds the object to an error.
 func (i *inspector) about(err error) error {
 	if err == nil {
 		return nil

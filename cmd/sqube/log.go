@@ -17,14 +17,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logOptions are the flags on the log, which goes to standard error.
+// logOptions are the flags for the log, which is written to standard error.
 type logOptions struct {
 	format    string
 	verbosity int
 	modules   string // klog's -vmodule
 	level     slog.LevelVar
-	// stopping is set once the server is told to stop. In-process clients
-	// complain when they are cut off then, which is no cause for alarm.
+	// stopping is set once the server begins to stop. In-process clients then log errors when they are cut off, which are
+	// harmless.
 	stopping atomic.Bool
 }
 
@@ -36,9 +36,8 @@ func (o *logOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.modules, "vmodule", "", "Log levels for source files of the Kubernetes libraries, as pattern=level, separated by commas. The pattern is a file's name without .go, and may contain * and ?.")
 }
 
-// start sends the server's own log and that of the Kubernetes libraries to
-// standard error, in one form. The latter count as debug output unless they
-// are warnings or errors.
+// start sends the server's own log and that of the Kubernetes libraries to standard error, in one format. Messages of the libraries
+// are debug output unless they are warnings or errors.
 func (o *logOptions) start() error {
 	o.setLevel(o.verbosity)
 	options := &slog.HandlerOptions{Level: &o.level}
@@ -55,7 +54,7 @@ func (o *logOptions) start() error {
 	return o.redirectKlog(handler)
 }
 
-// setLevel sets from which level on the server's own log is written.
+// setLevel sets the level of the server's own log.
 func (o *logOptions) setLevel(verbosity int) {
 	if verbosity > 0 || o.modules != "" {
 		o.level.Set(slog.LevelDebug)
@@ -64,7 +63,7 @@ func (o *logOptions) setLevel(verbosity int) {
 	}
 }
 
-// setVerbosity changes -v while the server runs, and says so.
+// setVerbosity changes -v while the server runs, and returns a confirmation.
 func (o *logOptions) setVerbosity(text string) (string, error) {
 	answer, err := logs.GlogSetter(text)
 	if err != nil {
@@ -75,11 +74,10 @@ func (o *logOptions) setVerbosity(text string) (string, error) {
 	return answer, err
 }
 
-// errLogged stands for an error that has been told.
+// errLogged replaces an error that has been logged.
 var errLogged = errors.New("see the log")
 
-// logged returns err, unless the log is one for machines: then it goes there,
-// so that there is nothing else on standard error.
+// logged returns err, or with JSON logs it logs err, so that standard error has nothing but log records, and returns errLogged.
 func (o *logOptions) logged(err error) error {
 	if err == nil || o.format != "json" {
 		return err
@@ -90,8 +88,8 @@ func (o *logOptions) logged(err error) error {
 	return errLogged
 }
 
-// redirectKlog makes klog write lines without a head, each severity to a
-// writer of its own, so that the level is known.
+// redirectKlog makes klog write lines without headers, each severity to its own writer. klog.SetSlogLogger would lose the severity:
+// klog passes warnings on as information.
 func (o *logOptions) redirectKlog(handler slog.Handler) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -112,19 +110,17 @@ func (o *logOptions) redirectKlog(handler slog.Handler) error {
 	return nil
 }
 
-// levelWriter writes what comes as a record of one level, or as debug output
-// once the server is stopping.
+// levelWriter logs each line with one level, or as debug output once the server is stopping.
 type levelWriter struct {
 	logger   *slog.Logger
 	level    slog.Level
 	stopping *atomic.Bool
 }
 
-// ordinary are parts of warnings and errors of the libraries that tell an
-// operator of nothing to be done: a request that its client gave up; the
-// server's address put into its own Service, and found there after a crash; what a new cluster does not have
-// yet; a client's mistake, which the client is told.
-var ordinary = []string{
+// harmless are parts of the libraries' warnings and errors that need no action from an operator: requests that clients gave up, the
+// server's address added to its own Service or found there after a crash, objects that a new cluster does not have yet, mistakes
+// that clients are informed of.
+var harmless = []string{
 	"context canceled",
 	"Post-timeout activity",
 	"http: Handler timeout",
@@ -142,8 +138,8 @@ func (w *levelWriter) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	text, level := strings.TrimSpace(string(line)), w.level
-	said := func(part string) bool { return strings.Contains(text, part) }
-	if w.stopping.Load() || slices.ContainsFunc(ordinary, said) {
+	contains := func(part string) bool { return strings.Contains(text, part) }
+	if w.stopping.Load() || slices.ContainsFunc(harmless, contains) {
 		level = slog.LevelDebug
 	}
 	w.logger.Log(context.Background(), level, text)

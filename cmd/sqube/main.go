@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // serve sets its own; the other commands tell what they do by their output
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // serve sets its own; the other commands do not log
 	err := root().Execute()
 	if err == nil {
 		return
@@ -29,7 +29,7 @@ func main() {
 	os.Exit(1)
 }
 
-// lines takes an error apart that joins several, each of which is one line.
+// lines splits a joined error, each part of which is one line.
 func lines(err error) []string {
 	return strings.Split(strings.TrimSpace(err.Error()), "\n")
 }
@@ -40,7 +40,7 @@ func root() *cobra.Command {
 		Short:              "A Kubernetes API server that keeps its state in a SQL database",
 		SilenceUsage:       true,
 		SilenceErrors:      true,
-		DisableSuggestions: true, // they take several lines
+		DisableSuggestions: true, // they have several lines
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
 	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), configCommand(), versionCommand())
@@ -48,8 +48,8 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// flagErrors says of each error in err where to read how the flags are to be, and what set the flag that it begins with if
-// the command line did not. Upstream's errors leave out the dashes of that flag.
+// flagErrors adds to each error in err where to find help, and what set the flag that it begins with if the command line did not.
+// Upstream's errors omit the dashes of that flag.
 func flagErrors(cmd *cobra.Command, err error) error {
 	var errs []error
 	for _, line := range lines(err) {
@@ -66,7 +66,7 @@ func flagErrors(cmd *cobra.Command, err error) error {
 	return errors.Join(errs...)
 }
 
-// closing closes what a command has opened, and makes a failure of that the command's, if it has no other.
+// closing calls close, and sets *err to its error unless it is set already.
 func closing(err *error, close func() error) {
 	if failed := close(); *err == nil {
 		*err = failed

@@ -8,8 +8,8 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/memlimit"
 )
 
-// limitMemory makes the collector work harder before the server has used up the memory of the machine or of its cgroup,
-// of which a quarter is left for SQLite and all else. GOMEMLIMIT, where the environment has it, stands.
+// limitMemory sets the memory limit of Go to three quarters of the memory of the machine or of its cgroup. The rest is for SQLite
+// and other memory. GOMEMLIMIT has precedence.
 func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -19,18 +19,17 @@ func limitMemory() {
 	}
 }
 
-// watchShare is the part of GOMEMLIMIT that is for watches.
+// watchShare is the part of GOMEMLIMIT for watches: one sixteenth.
 const watchShare = 16
 
-// watchMemory is how much memory watches may keep in use together: a part of GOMEMLIMIT, or 0, for the default, where
-// that is not set.
+// watchMemory is how much memory all watches together may use: a part of GOMEMLIMIT, or 0 for the default if that is not set.
 func watchMemory() int64 {
-	limit := debug.SetMemoryLimit(-1) // a negative one changes nothing
+	limit := debug.SetMemoryLimit(-1) // a negative limit changes nothing
 	if os.Getenv("GOMEMLIMIT") == "" || limit == math.MaxInt64 {
 		return 0
 	}
 	return max(limit/watchShare, minWatchMemory)
 }
 
-// minWatchMemory holds a few of the largest objects.
+// minWatchMemory is enough for a few of the largest objects.
 const minWatchMemory = 8 << 20

@@ -14,9 +14,9 @@ import (
 // progressInterval is how often progress is shown.
 const progressInterval = 200 * time.Millisecond
 
-// progress shows on a terminal how far a command has come, by a text that tell returns from time to time. It shows
-// nothing elsewhere. The func it returns ends it.
-func progress(cmd *cobra.Command, tell func() string) (done func()) {
+// progress shows the progress of a command on a terminal: the text that status returns from time to time. If the output is not a
+// terminal it shows nothing. done ends it.
+func progress(cmd *cobra.Command, status func() string) (done func()) {
 	screen, ok := cmd.ErrOrStderr().(*os.File)
 	if !ok {
 		return func() {}
@@ -36,7 +36,7 @@ func progress(cmd *cobra.Command, tell func() string) (done func()) {
 				fmt.Fprint(screen, clear)
 				return
 			case <-ticker.C:
-				fmt.Fprint(screen, clear, terminal.Printable(tell()))
+				fmt.Fprint(screen, clear, terminal.Printable(status()))
 			}
 		}
 	})
@@ -57,7 +57,7 @@ func watchSize(cmd *cobra.Command, path string) (done func()) {
 	})
 }
 
-// size is a number of bytes as people read it.
+// size formats a number of bytes for people.
 func size(bytes int64) string {
 	switch {
 	case bytes >= 10e9:

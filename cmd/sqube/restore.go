@@ -24,7 +24,7 @@ type restorer struct {
 	force    bool
 	list     bool
 
-	aside string // where what the target held is now
+	aside string // where the former content of the target is now
 }
 
 func restoreCommand() *cobra.Command {
@@ -104,7 +104,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	})
 }
 
-// fill makes the target of the rows that a source had at a revision.
+// fill fills the target with the rows that a source had at a revision.
 func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
@@ -127,12 +127,11 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dia
 	return nil
 }
 
-// withSchema returns the source, or a copy with this binary's schema where it is a file that a former sqube made, which stays
-// as it is.
+// withSchema returns the source, or if it is a file with an older schema, an upgraded copy. The source is not changed.
 func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Datastore, remove func() error, err error) {
 	keep := func() error { return nil }
 	if status, err := from.Status(ctx); from.Shared() || err != nil || !status.Older() {
-		return from, keep, nil // an error is that of reading it, too
+		return from, keep, nil // reading it returns the same error
 	}
 	dir, err := os.MkdirTemp("", "sqube-restore-")
 	if err != nil {
@@ -150,7 +149,7 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 	return current, remove, nil
 }
 
-// find returns the revision to restore, and when the source was written last.
+// find returns the revision to restore, and the time of the last write to the source.
 func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision int64, newest time.Time, err error) {
 	reader, err := from.OpenReader(ctx)
 	if err != nil {
@@ -180,7 +179,7 @@ func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision
 	return at.Revision, newest, nil
 }
 
-// time is --to-time, the zero time where it is not given.
+// time parses --to-time. Without the flag it is the zero time.
 func (r *restorer) time() (moment time.Time, err error) {
 	if r.moment == "" {
 		return moment, nil
@@ -195,8 +194,9 @@ func (r *restorer) notEmpty() error {
 	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
 }
 
-// beyond returns the counter of a log that was restored at a revision from what was written last at newest. All before
-// it counts as forgotten, so that clients which know a later state than the restored one get 410 and list again.
+// jumpedCounter returns the position of a log that is restored to a revision, from a source whose last write was at newest. All
+// revisions before it count as compacted, so that clients that have seen a later state than the restored one get 410 and list
+// again.
 func jumpedCounter(revision int64, newest, now time.Time) dialect.Position {
 	ahead := revision + dialect.RevisionJump
 	if age := now.Sub(newest); !newest.IsZero() && age > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// isFollowed reports whether the source is a place that sqube backup --follow writes.
+// isFollowed reports whether the source is a backup of sqube backup --follow.
 func isFollowed(source string) bool {
 	if strings.HasPrefix(source, "s3://") {
 		return true
@@ -24,7 +24,7 @@ func isFollowed(source string) bool {
 	return err == nil && info.IsDir()
 }
 
-// fromFollowed restores what sqube backup --follow wrote.
+// fromFollowed restores a backup of sqube backup --follow.
 func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
 	place, err := logbackup.ParsePlace(source)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
 	})
 }
 
-// fetch copies what is needed of a backup to an empty folder.
+// fetch copies the needed files of a backup to an empty folder.
 func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
 	for try := range logbackup.Tries {
 		if backup, err = logbackup.Open(ctx, place); err == nil {
@@ -65,7 +65,7 @@ func fetch(ctx context.Context, place logbackup.Place, revision int64, moment ti
 	return backup, state, err
 }
 
-// printSpans prints which moments a backup holds.
+// printSpans prints the times that a backup covers.
 func printSpans(cmd *cobra.Command, place logbackup.Place) error {
 	backup, err := logbackup.Open(cmd.Context(), place)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// restorePgDump restores what pg_dump wrote.
+// restorePgDump restores an archive of pg_dump.
 func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
 	ctx := cmd.Context()
 	switch {
 	case !r.target.Shared():
-		return errors.New("what Postgres' pg_dump wrote goes to Postgres only: give --datastore postgres://…")
+		return errors.New("an archive of pg_dump can only be restored to Postgres: give --datastore postgres://…")
 	case r.revision != 0 || r.moment != "":
-		return errors.New("--to-revision and --to-time need a database: restore the archive to one of its own, then that as it was")
+		return errors.New("--to-revision and --to-time need a database: restore the archive to a database first, then that database")
 	}
 	revision, aside, err := r.target.RestoreDump(ctx, file, r.force)
 	if errors.Is(err, dialect.ErrNotEmpty) {
@@ -30,14 +30,14 @@ func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
 		return err
 	}
 	r.aside = aside
-	if _, err := r.target.Migrate(ctx); err != nil { // an archive may have an older schema
+	if _, err := r.target.Migrate(ctx); err != nil { // the archive may have an older schema
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds what %s does, of revision %d\n", r.target, file, revision)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the content of %s, revision %d\n", r.target, file, revision)
 	return nil
 }
 
-// isPgDump reports whether the source is a file that pg_dump wrote.
+// isPgDump reports whether the source is an archive of pg_dump.
 func isPgDump(source string) (bool, error) {
 	if datastore.Named(source) {
 		return false, nil

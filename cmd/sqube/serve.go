@@ -67,7 +67,7 @@ ends it at once.`,
 			verflag.PrintAndExitIfRequested()
 			environ := os.Environ()
 			if o.envtest {
-				environ = nil // a test's server is not the user's
+				environ = nil // the user's settings are not for test servers
 			}
 			if err := applySettings(cmd, environ); err != nil {
 				return flagErrors(cmd, err)
@@ -120,7 +120,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	return sections
 }
 
-// complete checks the flags, all of them before anything is made.
+// complete checks all flags before anything is created.
 func (o *serveOptions) complete() error {
 	var unclear error
 	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
@@ -154,7 +154,7 @@ func (o *serveOptions) complete() error {
 	return err
 }
 
-// run serves until a signal comes.
+// run serves until a signal arrives.
 func (o *serveOptions) run(ctx context.Context) (err error) {
 	if err := server.CheckClock(); err != nil {
 		return err
@@ -199,8 +199,7 @@ func (o *serveOptions) openStore(ctx context.Context, options sqlstore.Options) 
 	return sqlstore.Open(ctx, engine, options)
 }
 
-// announce says, once the server is ready, how to use it. It returns false if
-// ctx ends before.
+// announce prints how to use the server once it is ready. It returns false if ctx ends first.
 func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	slog.Info("starting", "address", o.server.URL(), "datastore", o.datastore.String())
 	if s.Wait(ctx) != nil {
@@ -208,7 +207,7 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	}
 	slog.Info("ready", "address", o.server.URL())
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		slog.Warn("telling systemd that the server is ready", "error", err)
+		slog.Warn("notifying systemd failed", "error", err)
 	}
 	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), o.datastore, absolute(s.AdminKubeconfig()))
 	return true
@@ -221,8 +220,8 @@ func absolute(path string) string {
 	return path
 }
 
-// untilSignal returns a context that ends with the first SIGTERM or SIGINT.
-// The second one ends the process. It sets stopping with the first.
+// untilSignal returns a context that ends with the first SIGTERM or SIGINT, which also sets stopping. The second one ends the
+// process.
 func untilSignal(ctx context.Context, stopping *atomic.Bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)

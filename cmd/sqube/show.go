@@ -54,7 +54,7 @@ kubectl apply: without its status and the fields that the server sets.
 	return cmd
 }
 
-// applicable takes out what clients don't set.
+// applicable removes the fields that clients don't set.
 func applicable(object map[string]any) {
 	delete(object, "status")
 	metadata, _ := object["metadata"].(map[string]any)

@@ -109,7 +109,7 @@ func (o *tokenOptions) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// text is what the command prints.
+// text returns what the command prints.
 func (o *tokenOptions) text(cluster *join.Cluster, token string) (string, error) {
 	switch {
 	case o.printKubeconfig:

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// unmapCode takes the pages of the program itself out of the process, which a start has mapped almost all of and a running
-// server needs a part of. They stay in the page cache, where the kernel can drop them when memory is scarce; those that
-// are needed come back one by one without a read.
+// unmapCode unmaps the pages of the program's code. A start maps almost all of them, a running server needs only some. They stay in
+// the page cache, where the kernel can drop them when memory is scarce; needed pages are mapped again without a read.
 func unmapCode() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -29,7 +28,7 @@ func unmapCode() error {
 		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &access); err != nil {
 			return fmt.Errorf("/proc/self/maps: %q: %w", line, err)
 		}
-		if !strings.HasSuffix(line, " "+program) || access[1] == 'w' { // what was written is nowhere else
+		if !strings.HasSuffix(line, " "+program) || access[1] == 'w' { // written pages are not in the file
 			continue
 		}
 		if _, _, errno := syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED); errno != 0 {

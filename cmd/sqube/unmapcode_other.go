@@ -2,5 +2,5 @@
 
 package main
 
-// unmapCode is for Linux alone.
+// unmapCode does nothing: it is for Linux only.
 func unmapCode() error { return nil }

@@ -80,8 +80,8 @@ func TestMonitorsShareOneInformerUntilTheLastStops(t *testing.T) {
 	secondNames, secondInformer, stopSecond := runMonitor(t, m)
 	expectName(t, firstNames, "web")
 	expectName(t, secondNames, "web")
-	first := firstInformer.(recountedInformer).SharedIndexInformer
-	if first != secondInformer.(recountedInformer).SharedIndexInformer {
+	first := firstInformer.(countedInformer).SharedIndexInformer
+	if first != secondInformer.(countedInformer).SharedIndexInformer {
 		t.Fatal("two informers for one resource")
 	}
 
@@ -99,7 +99,7 @@ func TestMonitorsShareOneInformerUntilTheLastStops(t *testing.T) {
 	thirdNames, thirdInformer, stopThird := runMonitor(t, m)
 	defer stopThird()
 	expectName(t, thirdNames, "web")
-	if thirdInformer.(recountedInformer).SharedIndexInformer == first {
+	if thirdInformer.(countedInformer).SharedIndexInformer == first {
 		t.Fatal("a stopped informer was used again")
 	}
 }

@@ -34,13 +34,13 @@ func TestEventsAreGathered(t *testing.T) {
 	if !bytes.Equal(recorder.Body.Bytes(), want) {
 		t.Error("the events arrive as others")
 	}
-	if full := recorder.sizes[:len(recorder.sizes)-1]; slices.Min(full) != gathered || slices.Max(full) != gathered {
-		t.Errorf("the writes have %d bytes, want %d each but for the last", recorder.sizes, gathered)
+	if full := recorder.sizes[:len(recorder.sizes)-1]; slices.Min(full) != bufferSize || slices.Max(full) != bufferSize {
+		t.Errorf("the writes have %d bytes, want %d each but for the last", recorder.sizes, bufferSize)
 	}
 	if err := events.send(); err != nil || events.ready != nil {
 		t.Errorf("after a flush there is something left: %v", err)
 	}
-	if n, err := events.Write(make([]byte, 3*gathered)); n != 3*gathered || err != nil || recorder.sizes[len(recorder.sizes)-1] != 3*gathered {
+	if n, err := events.Write(make([]byte, 3*bufferSize)); n != 3*bufferSize || err != nil || recorder.sizes[len(recorder.sizes)-1] != 3*bufferSize {
 		t.Errorf("a large event is written in parts: %d, %v", recorder.sizes, err)
 	}
 }

@@ -119,8 +119,8 @@ func TestRefusals(t *testing.T) {
 	}
 	for want, arguments := range map[string][]string{
 		"--from must be kine-sqlite, kine-postgres or etcd": {"--from", "zookeeper", snapshot},
-		"does not have the checksum at its end":             {"--from", "etcd", damaged},
-		"has no checksum at its end: it was cut off":        {"--from", "etcd", cut},
+		"the checksum at its end is wrong":                  {"--from", "etcd", damaged},
+		"has no checksum at its end: it was truncated":      {"--from", "etcd", cut},
 		"--skip-hash-check":                                 {"--from", "etcd", raw},
 		"no such file":                                      {"--from", "kine-sqlite", filepath.Join(t.TempDir(), "none.db")},
 		"reading the table kine: ":                          {"--from", "kine-sqlite", emptyFile(t)},

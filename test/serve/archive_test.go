@@ -276,7 +276,7 @@ func TestArchiveFailsForLong(t *testing.T) {
 	showsVersion(t, "kept", first, "before", with)
 	refuses(t, "does not hold revision "+missed, append([]string{"show", "configmaps", "kept", "--at", missed}, with...))
 	text := succeeds(t, append([]string{"history", "configmaps", "kept"}, with...))
-	if !strings.Contains(text, "(the version before is no longer kept)") || !strings.Contains(text, "\n"+first+" ") || !strings.Contains(text, "\n"+last+" ") {
+	if !strings.Contains(text, "(the previous version is no longer kept)") || !strings.Contains(text, "\n"+first+" ") || !strings.Contains(text, "\n"+last+" ") {
 		t.Errorf("the history is\n%s", text)
 	}
 	s.terminate(t)

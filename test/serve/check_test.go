@@ -59,8 +59,8 @@ func TestCheck(t *testing.T) {
 			}
 		}
 		stdout, _, _ = run(t, append(check, "--repair"))
-		if n := strings.Count(stdout, ": put right"); n != 2 {
-			t.Errorf("%d findings were put right:\n%s", n, stdout)
+		if n := strings.Count(stdout, ": fixed"); n != 2 {
+			t.Errorf("%d findings were fixed:\n%s", n, stdout)
 		}
 		stdout, _, _ = run(t, check)
 		if strings.Contains(stdout, "--repair") || !strings.Contains(stdout, "nowhere") {

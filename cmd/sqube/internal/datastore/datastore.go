@@ -1,4 +1,4 @@
-// Package datastore parses what names a database on the command line, and opens it on its engine.
+// Package datastore parses the name of a database on the command line, and opens the database with its engine.
 package datastore
 
 import (
@@ -22,16 +22,16 @@ import (
 type Datastore struct {
 	Path string // of an SQLite file
 	DSN  string // of a Postgres database; empty on SQLite
-	// Memory means a new database in memory, instead of the other two.
+	// Memory means a new in-memory database, instead of Path and DSN.
 	Memory bool
 	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
 	Timeout time.Duration
-	// NoSync leaves it to the system when SQLite's file is written to disk: what it holds outlives the process, not the machine.
+	// NoSync lets the system decide when to write SQLite's file to disk: the data survives the process, but not the machine.
 	NoSync bool
 }
 
-// Parse parses the value of --datastore: sqlite://PATH, or a URL of Postgres as libpq takes it. An empty one is
-// sqube.db in the folder dataDir.
+// Parse parses the value of --datastore: sqlite://PATH, or a URL of Postgres in libpq's syntax. An empty value means sqube.db in the
+// folder dataDir.
 func Parse(flag, dataDir string) (Datastore, error) {
 	scheme, rest, found := strings.Cut(flag, "://")
 	switch {
@@ -50,16 +50,16 @@ func Parse(flag, dataDir string) (Datastore, error) {
 	return Datastore{}, errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 }
 
-// Named reports whether text means a database as --datastore does, rather than a file, even if it is not written right. Such a
-// text may hold a password, and is not to be repeated.
+// Named reports whether text names a database in the syntax of --datastore, rather than a file, even if the syntax is wrong. It may
+// contain a password, so it must not be repeated.
 func Named(text string) bool {
 	return strings.Contains(text, "://") || strings.HasPrefix(text, "postgres") && strings.Contains(text, "@") || strings.Contains(text, "password=")
 }
 
-// HasPassword reports whether a value of --datastore holds a password, also where that is not clear.
+// HasPassword reports whether a value of --datastore may contain a password.
 func HasPassword(flag string) bool {
 	if !strings.Contains(flag, "://") || strings.HasPrefix(flag, "sqlite://") {
-		return false // no database's DSN
+		return false // not a DSN
 	}
 	u, err := url.Parse(flag)
 	if err != nil {
@@ -84,11 +84,11 @@ func (d Datastore) String() string {
 	if err != nil {
 		return "postgres://…"
 	}
-	// Only these parts can hold no secret.
+	// Only these parts can't contain secrets.
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// Engine is a database that is open to be served, or changed.
+// Engine is a database opened for serving or for changes.
 type Engine interface {
 	dialect.Engine
 
@@ -122,7 +122,7 @@ func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err e
 	return before, terminal.OneLine(err)
 }
 
-// OpenReader opens the database to look into it, while it may be served.
+// OpenReader opens the database for reading, even while it is served.
 func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err error) {
 	if d.DSN != "" {
 		reader, err = postgres.OpenReader(ctx, d.DSN)
@@ -132,8 +132,8 @@ func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err e
 	return reader, terminal.OneLine(err)
 }
 
-// Unserved returns nil when no server uses the database, as far as can be told, or an error. SQLite's is locked by
-// whoever opens it.
+// Unserved returns an error if a server uses the database, as far as it can be detected. On SQLite it returns nil: opening the
+// database locks it.
 func (d Datastore) Unserved(ctx context.Context) error {
 	if d.DSN == "" {
 		return nil
@@ -141,7 +141,7 @@ func (d Datastore) Unserved(ctx context.Context) error {
 	return terminal.OneLine(postgres.Unserved(ctx, d.DSN))
 }
 
-// Status tells where the schema stands, without changing it.
+// Status returns the state of the schema, without changing it.
 func (d Datastore) Status(ctx context.Context) (status migrations.Status, err error) {
 	if d.DSN != "" {
 		status, err = postgres.Status(ctx, d.DSN)
@@ -151,7 +151,7 @@ func (d Datastore) Status(ctx context.Context) (status migrations.Status, err er
 	return status, terminal.OneLine(err)
 }
 
-// Verify looks whether an SQLite file is whole. Postgres verifies its files itself.
+// Verify checks the integrity of an SQLite file. Postgres verifies its files itself.
 func (d Datastore) Verify(ctx context.Context) error {
 	if d.DSN != "" {
 		return nil
@@ -159,8 +159,8 @@ func (d Datastore) Verify(ctx context.Context) error {
 	return terminal.OneLine(sqlite.Verify(ctx, d.Path))
 }
 
-// Backup writes the database, as of one moment, to an empty file, also while it is served, and checks it: an SQLite file,
-// or an archive of Postgres' pg_dump.
+// Backup writes a consistent copy of the database to an empty file, even while it is served, and checks it: an SQLite file, or an
+// archive of pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 	if d.DSN != "" {
 		return terminal.OneLine(postgres.Dump(ctx, d.DSN, to))
@@ -168,9 +168,9 @@ func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 	return terminal.OneLine(sqlite.Backup(ctx, d.Path, to))
 }
 
-// Fill has fill fill the database, which must be empty, or with replace may hold something and must not be served. What
-// Fill returns as aside is where that is then, "" where there was nothing. When fill or anything else fails, or the process
-// dies, the database is as it was before. The error is dialect.ErrNotEmpty where the database is not empty.
+// Fill calls fill to fill the database, which must be empty; otherwise the error wraps dialect.ErrNotEmpty. With replace, former
+// content is moved aside, and the database must not be served. aside is the new place of that content, "" if there was none. If
+// anything fails, or the process dies, the database is unchanged.
 func (d Datastore) Fill(ctx context.Context, replace bool, fill func(Engine) error) (aside string, err error) {
 	if d.DSN != "" {
 		aside, err = postgres.Replace(ctx, d.DSN, replace, time.Now(), func(e *postgres.Engine) error { return fill(e) })
@@ -187,8 +187,8 @@ func (d Datastore) RestoreDump(ctx context.Context, file string, replace bool) (
 	return revision, aside, terminal.OneLine(err)
 }
 
-// ReadOnly returns a name for the driver "sqlite" of any SQLite file, by which it can't be changed, and what fails after a
-// use if it was changed meanwhile in a way that may have spoiled what was read.
+// ReadOnly returns a name with which the driver "sqlite" opens any SQLite file without changing it. unchanged returns an error if the
+// file was changed meanwhile in a way that may have corrupted the reads.
 func ReadOnly(path string) (name string, unchanged func() error, err error) {
 	return sqlite.ReadOnly(path)
 }

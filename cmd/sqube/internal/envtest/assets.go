@@ -1,8 +1,8 @@
-// Package envtest lets controller-runtime's envtest run on sqube. Envtest starts the programs etcd and kube-apiserver that
-// it finds in the folder KUBEBUILDER_ASSETS; Write makes such a folder, of scripts that run sqube.
+// Package envtest lets controller-runtime's envtest run on sqube. Envtest starts the programs etcd and kube-apiserver in the folder
+// KUBEBUILDER_ASSETS. Write makes such a folder with scripts that run sqube.
 //
-//	test ──► etcd            says where the state is
-//	    └──► kube-apiserver ──► etcd: where is it? ──► serves what is there
+//	test ──► etcd            knows the data directory
+//	    └──► kube-apiserver ──► asks etcd for the data directory ──► serves it
 package envtest
 
 import (
@@ -19,8 +19,8 @@ const (
 	APIServerFlag = "envtest" // of sqube serve
 )
 
-// Write makes the folder dir, where it is not there, and in it the stand-ins kube-apiserver and etcd, which run the program
-// sqube, and kubectl, which runs the program kubectl. All are paths; kubectl may be "" if there is none.
+// Write creates the folder dir if it does not exist. In it, it writes kube-apiserver and etcd, which run the program sqube, and
+// kubectl, which runs the program kubectl. All arguments are paths; kubectl may be "" if there is none.
 func Write(dir, sqube, kubectl string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -46,11 +46,11 @@ func Write(dir, sqube, kubectl string) error {
 	return nil
 }
 
-// run is a script that becomes the program, with more arguments before its own.
+// run returns a script that executes the program with the given arguments before its own.
 func run(program string, arguments ...string) string {
 	words := append([]string{quote(program)}, arguments...)
 	return "exec " + strings.Join(words, " ") + ` "$@"` + "\n"
 }
 
-// quote makes one word of text for a shell.
+// quote quotes text for a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -16,15 +16,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Etcd is the stand-in for etcd. It stores nothing itself: it answers health checks, and tells API servers in which folder
-// to keep their state.
+// Etcd is the stand-in for etcd. It stores nothing itself: it serves health checks, and tells API servers their data directory.
 type Etcd struct {
 	DataDir           string
 	ListenClientURLs  []string
 	CertFile, KeyFile string // for client URLs with https
 }
 
-// AddFlags adds those of etcd's flags that mean something here, and those that help of etcd is searched for.
+// AddFlags adds the flags of etcd that matter here, and those that envtest looks for in etcd's help.
 func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.DataDir, "data-dir", "default.etcd", "Folder of the state: a database, and keys that the API server creates.")
 	fs.StringSliceVar(&e.ListenClientURLs, "listen-client-urls", []string{"http://localhost:2379"}, "Where to listen.")
@@ -33,10 +32,10 @@ func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.Bool("unsafe-no-fsync", true, "Has no effect: nothing is ever synced to disk.")
 }
 
-// path is where a stand-in says what an API server must know, as a state.
+// path serves the state for API servers.
 const path = "/sqube/state"
 
-// state is what the stand-in for etcd tells that for kube-apiserver.
+// state is what the stand-in for kube-apiserver gets from the one for etcd.
 type state struct {
 	DataDir string `json:"dataDir"` // absolute
 }
@@ -71,13 +70,13 @@ func (e *Etcd) Run(ctx context.Context) error {
 	}
 	select {
 	case <-ctx.Done():
-		return server.Close() // who asks for health asks again
+		return server.Close() // clients retry health checks
 	case err := <-ended:
 		return errors.Join(err, server.Close())
 	}
 }
 
-// handler answers as etcd does where that is asked whether it is well, and for its version.
+// handler serves etcd's health checks and version.
 func handler(dataDir string) http.Handler {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]any{
@@ -96,7 +95,7 @@ func handler(dataDir string) http.Handler {
 	return mux
 }
 
-// DataDir asks the stand-in for etcd at endpoint where its state is. trust is for endpoints with https.
+// DataDir gets the data directory from the stand-in for etcd at endpoint. trust is for endpoints with https.
 func DataDir(ctx context.Context, endpoint string, trust *tls.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

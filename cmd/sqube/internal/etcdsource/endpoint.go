@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// endpoint is an etcd that serves.
+// endpoint is a running etcd.
 type endpoint struct {
 	connection *grpc.ClientConn
 	keys       etcdserverpb.KVClient
@@ -26,7 +26,7 @@ type endpoint struct {
 	ttls       map[int64]time.Duration // by lease: kube-apiserver uses one for many keys
 }
 
-// TLS names the files by which etcd is told from others, and tells its clients from others. Each may be "".
+// TLS names the files to authenticate etcd, and to authenticate to etcd. Each may be "".
 type TLS struct{ CAFile, CertFile, KeyFile string }
 
 const (
@@ -34,8 +34,8 @@ const (
 	pageKeys      = 200
 )
 
-// OpenEndpoint connects to etcd at a URL, such as https://10.0.0.1:2379, and reads it as it is now. etcd has to keep that
-// state until all is read, which kube-apiserver lets it do for 5 to 10 minutes.
+// OpenEndpoint connects to etcd at a URL, such as https://10.0.0.1:2379, and reads its current state. etcd must keep that state until
+// everything has been read; kube-apiserver compacts it after 5 to 10 minutes.
 func OpenEndpoint(ctx context.Context, address *url.URL, files TLS) (_ Source, err error) {
 	secure := insecure.NewCredentials()
 	if address.Scheme == "https" {
@@ -65,7 +65,7 @@ func (e *endpoint) Revision() int64 { return e.revision }
 
 // Walk implements Source.
 func (e *endpoint) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
-	// As all keys are text, this comes behind all that begin with the prefix.
+	// All keys are text, so this end is after all keys with the prefix.
 	request := &etcdserverpb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix + "\xff"), Revision: e.revision, Limit: pageKeys}
 	for {
 		page, err := e.keys.Range(ctx, request)
@@ -91,7 +91,7 @@ func (e *endpoint) Walk(ctx context.Context, prefix string, yield func(*Entry) e
 	}
 }
 
-// timeToLive asks how long a lease has left. One that has ended since the state was read leaves a moment.
+// timeToLive gets the remaining time of a lease, one millisecond if it has expired since the state was read.
 func (e *endpoint) timeToLive(ctx context.Context, lease int64) (time.Duration, error) {
 	ttl, known := e.ttls[lease]
 	if lease == 0 || known {

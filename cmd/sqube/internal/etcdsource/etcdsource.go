@@ -1,5 +1,5 @@
-// Package etcdsource reads the keys and values in which kube-apiserver keeps a cluster: in etcd, or in kine, which stands in
-// for etcd on a SQL database.
+// Package etcdsource reads the keys and values of kube-apiserver from etcd, or from kine, which stands in for etcd on a SQL
+// database.
 package etcdsource
 
 import (
@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// Source is one state of a store of keys and values. Its methods are not for concurrent use.
+// Source is one state of a key-value store. Its methods must not be called concurrently.
 type Source interface {
-	// Revision is that of the state: the newest that the store had handed out.
+	// Revision is the newest revision in the state.
 	Revision() int64
 
-	// Walk calls yield once for each key that exists and begins with prefix, in any order. An error of yield ends the
-	// walk and is returned as it is. Entries are yielded as they are read; what is kept in memory meanwhile is a few bytes
-	// for each key at most.
+	// Walk calls yield once for each existing key with the prefix, in any order. An error of yield ends the walk and is returned.
+	// Entries are yielded as they are read; it keeps at most a few bytes per key in memory.
 	Walk(ctx context.Context, prefix string, yield func(*Entry) error) error
 
-	// Close ends the use of the store.
+	// Close closes the store.
 	Close() error
 }
 
-// Entry is a key that exists.
+// Entry is a key and its value.
 type Entry struct {
 	Key   string
 	Value []byte
-	// Revision is that of the last change. In etcd, several keys that were changed in one transaction share it.
+	// Revision is the revision of the last change. Keys that etcd changed in one transaction have the same one.
 	Revision int64
-	// TTL is after how long the key vanishes, as the store itself would count it from now; 0 for never.
+	// TTL is the remaining time until the key expires; 0 for never.
 	TTL time.Duration
 }

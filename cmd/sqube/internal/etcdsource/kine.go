@@ -16,16 +16,16 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 )
 
-// kine is a transaction that reads kine's table, which is a log: each row is what became of a key, and its id the revision.
+// kine is a transaction that reads kine's table, which is a log: each row is a change of a key, and its id is the revision.
 type kine struct {
 	db       *sql.DB
 	tx       *sql.Tx
 	revision int64
-	// unchanged fails where what was read may be spoiled.
+	// unchanged returns an error if the reads may be corrupt.
 	unchanged func() error
 }
 
-// OpenKineSQLite opens the SQLite file of kine, such as k3s' state.db, also while it is used.
+// OpenKineSQLite opens the SQLite file of kine, such as k3s' state.db, even while it is in use.
 func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	name, unchanged, err := datastore.ReadOnly(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	k, err := openKine(ctx, "sqlite", name, nil)
 	var failure *sqlite.Error
 	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
-		err = fmt.Errorf("%w: SQLite has to write beside the file: copy it, and its -wal if there is one, to where you may", err)
+		err = fmt.Errorf("%w: SQLite must write beside the file: copy it, and its -wal if there is one, to a folder that you may write to", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -45,7 +45,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 
 // OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.
 func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
-	if _, err := pgx.ParseConfig(dsn); err != nil { // whose text may hold a password
+	if _, err := pgx.ParseConfig(dsn); err != nil { // its text may contain a password
 		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
 	}
 	k, err := openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
@@ -62,7 +62,7 @@ func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kin
 	}
 	defer func() {
 		if err != nil {
-			_ = k.Close() // the cause of failing to open is what counts
+			_ = k.Close() // err says why opening failed
 		}
 	}()
 	if k.tx, err = k.db.BeginTx(ctx, o); err != nil {
@@ -77,7 +77,7 @@ func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kin
 // Revision implements Source.
 func (k *kine) Revision() int64 { return k.revision }
 
-// Walk implements Source. What kine calls a lease is a time to live in seconds, which it counts again when it starts.
+// Walk implements Source. A lease in kine is a time to live in seconds, which restarts with kine.
 func (k *kine) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
 	rows, err := k.tx.QueryContext(ctx, `SELECT name, value, id, coalesce(lease, 0) FROM kine
 WHERE id IN (SELECT max(id) FROM kine WHERE substr(name, 1, $1) = $2 GROUP BY name) AND deleted = 0`, len([]rune(prefix)), prefix)

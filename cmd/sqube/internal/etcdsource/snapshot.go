@@ -17,18 +17,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// snapshot is a bbolt database with a bucket "key", whose keys are revisions: 8 bytes of the transaction's, '_', 8 bytes of
-// the number in it, and 't' where the value tells of a deletion. (etcd: server/storage/mvcc/revision.go.)
+// snapshot is a bbolt database with a bucket "key", whose keys are revisions: 8 bytes of the transaction, '_', 8 bytes of the number
+// within it, and 't' for a deletion. (etcd: server/storage/mvcc/revision.go.)
 type snapshot struct {
 	db       *bolt.DB
 	revision int64
 }
 
-// openTimeout is how long a file that another process has locked is waited for.
+// openTimeout is how long to wait for a file that another process has locked.
 const openTimeout = time.Second
 
-// OpenSnapshot opens what `etcdctl snapshot save` or `k3s etcd-snapshot save` wrote, and verifies the SHA-256 sum at its end.
-// Unless verify is set it may also be etcd's own file, member/snap/db, which has none, while etcd does not run.
+// OpenSnapshot opens a file of `etcdctl snapshot save` or `k3s etcd-snapshot save`, and verifies the SHA-256 sum at its end. Without
+// verify it can also open the file of a stopped etcd, member/snap/db, which has no sum.
 func OpenSnapshot(path string, verify bool) (_ Source, err error) {
 	defer func() {
 		if err != nil {
@@ -60,8 +60,8 @@ func OpenSnapshot(path string, verify bool) (_ Source, err error) {
 	return s, nil
 }
 
-// verifySum compares the end of the file with the sum of what is before it. A bbolt file is made of pages, so that without a
-// sum it has a multiple of 512 bytes.
+// verifySum compares the sum at the end of the file with the sum of the rest. A bbolt file consists of pages, so without the sum its
+// size is a multiple of 512 bytes.
 func verifySum(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -74,7 +74,7 @@ func verifySum(path string) error {
 	}
 	size := info.Size() - sha256.Size
 	if size <= 0 || size%512 != 0 {
-		return errors.New("it has no checksum at its end: it was cut off, or is no snapshot of etcd (--skip-hash-check for the file of an etcd that does not run, member/snap/db)")
+		return errors.New("it has no checksum at its end: it was truncated, or is not a snapshot of etcd (use --skip-hash-check for member/snap/db of a stopped etcd)")
 	}
 	hash := sha256.New()
 	if _, err := io.CopyN(hash, f, size); err != nil {
@@ -82,7 +82,7 @@ func verifySum(path string) error {
 	}
 	sum, err := io.ReadAll(f)
 	if err == nil && !bytes.Equal(sum, hash.Sum(nil)) {
-		err = errors.New("it does not have the checksum at its end: it is damaged")
+		err = errors.New("the checksum at its end is wrong: it is damaged")
 	}
 	return err
 }
@@ -90,7 +90,7 @@ func verifySum(path string) error {
 func keyBucket(tx *bolt.Tx) (*bolt.Bucket, error) {
 	bucket := tx.Bucket([]byte("key"))
 	if bucket == nil {
-		return nil, errors.New("it has no keys: it is no snapshot of etcd 3")
+		return nil, errors.New("it has no keys: it is not a snapshot of etcd 3")
 	}
 	return bucket, nil
 }
@@ -98,8 +98,8 @@ func keyBucket(tx *bolt.Tx) (*bolt.Bucket, error) {
 // Revision implements Source.
 func (s *snapshot) Revision() int64 { return s.revision }
 
-// Walk implements Source. It goes from the newest revision to the oldest, so that what is seen of a key first is what
-// became of it last. It keeps 16 bytes of the SHA-256 sum of each key that it has seen.
+// Walk implements Source. It goes from the newest revision to the oldest, so the first change of a key that it sees is the last one.
+// It keeps 16 bytes of the SHA-256 sum of each key that it has seen.
 func (s *snapshot) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		bucket, err := keyBucket(tx)
@@ -151,7 +151,7 @@ const revisionBytes = 17
 
 func mainRevision(key []byte) (int64, error) {
 	if len(key) < revisionBytes {
-		return 0, fmt.Errorf("a revision has %d bytes: it is no snapshot of etcd 3", len(key))
+		return 0, fmt.Errorf("a revision has %d bytes: it is not a snapshot of etcd 3", len(key))
 	}
 	return int64(binary.BigEndian.Uint64(key)), nil
 }

@@ -15,7 +15,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Cluster is what a node has to know to join.
+// Cluster is what a node needs to know to join.
 type Cluster struct {
 	// Server is the URL at which nodes reach the API.
 	Server string
@@ -27,11 +27,11 @@ type Cluster struct {
 	ServiceRange, DNS string
 }
 
-// dnsIndex is where in the range of Services kubeadm has DNS.
+// dnsIndex is the index of kubeadm's DNS address in the range of Services.
 const dnsIndex = 10
 
-// Look asks the server what there is to know. server is the URL for nodes; if "", it is the address that the server is
-// advertised at, or, where it is not, the one in the kubeconfig.
+// Look reads the cluster from the server. server is the URL for nodes; if "", it is the address in the endpoints of the Service
+// kubernetes, or if there is none, the one in the kubeconfig.
 func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcmdapi.Config, server string) (*Cluster, error) {
 	entry := kubeconfig.Clusters[kubeconfig.Contexts[kubeconfig.CurrentContext].Cluster]
 	c := &Cluster{Server: server, CA: entry.CertificateAuthorityData}
@@ -69,7 +69,7 @@ func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcm
 	return c, nil
 }
 
-// advertised is where the Service kubernetes finds a server, "" if it finds none.
+// advertised returns the URL of an endpoint of the Service kubernetes, "" if there is none.
 func advertised(ctx context.Context, client kubernetes.Interface) (string, error) {
 	slices, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	kubeletConfig = "kubelet-config"
 )
 
-// Publish makes what nodes need in order to join: the rights, and the ConfigMaps in which they look. The controllers
-// bootstrap-signer and csr-approving do the rest. It leaves alone what is there, but for an outdated address or authority.
+// Publish creates what nodes need in order to join: rights, and the ConfigMaps that they read. The controllers bootstrap-signer and
+// csr-approving do the rest. It does not change existing objects, except an outdated address or authority.
 func Publish(ctx context.Context, client kubernetes.Interface, c *Cluster) error {
 	if err := grant(ctx, client); err != nil {
 		return err

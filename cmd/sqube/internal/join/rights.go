@@ -15,7 +15,7 @@ func subject(kind, name string) rbacv1.Subject {
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }
 
-// clusterBindings are what lets a node get its first certificate with a token, and renew it.
+// clusterBindings let a node get its first certificate with a token, and renew it.
 func clusterBindings() []*rbacv1.ClusterRoleBinding {
 	bind := func(name, role, group string) *rbacv1.ClusterRoleBinding {
 		return &rbacv1.ClusterRoleBinding{
@@ -32,7 +32,7 @@ func clusterBindings() []*rbacv1.ClusterRoleBinding {
 	}
 }
 
-// reading is a right to read ConfigMaps by name.
+// reading is the right to read a ConfigMap.
 type reading struct {
 	namespace, role, configMap string
 	subjects                   []rbacv1.Subject
@@ -47,7 +47,7 @@ func readings() []reading {
 	}
 }
 
-// grant gives the rights to join, where they are not there.
+// grant creates the missing rights to join.
 func grant(ctx context.Context, client kubernetes.Interface) error {
 	rbac := client.RbacV1()
 	_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
@@ -81,7 +81,7 @@ func grant(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// created is nil for what is there already, whoever made it.
+// created returns the error of a create, or nil if the object exists.
 func created(what string, err error) error {
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		return nil

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Available returns how many bytes of memory this process may use: those of the
-// machine, or the limit of its cgroup (version 1 or 2) or of one around that,
-// whichever is least; 0 if nothing says so. root is "/", but for tests.
+// Available returns how many bytes of memory this process may use: the memory of the machine, or the lowest limit of its cgroup
+// (version 1 or 2) and those above it. It returns 0 if unknown. root is "/" except in tests.
 func Available(root string) int64 {
 	least := total(filepath.Join(root, "proc/meminfo"))
 	for _, file := range limits(filepath.Join(root, "proc/self/cgroup")) {
@@ -42,8 +41,7 @@ func total(file string) int64 {
 	return 0
 }
 
-// limits returns the files that hold the limits of the cgroups in a file whose
-// lines are "number:controllers:path" (cgroups(7)).
+// limits returns the files with the limits of the cgroups in a file whose lines are "number:controllers:path" (cgroups(7)).
 func limits(file string) (files []string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -72,11 +70,11 @@ func limits(file string) (files []string) {
 	return files
 }
 
-// number reads a file that holds a number, 0 for anything else, such as "max".
+// number reads a file with a number. It returns 0 for anything else, such as "max".
 func number(file string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0 // containers see no groups around their own
+		return 0 // containers don't see the groups above their own
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {

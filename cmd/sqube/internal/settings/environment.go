@@ -14,8 +14,8 @@ func Variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment returns what variables say. An empty variable counts as unset. One that is no setting's belongs to something
-// else, such as the variables that Kubernetes makes of a Service named sqube, unless it is nearly a setting's.
+// fromEnvironment returns the settings in environment variables. An empty variable counts as unset. Other variables are ignored, such
+// as those that Kubernetes sets for a Service named sqube, unless they look like a misspelled setting.
 func (s Sources) fromEnvironment() (settings []setting, err error) {
 	var errs []error
 	for _, entry := range s.Environ {

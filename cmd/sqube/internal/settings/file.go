@@ -15,7 +15,7 @@ import (
 // maxFile bounds the size of a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// fromFile returns what the file says.
+// fromFile returns the settings in the file.
 func (s Sources) fromFile() ([]setting, error) {
 	if s.File == "" {
 		return nil, nil
@@ -83,7 +83,7 @@ func read(path string) ([]byte, fs.FileMode, error) {
 	return text, info.Mode(), err
 }
 
-// parse returns keys and values in turn. A file of comments alone has none.
+// parse returns alternating keys and values. A file with only comments has none.
 func parse(text []byte) ([]*yaml.Node, error) {
 	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
 	var document, more yaml.Node
@@ -109,7 +109,7 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: "))
 }
 
-// valuesOf returns what the flag is to be given, one after another. Lists and mappings are for flags that take several values.
+// valuesOf returns the values to set the flag to, one after another. Lists and mappings are for flags with several values.
 func valuesOf(flag *pflag.Flag, node *yaml.Node) ([]string, error) {
 	list, pairs := multiplicity(flag.Value)
 	switch {
@@ -135,7 +135,7 @@ func valuesOf(flag *pflag.Flag, node *yaml.Node) ([]string, error) {
 	return nil, errors.New("must be one value")
 }
 
-// orNone returns what empties the flag where there are no values.
+// orNone returns values, or if there are none, what empties the flag.
 func orNone(flag *pflag.Flag, values []string) []string {
 	if len(values) == 0 && !isEmpty(flag.DefValue) {
 		return []string{""}
@@ -156,7 +156,7 @@ func scalars(nodes []*yaml.Node) ([]string, error) {
 
 // multiplicity reports whether a flag may be given several times, and whether each time as NAME=VALUE.
 func multiplicity(value pflag.Value) (list, pairs bool) {
-	switch kind := value.Type(); kind { // which upstream's wrappers pass on, unlike pflag.SliceValue
+	switch kind := value.Type(); kind { // upstream's wrappers pass it on, unlike pflag.SliceValue
 	case "mapStringBool", "mapStringString", "stringToString":
 		return true, true
 	case "namedCertKey", "colonSeparatedMultimapStringString", "sliceString":

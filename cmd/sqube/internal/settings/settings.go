@@ -1,4 +1,4 @@
-// Package settings sets flags that the command line does not name from the environment and from a configuration file.
+// Package settings sets flags that are not on the command line from the environment and from a configuration file.
 package settings
 
 import (
@@ -21,15 +21,15 @@ type Sources struct {
 	Secret func(flag *pflag.Flag, value string) bool
 }
 
-// setting is what one source says about one flag.
+// setting is the value of one flag in one source.
 type setting struct {
 	flag   *pflag.Flag
-	values []string // what --flag=VALUE would be given, one after another
+	values []string // for --flag=VALUE, one after another
 	origin string   // a variable, or FILE:LINE
 }
 
-// Apply sets those flags of fs that are among the names, or all if there are none, and that the command line has not set.
-// Settings for other known flags are left alone. Each line of the error names the variable, or the file and the line.
+// Apply sets the flags of fs with the given names, or all if there are none, unless the command line has set them. It ignores
+// settings of other known flags. Each line of the error names the variable, or the file and the line.
 func (s Sources) Apply(fs *pflag.FlagSet, names ...string) error {
 	variables, err := s.fromEnvironment()
 	settings, fileErr := s.fromFile()
@@ -69,7 +69,7 @@ func Origin(flag *pflag.Flag) string {
 	return ""
 }
 
-// notSettings are flags that only the command line has.
+// notSettings are flags for the command line only.
 var notSettings = []string{"config", "envtest", "help", "version"}
 
 // lookup returns the flag of that name if it can be set here, or nil.
@@ -95,7 +95,7 @@ func (s Sources) nearest(name string) string {
 	return found
 }
 
-// distance is the Levenshtein distance: how many bytes have to be put in, taken out or replaced.
+// distance is the Levenshtein distance: the number of bytes to insert, delete or replace.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -17,7 +17,7 @@ type Section struct {
 	Flags []*pflag.Flag
 }
 
-// Sections returns the flags that the help shows and that can be set, in its order.
+// Sections returns the visible flags that can be settings, in the order of the help.
 func Sections(sections *cliflag.NamedFlagSets) []Section {
 	var all []Section
 	for _, name := range sections.Order {

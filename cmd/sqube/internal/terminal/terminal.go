@@ -1,4 +1,4 @@
-// Package terminal makes of what others have written text that a terminal shows and does nothing else with.
+// Package terminal makes text from others safe to print on a terminal.
 package terminal
 
 import (
@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Printable returns text for a terminal. What a terminal would act on instead of showing it, such as escape sequences, line
-// breaks and marks that change the direction of text, is escaped as in Go: \x1b, \n, \u202e.
+// Printable returns text for a terminal. Characters that a terminal would act on, such as escape sequences, line breaks and marks
+// that change the direction of text, are escaped as in Go: \x1b, \n, \u202e.
 func Printable(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 && utf8.ValidString(text) {
 		return text
@@ -51,15 +51,15 @@ func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Err
 // Unwrap returns the error with all its lines.
 func (e oneLine) Unwrap() error { return e.error }
 
-// hidden reports whether a terminal may not show a character.
+// hidden reports whether a terminal may act on a character instead of showing it.
 func hidden(r rune) bool { return !unicode.IsGraphic(r) }
 
-// YAML returns an object in YAML for a terminal and for kubectl alike: in JSON, which is YAML too, where something
-// in it has to be escaped. What is beyond 16 bits no terminal acts on, and the two have no escape for it in common.
+// YAML returns an object as YAML for a terminal and for kubectl. If something must be escaped, it is JSON, which is YAML too.
+// Terminals don't act on characters beyond 16 bits, for which the two have no common escape.
 func YAML(object map[string]any) ([]byte, error) {
 	hides := func(r rune) bool { return r != '\n' && r <= 0xffff && hidden(r) }
 	text, err := yaml.Marshal(object)
-	if err == nil && bytes.IndexFunc(text, hides) < 0 { // an error is that YAML does not take a character
+	if err == nil && bytes.IndexFunc(text, hides) < 0 { // YAML does not support some characters
 		return text, nil
 	}
 	var b bytes.Buffer
