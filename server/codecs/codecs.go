@@ -1,4 +1,4 @@
-// Package codecs tells in which media types is served what belongs to no resource: errors, and discovery.
+// Package codecs has the media types of responses that are not resources: errors and discovery.
 package codecs
 
 import (
@@ -12,8 +12,8 @@ import (
 
 var withCBOR = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.WithSerializer(newCBOR))
 
-// newCBOR describes CBOR without the encoder that leaves the order of fields open: upstream's discovery of the core group,
-// which has to decode what it encoded, would panic when it is given that.
+// newCBOR describes CBOR without its nondeterministic encoder: upstream's discovery of the core group, which decodes what it has encoded,
+// would panic with it.
 func newCBOR(creater runtime.ObjectCreater, typer runtime.ObjectTyper) runtime.SerializerInfo {
 	info := cbor.NewSerializerInfo(creater, typer)
 	info.Serializer = struct{ runtime.Serializer }{info.Serializer}

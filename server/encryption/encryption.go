@@ -2,17 +2,15 @@
 // EncryptionConfiguration says that --encryption-provider-config names. Providers, keys, wildcards, KMS plugins, reload
 // and health checks are kube-apiserver's own code.
 //
-// What the database holds of an encrypted object in the clear is what finds its row and what the log says of every
-// write: group, resource, namespace, name, uid, time, author. Labels and the fields that selectors can name are not
-// kept beside it, so selectors are decided on the decrypted objects; see package apistorage. In memory objects are in the
-// clear, like kube-apiserver.
+// The database has some columns of an encrypted object in plain text: group, resource, namespace, name, uid, time and author. Labels and
+// selectable fields are not stored, so selectors are evaluated on the decrypted objects; see package apistorage. In memory, objects
+// are not encrypted, as in kube-apiserver.
 //
-// An object is decrypted only where it was written: the key of its row is authenticated with it, by the providers
-// that authenticate (aesgcm and KMS).
+// An encrypted value can't be moved to another row: providers that authenticate (aesgcm and KMS) authenticate the key of the row too.
 //
-// A new configuration holds for what is written from then on. Objects are rewritten by any update, also one that changes
-// nothing, or by a StorageVersionMigration. What an object was before is kept as long as all superseded versions
-// are, and free pages of the database may hold it for longer.
+// A new configuration applies to new writes. Objects are rewritten by any update, even one that changes nothing, or by a
+// StorageVersionMigration. Former versions are kept like all superseded versions, and free pages of the database may contain them
+// for longer.
 package encryption
 
 import (
@@ -42,9 +40,8 @@ type Encryption struct {
 // reloadPeriod is how often AutomaticReload reads the file; upstream does once a minute.
 const reloadPeriod = 10 * time.Second
 
-// Load reads the configuration, connects to the KMS plugins that it names and, with AutomaticReload, starts to look
-// for changes. All that ends with Close. A plugin that does not answer is no error, but fails the health checks. The id
-// of the server is put into metrics.
+// Load reads the configuration, connects to its KMS plugins and, with AutomaticReload, watches for changes, until Close. A plugin that
+// does not respond is not an error, but fails the health checks. serverID is for metrics.
 func Load(o Options, serverID string) (*Encryption, error) {
 	if o.ConfigFile == "" {
 		return &Encryption{close: func() {}}, nil
@@ -59,7 +56,7 @@ func Load(o Options, serverID string) (*Encryption, error) {
 	if !o.AutomaticReload {
 		return &Encryption{encryptionconfig.StaticTransformers(config.Transformers), config.HealthChecks, cancel}, nil
 	}
-	// What was loaded first ends with the first reload.
+	// The first reload closes what was loaded first.
 	dynamic := encryptionconfig.NewDynamicTransformers(config.Transformers, config.HealthChecks[0], cancel, config.KMSCloseGracePeriod)
 	controller.EncryptionConfigFileChangePollDuration = reloadPeriod
 	running, stop := context.WithCancel(context.Background())
@@ -68,14 +65,14 @@ func Load(o Options, serverID string) (*Encryption, error) {
 	return &Encryption{dynamic, []healthz.HealthChecker{dynamic}, func() { stop(); cancel() }}, nil
 }
 
-// Close ends the connections to KMS plugins. What they encrypted can no longer be read after.
+// Close closes the connections to KMS plugins. What they have encrypted can no longer be read.
 func (e *Encryption) Close() { e.close() }
 
-// HealthChecks tell whether the KMS plugins work: kms-providers, or kms-provider-0 and so on where there are plugins of
-// version 1. As in kube-apiserver they belong to /healthz and /readyz.
+// HealthChecks are the checks of the KMS plugins: kms-providers, or kms-provider-0 and so on for plugins of version 1. As in
+// kube-apiserver they are part of /healthz and /readyz.
 func (e *Encryption) HealthChecks() []healthz.HealthChecker { return e.checks }
 
-// Transformer returns what encrypts and decrypts the objects of a resource.
+// Transformer returns the transformer that encrypts and decrypts the objects of a resource.
 func (e *Encryption) Transformer(resource schema.GroupResource) value.Transformer {
 	if e.transformers == nil {
 		return identity.NewEncryptCheckTransformer()

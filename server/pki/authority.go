@@ -23,10 +23,10 @@ const (
 	caLifetime   = 10 * 365 * 24 * time.Hour
 	leafLifetime = 365 * 24 * time.Hour
 
-	// extendBefore is how long before its end an authority is extended, so that none ends before what it issues.
+	// extendBefore is how long before its expiry an authority is extended, so that it never expires before what it issues.
 	extendBefore = leafLifetime
 
-	// clockSkew is by how much another machine's clock may be behind ours.
+	// clockSkew is how far another machine's clock may be behind.
 	clockSkew = 5 * time.Minute
 )
 
@@ -35,14 +35,14 @@ type Pair struct {
 	CertFile, KeyFile string
 }
 
-// authority is a certificate authority as it stands in its files.
+// authority is a certificate authority.
 type authority struct {
 	pair Pair
 	cert *x509.Certificate
-	key  crypto.Signer // nil when it is kept elsewhere
+	key  crypto.Signer // nil if it is kept elsewhere
 }
 
-// subject is what a certificate says and may be used for.
+// subject is the subject of a certificate, and its use.
 type subject struct {
 	name   string   // common name; of a client, its user name
 	groups []string // organizations; of a client, its groups
@@ -51,7 +51,7 @@ type subject struct {
 	ips    []net.IP
 }
 
-// String names it for errors.
+// String names the subject in errors.
 func (s subject) String() string {
 	switch {
 	case s.usage != x509.ExtKeyUsageClientAuth:
@@ -62,12 +62,12 @@ func (s subject) String() string {
 	return fmt.Sprintf("%s of %s", s.name, strings.Join(s.groups, ", "))
 }
 
-// openAuthority checks what was read from pair's files.
+// openAuthority checks a certificate and key, which were read from pair's files.
 func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now time.Time) (*authority, error) {
 	switch {
 	case !cert.IsCA:
 		return nil, &FileError{pair.CertFile, errors.New("it is not the certificate of a certificate authority"),
-			"put the authority's certificate there"}
+			"replace it by the authority's certificate"}
 	case now.After(cert.NotAfter):
 		return nil, &FileError{pair.CertFile, fmt.Errorf("the certificate authority expired on %s", cert.NotAfter.Format(time.DateOnly)),
 			fmt.Sprintf("delete it and %s: sqube makes a new one, and all clients need new kubeconfigs", pair.KeyFile)}
@@ -80,11 +80,11 @@ func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now tim
 	return &authority{pair, cert, key}, nil
 }
 
-// issue returns a DER certificate for pub, valid from now for lifetime but not longer than the authority itself.
+// issue returns a DER certificate for pub, valid from now for lifetime, but not longer than the authority.
 func (a *authority) issue(s subject, pub crypto.PublicKey, now time.Time, lifetime time.Duration) ([]byte, error) {
 	if a.key == nil {
-		return nil, &FileError{a.pair.KeyFile, fmt.Errorf("a certificate for %s must be issued, but the authority's key is not there", s),
-			"put the key back, or issue the certificate elsewhere and put it beside it"}
+		return nil, &FileError{a.pair.KeyFile, fmt.Errorf("a certificate for %s must be issued, but the authority's key is missing", s),
+			"restore the key, or issue the certificate elsewhere and put it in the same folder"}
 	}
 	serial, err := serialNumber()
 	if err != nil {
@@ -137,20 +137,20 @@ func serialNumber() (*big.Int, error) {
 	return n.Add(n, big.NewInt(1)), nil
 }
 
-// extend returns a's certificate as it is, but valid from now for as long as a new one, over the same key: what was issued
-// stays valid, also to those who know only the certificate before.
+// extend returns a's certificate with a new expiry and the same key. Issued certificates stay valid, even for clients that have only
+// the old certificate.
 func (a *authority) extend(now time.Time) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
 		return nil, err
 	}
 	template := *a.cert
-	// Its beginning stays, should this clock be ahead.
+	// NotBefore stays, in case this clock is ahead.
 	template.SerialNumber, template.NotAfter = serial, now.Add(caLifetime)
 	return x509.CreateCertificate(rand.Reader, &template, &template, a.key.Public(), a.key)
 }
 
-// newKey makes a key and returns it in PEM too.
+// newKey makes a key, and returns it also in PEM.
 func newKey() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -169,7 +169,7 @@ func createKey(path string) (crypto.Signer, error) {
 	return key, writeFile(path, data)
 }
 
-// readKey returns the private key in path, nil when there is no such file.
+// readKey returns the private key in path, nil if there is no such file.
 func readKey(path string) (crypto.Signer, error) {
 	data, err := readPrivate(path)
 	if err != nil {
@@ -194,7 +194,7 @@ func parseKey(path string, data []byte) (crypto.Signer, error) {
 	return key, nil
 }
 
-// readCert returns the first certificate in path, nil when there is no such file.
+// readCert returns the first certificate in path, nil if there is no such file.
 func readCert(path string) (*x509.Certificate, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -215,7 +215,7 @@ func parseCert(path string, data []byte) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-const hintRestore = "restore it from a backup, or delete it: sqube then makes a new one, and what the old one signed is no longer accepted"
+const hintRestore = "restore it from a backup, or delete it: sqube then makes a new one, and everything that the old one signed becomes invalid"
 
 func writeCert(path string, der []byte) error {
 	return writeFile(path, encodeCert(der))
@@ -232,5 +232,5 @@ func matches(cert *x509.Certificate, key crypto.Signer) bool {
 
 func mismatch(p Pair) error {
 	return &FileError{p.CertFile, fmt.Errorf("it does not belong to the key in %s", p.KeyFile),
-		"restore the two that belong together from a backup, or delete both: sqube then makes new ones, and what the old ones signed is no longer accepted"}
+		"restore a matching pair from a backup, or delete both: sqube then makes new ones, and everything that the old ones signed becomes invalid"}
 }

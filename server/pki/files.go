@@ -22,7 +22,7 @@ const (
 type FileError struct {
 	Path string
 	Err  error
-	// Hint is a sentence telling the operator how to get the server to start.
+	// Hint tells the operator how to fix it.
 	Hint string
 }
 
@@ -47,7 +47,7 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
-// removeFile makes sure that path is gone, now and after a power failure.
+// removeFile removes path durably, if it exists.
 func removeFile(path string) error {
 	if inMemory(path) {
 		return os.Truncate(path, 0)
@@ -58,7 +58,7 @@ func removeFile(path string) error {
 	return wholefile.SyncFolder(filepath.Dir(path))
 }
 
-// readFile returns path's content, or nil when there is no such file.
+// readFile returns path's content, or nil if there is no such file.
 func readFile(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 && inMemory(path) {
@@ -70,7 +70,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readPrivate is readFile for what no one else may read.
+// readPrivate is readFile for secrets: it makes the file private.
 func readPrivate(path string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil || data == nil {
@@ -79,7 +79,7 @@ func readPrivate(path string) ([]byte, error) {
 	return data, restrict(path, fileMode)
 }
 
-// restrict takes a private file away from group and others, should someone have opened it to them.
+// restrict removes the rights of group and others to a file.
 func restrict(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func restrict(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// makeDir makes dir with its parents; dir itself becomes private.
+// makeDir creates dir and its parents; dir itself becomes private.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return &FileError{dir, err, hintAccess}
@@ -103,8 +103,8 @@ func makeDir(dir string) error {
 	return restrict(dir, dirMode)
 }
 
-// restrictFiles takes the files in dir away from group and others. Symbolic links lead to what someone else looks after, and
-// certificates are no secret, should they be someone else's too.
+// restrictFiles removes the rights of group and others to the files in dir. It skips symbolic links, whose targets belong to others,
+// and ignores errors for certificates, which are not secret.
 func restrictFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -121,8 +121,8 @@ func restrictFiles(dir string) error {
 	return nil
 }
 
-// restrictDataDir takes the data directory away from group and others, if it holds nothing but what a server keeps, whose
-// names begin with one of own. A folder that holds something else, such as /tmp, is not the server's alone.
+// restrictDataDir removes the rights of group and others to the data directory, if all names in it begin with one of own. A folder
+// with other files, such as /tmp, is not only the server's.
 func restrictDataDir(dir string, own ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -136,13 +136,13 @@ func restrictDataDir(dir string, own ...string) error {
 	}
 	err = restrict(dir, dirMode)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil // it belongs to another user, as a volume of a Pod does; what is in it is private
+		return nil // it belongs to another user, like a Pod's volume; its files are private
 	}
 	return err
 }
 
-// lock keeps other processes out of dir until unlock is called, waiting for one that is in it. The kernel releases it
-// when the process ends, so it cannot become stale.
+// lock locks dir until unlock is called. It waits for a process that holds the lock. The kernel releases the lock when the process
+// ends, so it can't become stale.
 func lock(dir string) (unlock func() error, err error) {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -21,10 +21,11 @@ import (
 const entry = "sqube"
 
 // Kubeconfig issues a client certificate for user with the given groups, valid for lifetime (a year if zero), and
-// returns a kubeconfig for server with certificate and key embedded. Where server is "" it is the one that was last started
-// with the data directory.
+// returns a kubeconfig for server with certificate and key embedded. If server is "", it is the one that last used the data
+// directory.
 //
-// Errors: no user name; no such server; a lifetime that is negative or goes beyond the authority's own; the authority's key is missing.
+// It returns an error without a user name or server, if the lifetime is negative or longer than the authority's, and if the
+// authority's key is missing.
 func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Duration) ([]byte, error) {
 	now := p.opts.now()
 	if lifetime == 0 {
@@ -37,10 +38,10 @@ func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Dur
 	case user == "":
 		return nil, errors.New("a kubeconfig needs a user name")
 	case server == "":
-		return nil, &FileError{p.AdminKubeconfig, errors.New("no server has written here where it can be reached"),
+		return nil, &FileError{p.AdminKubeconfig, errors.New("it does not say where the server can be reached"),
 			"give its URL with --server, or the data directory of a server"}
 	case lifetime < 0:
-		return nil, fmt.Errorf("a lifetime of %s has ended before it began", lifetime)
+		return nil, fmt.Errorf("the lifetime %s must be positive", lifetime)
 	case now.Add(lifetime).After(p.ca.cert.NotAfter):
 		return nil, fmt.Errorf("a certificate cannot outlive its authority (%s), which ends on %s: ask for a shorter lifetime",
 			p.CA.CertFile, p.ca.cert.NotAfter.Format(time.DateOnly))
@@ -64,7 +65,7 @@ func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Dur
 	return clientcmd.Write(*config)
 }
 
-// writeAdminKubeconfig brings the administrator's kubeconfig up to date, leaving alone what a person added to it.
+// writeAdminKubeconfig updates the administrator's kubeconfig, and keeps what a person added to it.
 func (p *PKI) writeAdminKubeconfig() error {
 	cert, err := os.ReadFile(p.Admin.CertFile)
 	if err != nil {
@@ -80,7 +81,7 @@ func (p *PKI) writeAdminKubeconfig() error {
 	}
 	config, err := clientcmd.Load(existing)
 	if err != nil {
-		return &FileError{p.AdminKubeconfig, err, "correct it, or delete it: sqube writes it anew at the next start"}
+		return &FileError{p.AdminKubeconfig, err, "correct it, or delete it: sqube writes a new one at the next start"}
 	}
 	changed, err := p.setEntry(config, p.opts.Server, "kubernetes-admin", cert, key)
 	if err != nil {
@@ -96,8 +97,8 @@ func (p *PKI) writeAdminKubeconfig() error {
 	return writeFile(p.AdminKubeconfig, data)
 }
 
-// readServed reads from the administrator's kubeconfig, if there is one, where the server that was last started is reached,
-// and what its clients have to trust.
+// readServed reads the URL of the server, and the certificates that its clients must trust, from the administrator's kubeconfig if it
+// exists.
 func (p *PKI) readServed() error {
 	text, err := readFile(p.AdminKubeconfig)
 	if err != nil {
@@ -105,20 +106,20 @@ func (p *PKI) readServed() error {
 	}
 	config, err := clientcmd.Load(text)
 	if err != nil {
-		return &FileError{p.AdminKubeconfig, err, "correct it, or delete it: sqube writes it anew at the next start"}
+		return &FileError{p.AdminKubeconfig, err, "correct it, or delete it: sqube writes a new one at the next start"}
 	}
 	cluster := config.Clusters[entry]
 	if cluster == nil {
 		return nil
 	}
 	p.opts.Server = cluster.Server
-	if bytes.Contains(cluster.CertificateAuthorityData, p.trust) { // or another authority has taken the place of that one
+	if bytes.Contains(cluster.CertificateAuthorityData, p.trust) { // otherwise another authority has replaced that one
 		p.trust = cluster.CertificateAuthorityData
 	}
 	return nil
 }
 
-// setEntry makes the cluster, the user and the context in config say what is given; it reports whether they did not yet.
+// setEntry sets the cluster, the user and the context in config. It reports whether anything changed.
 func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, key []byte) (changed bool, err error) {
 	trusted, err := p.trusted()
 	if err != nil {
@@ -150,8 +151,8 @@ func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, k
 	return changed, nil
 }
 
-// trusted is what a client must trust in order to believe the serving certificate. With one of the operator's own that
-// is also the chain in its file, whose last certificate may well be the one that clients need.
+// trusted returns the certificates with which a client can verify the serving certificate. With the operator's own certificate they
+// include its chain, whose last certificate may be the one that clients need.
 func (p *PKI) trusted() ([]byte, error) {
 	if p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
 		return p.trust, nil

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// renewBefore is how long before its end a certificate is renewed. One that lives shorter than three times that is
-// renewed when a third of its life is left.
+// renewBefore is how long before its expiry a certificate is renewed. A certificate with less than three times that lifetime is
+// renewed when a third of it is left.
 const renewBefore = 30 * 24 * time.Hour
 
-// ensureLeaf reads the pair that a issued to s, or makes or renews it. Renewal keeps the key: the pair matches at every
-// moment, also for a process that reloads the files while they are replaced.
+// ensureLeaf reads the pair that a issued to s, and makes or renews it if needed. Renewal keeps the key, so the pair matches at any
+// moment, even for a process that reloads the files while they are replaced.
 func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
 	key, err := readKey(pair.KeyFile)
 	if err != nil {
@@ -28,7 +28,7 @@ func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
 	case cert != nil && key != nil && serves(cert, a, s, now):
 		return nil
 	}
-	if a.key == nil { // say so before anything is changed
+	if a.key == nil { // return the error before anything is changed
 		_, err := a.issue(s, nil, now, leafLifetime)
 		return err
 	}
@@ -44,8 +44,8 @@ func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
 	return writeCert(pair.CertFile, der)
 }
 
-// replaceKey makes a key for a pair that lost its own. The certificate goes first, so that a power failure cannot leave
-// it beside a key that it does not belong to.
+// replaceKey makes a key for a pair that has lost its own. It removes the certificate first, so that a power failure can't leave it
+// with a key that does not match.
 func replaceKey(pair Pair) (crypto.Signer, error) {
 	if err := removeFile(pair.CertFile); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func replaceKey(pair Pair) (crypto.Signer, error) {
 	return createKey(pair.KeyFile)
 }
 
-// serves reports whether cert can go on being used for s.
+// serves reports whether cert can still be used for s.
 func serves(cert *x509.Certificate, a *authority, s subject, now time.Time) bool {
 	if now.Before(cert.NotBefore) || renewalDue(cert, now) {
 		return false

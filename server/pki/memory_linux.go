@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFiles has the files of a server that keeps nothing on disk (memfd_create(2)). They have no names that anyone could find,
-// and are gone when the process has ended, however it ended.
+// memoryFiles has the files of a server that keeps nothing on disk (memfd_create(2)). They have no names, and disappear when the
+// process ends, however it ends.
 type memoryFiles map[string]*os.File
 
 // newMemoryFiles makes the files, empty.
@@ -34,10 +34,10 @@ func newMemoryFiles() (memoryFiles, error) {
 
 const descriptors = "/proc/self/fd/"
 
-// path is good in this process alone.
+// path returns a path that is valid in this process only.
 func (m memoryFiles) path(name string) string { return fmt.Sprint(descriptors, m[name].Fd()) }
 
-// inMemory reports whether a path is that of a file in memory. Such a file is there from the beginning, empty until it is written.
+// inMemory reports whether a path is that of a file in memory. Such a file always exists, and is empty until it is written.
 func inMemory(path string) bool { return strings.HasPrefix(path, descriptors) }
 
 func (m memoryFiles) close() error {

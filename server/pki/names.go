@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// servingSubject is what the serving certificate says: every name under which a client may reach the server.
+// servingSubject is the subject of the serving certificate: every name by which a client may reach the server.
 func servingSubject(o Options) (subject, error) {
 	s := subject{
 		name:  "kube-apiserver",
 		usage: x509.ExtKeyUsageServerAuth,
-		// The names under which pods reach the API, as kubeadm has them.
+		// The names by which pods reach the API, like kubeadm.
 		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		ips: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
-	// A host whose name cannot be asked for, or is none in DNS, is reached by address.
+	// A host whose name is unknown, or not valid in DNS, is reached by address.
 	if name, err := os.Hostname(); err == nil {
 		s.addDNS(strings.ToLower(name))
 	}
@@ -49,20 +49,20 @@ func servingSubject(o Options) (subject, error) {
 	return s, nil
 }
 
-// CheckName returns an error if name can be in no certificate.
+// CheckName returns an error if name can't be in a certificate.
 func CheckName(name string) error { return new(subject).addName(name) }
 
-// addName adds an IP address or a DNS name, and returns an error for what is neither.
+// addName adds an IP address or a DNS name, and returns an error for anything else.
 func (s *subject) addName(name string) error {
 	if ip := net.ParseIP(name); ip != nil {
 		s.addIP(ip)
 	} else if !s.addDNS(name) {
-		return fmt.Errorf("%q can be in no certificate: it is neither an IP address nor a DNS name", name)
+		return fmt.Errorf("%q can't be in a certificate: it is neither an IP address nor a DNS name", name)
 	}
 	return nil
 }
 
-// addDNS returns false when name is not a DNS name (RFC 1123), with or without a wildcard in front.
+// addDNS returns false if name is not a DNS name (RFC 1123), with or without a leading wildcard.
 func (s *subject) addDNS(name string) bool {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
 		return false

@@ -16,24 +16,23 @@ import (
 	"github.com/sqube/sqube/server/wholefile"
 )
 
-// Options say what the certificates must be good for.
+// Options describe the certificates.
 type Options struct {
-	// BindAddress is where the server listens. Nil or unspecified (0.0.0.0, ::) means on all of this machine's
-	// addresses, which are then all named in the serving certificate.
+	// BindAddress is where the server listens. Nil or unspecified (0.0.0.0, ::) means all addresses of this machine, which are
+	// then all in the serving certificate.
 	BindAddress net.IP
 	// ServiceIP is the address of the service kubernetes.default, the first of the service range. May be nil.
 	ServiceIP net.IP
 	// ExtraNames are more DNS names and IP addresses for the serving certificate.
 	ExtraNames []string
 
-	// Server is the URL that the administrator's kubeconfig points to, such as https://127.0.0.1:6443.
-	// Without it no kubeconfig is written.
+	// Server is the URL in the administrator's kubeconfig, such as https://127.0.0.1:6443. If empty, no kubeconfig is written.
 	Server string
-	// InMemory keeps all files but that kubeconfig in memory; [PKI.Close] ends them. Where the system has no files without
-	// names (other than Linux), they are in a temporary folder until then.
+	// InMemory keeps all files except that kubeconfig in memory, until [PKI.Close]. On systems other than Linux they are in a
+	// temporary folder.
 	InMemory bool
-	// ServingCertFile is the operator's own serving certificate (--tls-cert-file). The administrator's kubeconfig
-	// then trusts what is in it too. The one in PKI.Serving is kept nevertheless.
+	// ServingCertFile is the operator's own serving certificate (--tls-cert-file). The administrator's kubeconfig trusts its chain
+	// too. The one in PKI.Serving is still made.
 	ServingCertFile string
 
 	// SharedStore keeps what all servers of the cluster share. If nil, they share nothing but their files.
@@ -42,7 +41,7 @@ type Options struct {
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 
-	memory *memoryFiles // those of InMemory, from the first Ensure on
+	memory *memoryFiles // with InMemory, set by the first Ensure
 }
 
 func (o Options) now() time.Time {
@@ -54,15 +53,15 @@ func (o Options) now() time.Time {
 
 // PKI names the files that a server uses. All of them exist after [Ensure].
 type PKI struct {
-	// CA signs serving and client certificates. Its key may be absent when nothing needs to be issued.
+	// CA signs serving and client certificates. Its key may be missing if nothing needs to be issued.
 	CA Pair
 	// Serving is the server's own certificate.
 	Serving Pair
 	// Admin is a client certificate of kubernetes-admin in system:masters.
 	Admin Pair
-	// KubeletClient is what the server shows to kubelets: a client certificate of [KubeletClientName], in no group.
+	// KubeletClient is what the server presents to kubelets: a client certificate of [KubeletClientName], without groups.
 	KubeletClient Pair
-	// FrontProxyCA signs FrontProxyClient, which the server shows to extension API servers (the aggregation layer).
+	// FrontProxyCA signs FrontProxyClient, which the server presents to extension API servers (the aggregation layer).
 	FrontProxyCA     Pair
 	FrontProxyClient Pair
 	// ServiceAccountKey is the private key file for service account tokens.
@@ -82,7 +81,7 @@ const KubeletClientName = "kube-apiserver-kubelet-client"
 // FrontProxyName is the common name of the front-proxy client certificate, for --requestheader-allowed-names.
 const FrontProxyName = "front-proxy-client"
 
-// fileNames are those of all files but the kubeconfig.
+// fileNames are the names of all files except the kubeconfig.
 var fileNames = slices.Concat(sharedFiles, []string{
 	servingName + ".key", servingName + ".crt", adminName + ".key", adminName + ".crt",
 	kubeletClientName + ".key", kubeletClientName + ".crt", frontProxyClientName + ".key", frontProxyClientName + ".crt",
@@ -96,7 +95,7 @@ const (
 	frontProxyClientName     = "front-proxy-client"
 )
 
-// layout returns the names of all files of a data directory.
+// layout returns the names of the files in a data directory.
 func layout(dataDir string, o Options) *PKI {
 	p := &PKI{dataDir: dataDir, opts: o}
 	p.CA, p.FrontProxyCA = p.pair(caName), p.pair(frontProxyCAName)
@@ -107,7 +106,7 @@ func layout(dataDir string, o Options) *PKI {
 	return p
 }
 
-// path is where the file of a name is.
+// path returns the path of the file with a name.
 func (p *PKI) path(name string) string {
 	if p.opts.memory != nil {
 		return p.opts.memory.path(name)
@@ -119,17 +118,17 @@ func (p *PKI) pair(name string) Pair {
 	return Pair{CertFile: p.path(name + ".crt"), KeyFile: p.path(name + ".key")}
 }
 
-// folder is where the files are, unless they are in memory.
+// folder is the folder of the files that are not in memory.
 func (p *PKI) folder() string { return filepath.Join(p.dataDir, "pki") }
 
-// CACertFile returns the name of the cluster's authority under dataDir, which [Ensure] makes.
+// CACertFile returns the path of the cluster's authority under dataDir, which [Ensure] makes.
 func CACertFile(dataDir string) string { return layout(dataDir, Options{}).CA.CertFile }
 
-// Ensure makes what is missing under dataDir/pki, renews what ends soon or lacks a name, leaves the rest as it is, and
-// writes the administrator's kubeconfig. The shared store has precedence: its files are copies. Ensure may be
-// called at any time, by several processes at once, and after a power failure in the middle of an earlier call.
+// Ensure makes what is missing under dataDir/pki, renews certificates that expire soon or lack a name, and writes the administrator's
+// kubeconfig. The shared store has precedence: its files are copies. Ensure may be
+// called at any time, by several processes at once, and after a power failure during an earlier call.
 //
-// A file that cannot be used, or two that do not belong together, give a [*FileError] with the path and what to do.
+// A file that can't be used, or two that do not match, are a [*FileError] with the path and what to do.
 // Errors of the shared store are returned as they are.
 func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) {
 	if o.InMemory && o.memory == nil {
@@ -164,7 +163,7 @@ func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) 
 	return p, nil
 }
 
-// enter makes the folders, private, and keeps other processes out until leave is called.
+// enter creates the private folders, and locks them until leave is called.
 func (p *PKI) enter() (leave func() error, err error) {
 	if p.opts.memory != nil {
 		if err := os.MkdirAll(p.dataDir, dirMode); err != nil {
@@ -196,7 +195,7 @@ func (p *PKI) enter() (leave func() error, err error) {
 	return unlock, restrictDataDir(p.dataDir, "pki", "admin.kubeconfig", "sqube.db", "lost+found")
 }
 
-// Close ends files in memory. No one may use them any more.
+// Close closes files in memory, which must no longer be used.
 func (p *PKI) Close() error {
 	if p.opts.memory == nil {
 		return nil
@@ -204,7 +203,7 @@ func (p *PKI) Close() error {
 	return p.opts.memory.close()
 }
 
-// Open reads the authority that [Ensure] made earlier, in order to issue kubeconfigs. It writes nothing.
+// Open reads the authority that [Ensure] has made, in order to issue kubeconfigs. It writes nothing.
 func Open(dataDir string) (*PKI, error) {
 	p := layout(dataDir, Options{})
 	files, err := p.readShared()
@@ -213,7 +212,7 @@ func Open(dataDir string) (*PKI, error) {
 	}
 	if files[caCert] == nil {
 		return nil, &FileError{p.CA.CertFile, errors.New("there is no certificate authority yet"),
-			"start the server once (sqube serve), or name its data directory"}
+			"start the server once (sqube serve), or give its data directory"}
 	}
 	return p.opened(files)
 }
@@ -230,7 +229,7 @@ func (p *PKI) opened(files Shared) (*PKI, error) {
 	return p, p.readServed()
 }
 
-// ensureLeaves sees to the certificates that are this server's own.
+// ensureLeaves makes or renews this server's own certificates.
 func (p *PKI) ensureLeaves() error {
 	serving, err := servingSubject(p.opts)
 	if err != nil {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// renewEvery is how often a running server looks whether certificates need renewal.
+// renewEvery is how often a running server checks whether certificates need renewal.
 const renewEvery = 12 * time.Hour
 
-// KeepValid renews certificates while the server runs, until ctx ends, so that one which runs for a year does not come to
-// serve an expired certificate. Whoever uses the files picks the change up by watching them, as the content providers of
-// k8s.io/apiserver/pkg/server/dynamiccertificates do. A failure is given to report and tried again the next time.
+// KeepValid renews certificates until ctx ends, so that a server that runs for a year never serves an expired one. Users of the files
+// must watch them, like the content providers of k8s.io/apiserver/pkg/server/dynamiccertificates. It reports failures, and tries
+// again the next time.
 func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()

@@ -9,31 +9,31 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// Serving is the TLS side of a server: which certificate it shows and whose certificates it asks of clients. Both follow
-// their files while [Serving.Run] runs, without a restart and without ending connections.
+// Serving is the TLS configuration of a server: the certificate that it presents, and the authorities of client certificates. Both
+// follow their files while [Serving.Run] runs, without a restart and without closing connections.
 type Serving struct {
 	config     *tls.Config
 	controller *dynamiccertificates.DynamicServingCertificateController
 	followers  []dynamiccertificates.ControllerRunner
 }
 
-// ServingConfig is what a server shows and asks for. All fields but Named are required.
+// ServingConfig configures Serving. All fields except Named are required.
 type ServingConfig struct {
-	Pair  Pair        // for clients that ask for none of the names in Named
-	Named []NamedPair // for clients that ask for one of their names
-	// ClientCA has the authorities that clients' certificates may be of. Whether a certificate is any good is left to
-	// authentication, since clients may also log in without one.
+	Pair  Pair        // for clients that request none of the names in Named
+	Named []NamedPair // for clients that request one of their names
+	// ClientCA has the authorities of client certificates. Authentication verifies the certificates, since clients may also
+	// authenticate without one.
 	ClientCA dynamiccertificates.CAContentProvider
 	TLS      *tls.Config // versions, ciphers, curves and protocols
 }
 
-// NamedPair is a certificate for single names.
+// NamedPair is a certificate for some names.
 type NamedPair struct {
 	Pair
 	Names []string // which may begin with "*."; none for those in the certificate
 }
 
-// NewServing reads the certificates. An error names the files that cannot be read or do not belong together.
+// NewServing reads the certificates. Errors name files that can't be read or do not match.
 func NewServing(c ServingConfig) (*Serving, error) {
 	cert, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving-cert", c.Pair.CertFile, c.Pair.KeyFile)
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// Shared is what all servers of a cluster have in common: the authorities and the service account key, by the names of
-// their files under pki, in PEM.
+// Shared is what all servers of a cluster share: the authorities and the service account key, in PEM, by the names of their files
+// under pki.
 type Shared map[string][]byte
 
 // SharedStore keeps what the servers of a cluster share where all of them reach it; see package sharedkeys.
 type SharedStore interface {
-	// Update replaces what is kept, nil at first, by what change makes of it, and returns what is kept then. It calls
-	// change again when another server was faster; its errors are returned as they are. change leaves what it is given
-	// as it is.
+	// Update replaces the content, nil at first, by what change returns for it, and returns the new content. It calls change again if
+	// another server was faster. Errors of change are returned as they are. change must not modify its argument.
 	Update(ctx context.Context, change func(Shared) (Shared, error)) (Shared, error)
 }
 
@@ -30,10 +29,10 @@ const (
 	serviceAccountKey                 = "sa.key"
 )
 
-// sharedFiles lists them in the order of writing: a key is on disk before the certificate for it.
+// sharedFiles lists the names in the order of writing: a key is on disk before its certificate.
 var sharedFiles = []string{caKey, caCert, frontProxyCAKey, frontProxyCACert, serviceAccountKey}
 
-// ensureShared brings the shared files up to date: by themselves, or by the shared store.
+// ensureShared updates the shared files, from the shared store if there is one.
 func (p *PKI) ensureShared(ctx context.Context) error {
 	local, err := p.readShared()
 	if err != nil {
@@ -64,7 +63,7 @@ func (p *PKI) ensureShared(ctx context.Context) error {
 	return p.use(files)
 }
 
-// readShared returns those of the files that are there.
+// readShared returns the shared files that exist.
 func (p *PKI) readShared() (Shared, error) {
 	files := Shared{}
 	for _, name := range sharedFiles {
@@ -83,7 +82,7 @@ func (p *PKI) readShared() (Shared, error) {
 	return files, nil
 }
 
-// use takes the authorities from files.
+// use sets the authorities from files.
 func (p *PKI) use(files Shared) (err error) {
 	p.trust = files[caCert]
 	if p.ca, err = p.authority(caName, files); err == nil && files[frontProxyCACert] != nil {
@@ -105,7 +104,7 @@ func (p *PKI) authority(name string, files Shared) (*authority, error) {
 	return openAuthority(pair, cert, key, p.opts.now())
 }
 
-// complete returns files with what is missing made, and with authorities extended that end soon.
+// complete returns files with missing ones made, and with authorities that expire soon extended.
 func (p *PKI) complete(files Shared) (Shared, error) {
 	files = maps.Clone(files)
 	now := p.opts.now()
@@ -126,7 +125,7 @@ func (p *PKI) complete(files Shared) (Shared, error) {
 func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.Time) error {
 	pair, certName, keyName := p.pair(name), name+".crt", name+".key"
 	if files[certName] == nil {
-		// A new certificate over a key that was there already keeps what that key has signed valid.
+		// With a new certificate for an existing key, everything that the key has signed stays valid.
 		key, err := parseKey(pair.KeyFile, files[keyName])
 		if err == nil && key == nil {
 			key, files[keyName], err = newKey()
@@ -146,24 +145,23 @@ func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.
 	}
 	if a.key == nil {
 		if p.opts.SharedStore != nil {
-			return &FileError{pair.KeyFile, errors.New("it is missing, and the other servers need it too"), "put it beside its certificate"}
+			return &FileError{pair.KeyFile, errors.New("it is missing, and the other servers need it too"), "put it in the same folder as its certificate"}
 		}
 		return nil
 	}
-	// One that was not made here is its maker's to renew.
+	// An authority from elsewhere must be renewed there.
 	if a.cert.Subject.CommonName == commonName && a.cert.NotAfter.Sub(now) < extendBefore {
 		der, err := a.extend(now)
 		if err != nil {
-			return &FileError{pair.CertFile, err, "it ends soon: put another there"}
+			return &FileError{pair.CertFile, err, "it expires soon: replace it"}
 		}
-		_, others := pem.Decode(files[certName]) // which someone added, to be trusted too
+		_, others := pem.Decode(files[certName]) // added by someone, to be trusted too
 		files[certName] = append(encodeCert(der), others...)
 	}
 	return nil
 }
 
-// differ returns an error if a file here is not a copy, maybe an older one, of what the servers share, so that it would be
-// lost.
+// differ returns an error if a local file is not a copy, possibly an older one, of what the servers share: it would be lost.
 func (p *PKI) differ(local, shared Shared) error {
 	for name := range local {
 		mine, err := p.publicKey(name, local)
@@ -175,14 +173,14 @@ func (p *PKI) differ(local, shared Shared) error {
 			return err
 		}
 		if !mine.Equal(others) {
-			return &FileError{p.path(name), errors.New("it is of another key than the servers on this database share"),
-				"move " + p.folder() + " aside to take theirs; what its keys have signed is no longer accepted then"}
+			return &FileError{p.path(name), errors.New("it has another key than the one that the servers on this database share"),
+				"move " + p.folder() + " aside to use theirs; everything that its keys have signed then becomes invalid"}
 		}
 	}
 	return nil
 }
 
-// publicKey is what all kinds of keys of the standard library are.
+// publicKey is implemented by all public keys of the standard library.
 type publicKey interface{ Equal(crypto.PublicKey) bool }
 
 func (p *PKI) publicKey(name string, files Shared) (publicKey, error) {

@@ -10,9 +10,9 @@ import (
 // Kinds are the built-in ones, as they are stored.
 var Kinds = &apistorage.Kinds{Scheme: legacyscheme.Scheme, Cells: cells}
 
-// cells are the fields that make the cells of a Table, of kinds of which there are many or large objects. Beside what
-// upstream's printers read there are annotations, which a conversion may drop, and what a default would otherwise have to
-// be computed for, such as imagePullPolicy.
+// cells are the fields that determine the cells of a Table, for kinds with many or large objects. Besides what upstream's printers
+// read, they include annotations, which a conversion may drop, and fields whose defaults would have to be computed, such as
+// imagePullPolicy.
 var cells = map[metav1.TypeMeta]map[string][]string{
 	{APIVersion: "v1", Kind: "Pod"}: {
 		"metadata":                     {"name", "namespace", "creationTimestamp", "deletionTimestamp", "annotations"},
@@ -35,7 +35,7 @@ var cells = map[metav1.TypeMeta]map[string][]string{
 	{APIVersion: "batch/v1", Kind: "CronJob"}:         cellsOfTemplate("spec.jobTemplate.spec.template"),
 }
 
-// cellsOfTemplate are those of a kind that has a pod template.
+// cellsOfTemplate are the cells of a kind with a pod template.
 func cellsOfTemplate(path string) map[string][]string {
 	return map[string][]string{
 		path + ".spec":            {"containers", "nodeSelector"},

@@ -30,21 +30,21 @@ type Config struct {
 	Services        Services
 	ServiceAccounts ServiceAccounts
 
-	Kubelet        kubeletclient.KubeletClientConfig // how to reach the kubelets behind log, exec and proxy
+	Kubelet        kubeletclient.KubeletClientConfig // how to reach kubelets for log, exec and proxy
 	ProxyTransport http.RoundTripper                 // carries proxied requests to pods, services and nodes
 
-	Authenticator authenticator.Request // answers TokenReviews
-	Authorizer    authorizer.Authorizer // answers access reviews, and guards escalation
+	Authenticator authenticator.Request // for TokenReviews
+	Authorizer    authorizer.Authorizer // for access reviews, and against escalation
 	RuleResolver  authorizer.RuleResolver
 
 	EventTTL time.Duration // how long events are kept; 0 keeps them
 
-	// With an emulated version, what is newer is not served, except for newer versions of what is (NewerVersions), and for
-	// what --runtime-config names (NewerConfigured).
+	// With an emulated version, newer APIs are not served, except newer versions of older ones (NewerVersions), and those that
+	// --runtime-config names (NewerConfigured).
 	NewerVersions, NewerConfigured bool
 }
 
-// Services says from where Services get addresses and ports.
+// Services has the ranges of the addresses and ports of Services.
 type Services struct {
 	IPRange          net.IPNet         // required
 	SecondaryIPRange net.IPNet         // of the other IP family; empty for single-stack
@@ -69,10 +69,10 @@ type ServiceAccounts struct {
 	MaxExtendedDuration time.Duration                 // how much longer
 }
 
-// repairInterval is how often kube-apiserver repairs service allocations.
+// repairInterval is how often allocations are repaired, like upstream.
 const repairInterval = 3 * time.Minute
 
-// client checks what every storage relies on and returns a client over the loopback.
+// client checks the configuration and returns a client over the loopback.
 func (c Config) client() (*kubernetes.Clientset, error) {
 	switch {
 	case c.RESTOptions == nil:

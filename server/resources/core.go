@@ -23,8 +23,7 @@ import (
 	secretstore "k8s.io/kubernetes/pkg/registry/core/secret/storage"
 )
 
-// coreStorages collects the storages of the legacy core group by resource or resource/subresource. The first error ends
-// the building.
+// coreStorages collects the storages of the legacy core group by resource or resource/subresource.
 type coreStorages struct {
 	config   Config
 	client   kubernetes.Interface
@@ -32,8 +31,7 @@ type coreStorages struct {
 	secrets  rest.Getter // for tokens that are bound to one
 }
 
-// newCoreGroup builds the legacy core group. Upstream's own provider for it cannot be used, because it keeps its
-// allocations in etcd.
+// newCoreGroup builds the legacy core group. Upstream's provider for it can't be used, since it keeps allocations in etcd.
 func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllocators) (*genericapiserver.APIGroupInfo, error) {
 	b := &coreStorages{config: c, client: client, storages: map[string]rest.Storage{}}
 	for _, add := range []func() error{
@@ -56,7 +54,7 @@ func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllo
 	return &group, nil
 }
 
-// enabled drops what --runtime-config has switched off, subresources with their resource.
+// enabled returns the storages without those that --runtime-config switches off, including subresources.
 func (b *coreStorages) enabled() map[string]rest.Storage {
 	enabled := map[string]rest.Storage{}
 	for path, storage := range b.storages {
@@ -120,7 +118,7 @@ func (b *coreStorages) addWithStatus() error {
 	return nil
 }
 
-// addNamespaces adds namespaces, with the subresource by which their content's removal is confirmed.
+// addNamespaces adds namespaces, with the subresource that confirms the removal of their content.
 func (b *coreStorages) addNamespaces() error {
 	namespaces, status, finalize, err := namespacestore.NewREST(b.config.RESTOptions)
 	if err != nil {

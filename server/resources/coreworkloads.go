@@ -16,8 +16,8 @@ import (
 	kubeschedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
-// addWorkloads adds the resources that need each other: pods reach their kubelet through nodes, Services look at pods and
-// endpoints, and tokens are bound to pods, secrets and nodes.
+// addWorkloads adds resources that need each other: pods reach their kubelet through nodes, Services read pods and endpoints, and
+// tokens are bound to pods, secrets and nodes.
 func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 	c := b.config
 	nodes, err := nodestore.NewStorage(c.RESTOptions, c.Kubelet, c.ProxyTransport)
@@ -62,7 +62,7 @@ func (b *coreStorages) addPods(pods podstore.PodStorage) {
 	if pods.Eviction != nil {
 		b.storages["pods/eviction"] = pods.Eviction
 	}
-	// These are served by the pod's kubelet.
+	// The pod's kubelet serves these.
 	b.storages["pods/log"] = pods.Log
 	b.storages["pods/attach"] = pods.Attach
 	b.storages["pods/exec"] = pods.Exec
@@ -90,8 +90,8 @@ func (b *coreStorages) addServiceAccounts(pods podstore.PodStorage, nodes *nodes
 	return nil
 }
 
-// componentServers lists what componentstatuses probes: the components that usually run beside the API server. The
-// datastore is not one of them, since /readyz says how it is.
+// componentServers lists what componentstatuses probes: the components that usually run beside the API server. The datastore is not
+// included: /readyz reports its state.
 func componentServers() map[string]componentstatus.Server {
 	local := func(port int) componentstatus.Server {
 		return &componentstatus.HttpServer{

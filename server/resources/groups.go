@@ -32,13 +32,13 @@ import (
 	storagemigration "k8s.io/kubernetes/pkg/registry/storagemigration/rest"
 )
 
-// Built is what New makes.
+// Built is the result of New.
 type Built struct {
-	Groups []*genericapiserver.APIGroupInfo // core first, then by kube-apiserver's order
-	Repair *ServiceRepair                   // to be run while the server does
+	Groups []*genericapiserver.APIGroupInfo // core first, then in kube-apiserver's order
+	Repair *ServiceRepair                   // must run while the server does
 }
 
-// Destroy ends what the storages run in the background. Nothing may be served from them after.
+// Destroy stops what the storages run in the background. They must not be used afterwards.
 func (b *Built) Destroy() {
 	for _, group := range b.Groups {
 		for _, storages := range group.VersionedResourcesStorageMap {
@@ -50,7 +50,7 @@ func (b *Built) Destroy() {
 }
 
 // New builds the storages of every built-in group that is enabled. Groups without an enabled resource are left out.
-// It makes no request over the loopback.
+// It makes no request.
 func New(c Config) (*Built, error) {
 	client, err := c.client()
 	if err != nil {
@@ -64,7 +64,7 @@ func New(c Config) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kinds that are too old or too new for the version this server says it is are not served, whatever is enabled.
+	// Kinds that are too old or too new for the emulated version are not served, even if they are enabled.
 	lifecycle, err := genericapiserver.NewResourceExpirationEvaluatorFromOptions(genericapiserver.ResourceExpirationEvaluatorOptions{
 		CurrentVersion:                          compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).EmulationVersion(),
 		EmulationForwardCompatible:              c.NewerVersions,

@@ -32,8 +32,8 @@ type RESTOptions struct {
 
 var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
 
-// NewRESTOptions returns the storage options of the groups that Groups builds. The decorator makes the storage.Interface
-// of one resource; it is the only way to the database.
+// NewRESTOptions returns the storage options of the built-in groups. The decorator makes the storage.Interface of a resource; it is
+// the only access to the database.
 func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.StorageDecorator) (*RESTOptions, error) {
 	config := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent))
 	config.APIResourceConfig = versions
@@ -54,8 +54,8 @@ func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.St
 	}, nil
 }
 
-// GetRESTOptions returns how the resource is stored. The example, when there is one, decides the storage version of a
-// kind that is newer than the group's. It fails for a group that is not built in.
+// GetRESTOptions returns how the resource is stored. The example, if there is one, decides the storage version of a kind that is newer
+// than the group's. It returns an error for a group that is not built in.
 func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	if own, ok := o.own[resource.Group]; ok {
 		own.DeleteCollectionWorkers = o.DeleteCollectionWorkers
@@ -73,8 +73,8 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	return restOptions(config, o.decorator, o.DeleteCollectionWorkers), nil
 }
 
-// EtcdPath returns where kube-apiserver keeps the objects of a resource that is not custom: what its keys have between
-// --etcd-prefix and the namespace or name, without the slashes around it.
+// EtcdPath returns where kube-apiserver stores the objects of a resource that is not custom: the part of its keys between
+// --etcd-prefix and the namespace or name, without surrounding slashes.
 func (o *RESTOptions) EtcdPath(resource schema.GroupResource) string {
 	if resource.Group == apiextensions.GroupName || resource.Group == apiregistration.GroupName {
 		return resource.Group + "/" + resource.Resource
@@ -82,7 +82,7 @@ func (o *RESTOptions) EtcdPath(resource schema.GroupResource) string {
 	return o.factory.ResourcePrefix(resource)
 }
 
-// CodecRESTOptions stores the resources of a group that has a scheme of its own, with one codec for all of them.
+// CodecRESTOptions stores the resources of a group with its own scheme, with one codec for all of them.
 type CodecRESTOptions struct {
 	Codec     runtime.Codec            // to and from the stored form
 	Versioner runtime.GroupVersioner   // the version Codec encodes to
@@ -110,7 +110,7 @@ func restOptions(config *storagebackend.ConfigForResource, decorator generic.Sto
 	}
 }
 
-// KeyPrefix returns the start of the keys of a resource's objects, without the slash behind it. The legacy group's name is empty and is written
+// KeyPrefix returns the prefix of the keys of a resource's objects, without a trailing slash. The legacy group's empty name is written
 // "core", so that every key has the same number of parts.
 func KeyPrefix(resource schema.GroupResource) string {
 	group := resource.Group
@@ -120,8 +120,8 @@ func KeyPrefix(resource schema.GroupResource) string {
 	return "/" + group + "/" + resource.Resource
 }
 
-// EquivalentResources returns a registry that takes two resources as the same when they are stored in the same place,
-// which admission webhooks with matchPolicy Equivalent rely on.
+// EquivalentResources returns a registry in which two resources are equivalent if they are stored in the same place, for admission
+// webhooks with matchPolicy Equivalent.
 func EquivalentResources(options generic.RESTOptionsGetter) runtime.EquivalentResourceRegistry {
 	return runtime.NewEquivalentResourceRegistryWithIdentity(func(resource schema.GroupResource) string {
 		stored, err := options.GetRESTOptions(resource, nil)

@@ -20,14 +20,14 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
 )
 
-// rangeTimeout bounds one change of a range, because the allocator's interface has no context to take a deadline from.
+// rangeTimeout limits one change of a range, since the allocator's interface has no context with a deadline.
 const rangeTimeout = 30 * time.Second
 
 var rangeAllocations = schema.GroupResource{Resource: "rangeallocations"}
 
-// rangeStore keeps the items taken from a range in one stored RangeAllocation, so that every server allocates from the
-// same set. The bitmap in memory is only a working copy: each change restores it from the stored object first and is
-// kept only if the store accepted it.
+// rangeStore stores the allocated items of a range in one RangeAllocation, so that all servers allocate from the same set. The bitmap
+// in memory is only a working copy: each change first restores it from the stored object, and is kept only if the store accepts
+// it.
 type rangeStore struct {
 	storage  storage.Interface
 	destroy  func()
@@ -44,8 +44,8 @@ var (
 	_ rangeallocation.RangeRegistry = (*rangeStore)(nil)
 )
 
-// newRangeStore stores the range called name under /core/rangeallocations. The bitmap gives its size and the order in
-// which free items are chosen.
+// newRangeStore stores the range called name under /core/rangeallocations. The bitmap determines its size and the order in which
+// free items are chosen.
 func newRangeStore(getter generic.RESTOptionsGetter, name string, bitmap allocator.Snapshottable) (*rangeStore, error) {
 	options, err := getter.GetRESTOptions(rangeAllocations, &core.RangeAllocation{})
 	if err != nil {
@@ -74,7 +74,7 @@ func newRangeStore(getter generic.RESTOptionsGetter, name string, bitmap allocat
 	}, nil
 }
 
-// Allocate takes one item. It returns false if the item is taken already.
+// Allocate allocates an item. It returns false if the item is allocated already.
 func (s *rangeStore) Allocate(item int) (taken bool, err error) {
 	err = s.change(func() (err error) {
 		taken, err = s.bitmap.Allocate(item)
@@ -83,7 +83,7 @@ func (s *rangeStore) Allocate(item int) (taken bool, err error) {
 	return taken && err == nil, err
 }
 
-// AllocateNext takes any free item. It returns false if there is none.
+// AllocateNext allocates any free item. It returns false if there is none.
 func (s *rangeStore) AllocateNext() (item int, taken bool, err error) {
 	err = s.change(func() (err error) {
 		item, taken, err = s.bitmap.AllocateNext()
@@ -92,39 +92,39 @@ func (s *rangeStore) AllocateNext() (item int, taken bool, err error) {
 	return item, taken && err == nil, err
 }
 
-// Release gives an item back. Releasing a free item does nothing.
+// Release frees an item. Releasing a free item does nothing.
 func (s *rangeStore) Release(item int) error {
 	return s.change(func() error { return s.bitmap.Release(item) })
 }
 
-// ForEach calls visit for every item known to be taken. The answer is as of the last change made here.
+// ForEach calls visit for every allocated item, as of the last change made here.
 func (s *rangeStore) ForEach(visit func(int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bitmap.ForEach(visit)
 }
 
-// Has reports whether an item is known to be taken, as of the last change made here.
+// Has reports whether an item is allocated, as of the last change made here.
 func (s *rangeStore) Has(item int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bitmap.Has(item)
 }
 
-// Free returns how many items are known to be free, as of the last change made here.
+// Free returns how many items are free, as of the last change made here.
 func (s *rangeStore) Free() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bitmap.Free()
 }
 
-// Destroy ends the use of the storage. It may be called more than once.
+// Destroy closes the storage. It may be called more than once.
 func (s *rangeStore) Destroy() {
 	s.destroy()
 }
 
-// change applies one change of the bitmap to the stored object, and takes it back if it could not be stored. Until the
-// repair loop has created the object the set is unknown, and nothing may be allocated from it.
+// change applies a change of the bitmap to the stored object, and reverts it if it can't be stored. Until the repair loop has created
+// the object, the set is unknown and nothing can be allocated.
 func (s *rangeStore) change(apply func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *rangeStore) change(apply func() error) error {
 	})
 	if err != nil {
 		if undo := s.bitmap.Restore(spec, data); undo != nil {
-			return fmt.Errorf("%w (and the change could not be taken back: %w)", err, undo)
+			return fmt.Errorf("%w (and the change could not be reverted: %w)", err, undo)
 		}
 	}
 	return err
@@ -162,8 +162,8 @@ func (s *rangeStore) Get() (*core.RangeAllocation, error) {
 	return stored, nil
 }
 
-// CreateOrUpdate replaces the stored object with one that was made from the version Get returned. It returns a conflict
-// if another server has changed it since.
+// CreateOrUpdate replaces the stored object by one that is based on the version that Get returned. It returns a conflict if another
+// server has changed the object since.
 func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	return s.bitmap.Restore(snapshot.Range, snapshot.Data)
 }
 
-// update runs one guaranteed update of the stored object, which calls make again when another server was faster.
+// update runs one guaranteed update of the stored object, which calls make again if another server was faster.
 func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocation, error)) error {
 	ctx, cancel := s.context()
 	defer cancel()
@@ -196,7 +196,7 @@ func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocat
 	return storeerr.InterpretUpdateError(err, s.resource, s.name)
 }
 
-// context returns the context of one change: made by the server itself, and bounded.
+// context returns the context of one change, made by the server itself, with a timeout.
 func (s *rangeStore) context() (context.Context, context.CancelFunc) {
 	ctx := request.WithUser(context.Background(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	return context.WithTimeout(ctx, rangeTimeout)

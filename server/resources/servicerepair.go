@@ -13,10 +13,10 @@ import (
 	portcontroller "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 )
 
-// followInterval is how often it is looked whether the allocators follow the ServiceCIDRs, which nothing announces.
+// followInterval is how often to check whether the allocators have seen the ServiceCIDRs; there is no notification.
 const followInterval = 5 * time.Millisecond
 
-// firstRetry is how soon a first pass that failed is made again.
+// firstRetry is how soon a failed first pass is repeated.
 const firstRetry = time.Second
 
 // ServiceRepair keeps the allocated cluster IPs and node ports in step with the Services that use them: it creates what
@@ -50,16 +50,16 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 	}
 }
 
-// restartAfterFailure returns a loop for one that ends when its first pass fails, as that of the addresses does.
+// restartAfterFailure returns a loop that restarts one that ends when its first pass fails, like that of the addresses.
 func restartAfterFailure(newLoop func() loop, pause time.Duration) loop {
-	next := newLoop() // now, since it asks for informers
+	next := newLoop() // now, since it registers informers
 	return func(onFirstSuccess func(), stop chan struct{}) {
 		next(onFirstSuccess, stop)
 		wait.Until(func() { newLoop()(onFirstSuccess, stop) }, pause, stop)
 	}
 }
 
-// retryFirstPass returns a loop for one that makes its first pass again only after a whole interval, as that of the ports does.
+// retryFirstPass returns a loop that soon repeats a failed first pass of one that would wait a whole interval, like that of the ports.
 func retryFirstPass(newLoop func(interval time.Duration) loop, pause, interval time.Duration) loop {
 	return func(onFirstSuccess func(), stop chan struct{}) {
 		first := make(chan struct{})
@@ -80,9 +80,8 @@ func retryFirstPass(newLoop func(interval time.Duration) loop, pause, interval t
 	}
 }
 
-// Run repairs until ctx ends and returns when every loop has. It calls ready once, when each loop has succeeded for the
-// first time and addresses can be allocated; before that, Services are refused, so the server should not report itself
-// as ready.
+// Run repairs until ctx ends and returns when every loop has ended. It calls ready once each loop has succeeded for the first time and
+// addresses can be allocated. Before that Services are refused, so the server must not be ready.
 func (r *ServiceRepair) Run(ctx context.Context, ready func()) {
 	stop := make(chan struct{}) // the loops take a bidirectional channel, so ctx.Done() won't do
 	context.AfterFunc(ctx, func() { close(stop) })

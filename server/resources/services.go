@@ -15,7 +15,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// serviceAllocators hand out what a Service needs. Addresses are IPAddress objects (KEP-1880) and node ports a stored
+// serviceAllocators allocate the addresses and ports of Services. Addresses are IPAddress objects (KEP-1880), node ports are a stored
 // bitmap.
 type serviceAllocators struct {
 	primary   *ipallocator.MetaAllocator
@@ -77,8 +77,8 @@ func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (*
 	return allocator, nil
 }
 
-// follow reports whether the address allocators have taken up every ServiceCIDR there is. They do so on their own, a little
-// after the informers; until then they answer that their range is full.
+// follow reports whether the address allocators have seen every ServiceCIDR. That happens shortly after the informers have; until then
+// they report that their range is full.
 func (a *serviceAllocators) follow(cidrs networkinglisters.ServiceCIDRLister) (bool, error) {
 	all, err := cidrs.List(labels.Everything())
 	if err != nil {

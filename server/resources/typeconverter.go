@@ -25,9 +25,9 @@ import (
 //go:embed definitions.json.gz
 var embedded []byte
 
-// NewTypeConverter returns what server-side apply knows about the built-in kinds, whichever are served: which lists are
-// maps or sets and by which keys (KEP-555). It has the kinds of apiextensions.k8s.io and apiregistration.k8s.io too. It
-// fails only when the binary was built with a broken definitions.json.gz.
+// NewTypeConverter returns the types of the built-in kinds for server-side apply, whether they are served or not: which lists are maps
+// or sets, and by which keys (KEP-555). It includes the kinds of apiextensions.k8s.io and apiregistration.k8s.io. It returns an
+// error only if the binary was built with a broken definitions.json.gz.
 func NewTypeConverter() (managedfields.TypeConverter, error) {
 	d, err := definitions.Read(bytes.NewReader(embedded))
 	if err != nil {
@@ -41,14 +41,14 @@ func NewTypeConverter() (managedfields.TypeConverter, error) {
 	return c, nil
 }
 
-// typeConverter is upstream's, which can be had for OpenAPI schemas only.
+// typeConverter does the work of upstream's, which needs OpenAPI schemas.
 type typeConverter struct {
 	managedfields.TypeConverter // for the way back from what was merged, which needs no type
 	types                       map[schema.GroupVersionKind]typed.ParseableType
 }
 
-// ObjectToTyped implements managedfields.TypeConverter. For a kind it doesn't know it returns the error by which upstream
-// tells that managed fields belong to a version that is no more (runtime.IsNotRegisteredError).
+// ObjectToTyped implements managedfields.TypeConverter. For an unknown kind it returns the error that means that managed fields belong
+// to a version that no longer exists (runtime.IsNotRegisteredError).
 func (c typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	kind := obj.GetObjectKind().GroupVersionKind()
 	t, ok := c.types[kind]
@@ -70,9 +70,8 @@ func (c typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.Validatio
 	return typed.AsTypedUnvalidated(valueOf{v, obj}, t.Schema, t.TypeRef), nil
 }
 
-// withoutManagedFields returns an object of a generated type without its managed fields, and leaves the one it is given as it
-// is. They belong to no manager, so upstream leaves them out of what it finds out, but would first decode their JSON to merge
-// and compare it.
+// withoutManagedFields returns a copy of an object of a generated type without its managed fields. They have no owner, so upstream
+// ignores them in the end, but first decodes their JSON to merge and compare it.
 func withoutManagedFields(obj runtime.Object) runtime.Object {
 	m, err := meta.Accessor(obj)
 	if err != nil || len(m.GetManagedFields()) == 0 {
@@ -88,14 +87,14 @@ func withoutManagedFields(obj runtime.Object) runtime.Object {
 	return without.Interface().(runtime.Object)
 }
 
-// valueOf is a value that remembers of what.
+// valueOf is a value with its object.
 type valueOf struct {
 	value.Value
 	object runtime.Object
 }
 
-// TypedToObject implements managedfields.TypeConverter. Managers ask for each other's versions of the object, and mostly it
-// has that version: then its kind is all that is looked at. Nothing changes what is returned.
+// TypedToObject implements managedfields.TypeConverter. The field manager converts the object to each manager's version, mostly the one
+// that it has already; then it only reads the kind. The result must not be changed.
 func (c typeConverter) TypedToObject(t *typed.TypedValue) (runtime.Object, error) {
 	if v, ok := t.AsValue().(valueOf); ok {
 		return v.object, nil
@@ -103,8 +102,8 @@ func (c typeConverter) TypedToObject(t *typed.TypedValue) (runtime.Object, error
 	return c.TypeConverter.TypedToObject(t)
 }
 
-// unkeyed are the kinds with lists whose items are told apart by a key that they need not have. All other objects of
-// generated types fit their definitions whatever they hold, so they need not be validated.
+// unkeyed are the kinds with lists whose items may lack their key. All other objects of generated types match their definitions with
+// any content, so they need no validation.
 var unkeyed = map[schema.GroupKind]bool{
 	{Kind: "ServiceAccount"}:                                                    true,
 	{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"}:                 true,

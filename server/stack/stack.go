@@ -1,16 +1,16 @@
-// Package stack gives goroutines that serve requests a stack of the size that they need, at once.
+// Package stack grows the stacks of goroutines that serve requests to the needed size at once.
 //
-// A goroutine begins with 2 KiB, and whenever that is not enough the stack is copied to one of twice the size, frame by
-// frame. A request passes some twenty filters and has up to three goroutines, so this came to a tenth of its CPU time.
-// A stack that is made large while it is almost empty costs next to nothing to copy.
+// A goroutine's stack starts with 2 KiB. Whenever it overflows it is copied to one of twice the size, frame by frame. A request passes
+// some twenty filters and has up to three goroutines, so this took a tenth of its CPU time. Growing a stack while it is almost empty
+// costs next to nothing.
 package stack
 
 // Request makes the stack of the calling goroutine large enough for a read, or for a request on its way to a write.
 //
 //go:noinline
 func Request() {
-	if never { // the frame has room for all variables, wherever they are declared
-		var room [14 << 10]byte // the runtime keeps stacks of 16 KiB at hand
+	if never { // the frame has room for all variables of the function
+		var room [14 << 10]byte // the runtime caches stacks of 16 KiB
 		touch(room[:])
 	}
 }
@@ -25,7 +25,7 @@ func Write() {
 	}
 }
 
-// never is a variable so that the compiler does not know.
+// never is a variable, so that the compiler does not optimize.
 var never bool
 
 //go:noinline

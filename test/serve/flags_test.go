@@ -79,7 +79,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--bind-address=192.0.2.77", "--bind-address 192.0.2.77 is not an address of this machine"},
 		{"--tls-private-key-file=/dev/null --tls-cert-file=" + missing, "--tls-cert-file must name a readable file: open " + missing},
 		{"--tls-private-key-file=/dev/null", "--tls-cert-file and --tls-private-key-file must be given together " + help},
-		{"--tls-san=not_a_name", `--tls-san: "not_a_name" can be in no certificate: it is neither an IP address nor a DNS name ` + help},
+		{"--tls-san=not_a_name", `--tls-san: "not_a_name" can't be in a certificate: it is neither an IP address nor a DNS name ` + help},
 		{"--endpoint-reconciler-type=master-count", `--endpoint-reconciler-type "master-count" must be lease or none ` + help},
 		{"--pki-encryption-key-file=" + missing, "--pki-encryption-key-file must name a readable file: open " + missing},
 		{"--authorization-mode=Rbac", `--authorization-mode "Rbac" must be one of AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node ` + help},

@@ -60,6 +60,6 @@ func TestFormerKubeletClient(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.dataDir, "pki", "ca.key")); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, "a certificate for kube-apiserver-kubelet-client, in no group, must be issued, but the authority's key is not there",
+	refuses(t, "a certificate for kube-apiserver-kubelet-client, in no group, must be issued, but the authority's key is missing",
 		[]string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)})
 }
