@@ -225,7 +225,7 @@ func TestFollow(t *testing.T) {
 
 	s.down.Store(true)
 	last := put("unreachable")
-	eventually(t, "the backup fails", func() bool { return strings.Contains(second.text(), "the backup does not go on; trying again") })
+	eventually(t, "the backup fails", func() bool { return strings.Contains(second.text(), "the backup fails; trying again") })
 	s.down.Store(false)
 	s.await(t, last)
 

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Backup is what a place holds.
+// Backup is the content of a place.
 type Backup struct {
 	place Place
-	// Spans are the moments that can be restored, by generation, the oldest first.
+	// Spans are the times that can be restored, one per generation, oldest first.
 	Spans []Span
 }
 
-// Span is a time of which each moment can be restored.
+// Span is a period of which each moment can be restored.
 type Span struct {
 	From, To int64     // revisions
 	Began    time.Time // when From was written
@@ -25,7 +25,7 @@ type Span struct {
 	chain    []segment
 }
 
-// Open reads what the place holds.
+// Open lists what the place holds.
 func Open(ctx context.Context, place Place) (*Backup, error) {
 	files, err := place.List(ctx)
 	if err != nil {
@@ -59,18 +59,18 @@ func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
 	if len(s.chain) == 0 {
 		return s, nil
 	}
-	// Of files that were put together the last part tells when it was read.
+	// In a merged file the last part has the newest time.
 	err = readFile(ctx, place, s.chain[len(s.chain)-1].Name, func(h head) error {
 		s.Ended = time.UnixMilli(h.ReadAt)
 		return nil
 	}, nil)
 	if errors.Is(err, errDamaged) {
-		err = nil // told by who restores it
+		err = nil // restoring it reports the error
 	}
 	return s, err
 }
 
-// errSeen ends the walk over a file.
+// errSeen ends the reading of a file.
 var errSeen = errors.New("seen")
 
 // peek returns the first head of a file.
@@ -85,7 +85,7 @@ func peek(ctx context.Context, place Place, name string) (first head, err error)
 	return first, err
 }
 
-// readFile is read of a file in a place.
+// readFile calls read for a file in a place.
 func readFile(ctx context.Context, place Place, name string, begin func(head) error, row func(line []byte) error) error {
 	from, err := place.Open(ctx, name)
 	if err != nil {
@@ -97,7 +97,7 @@ func readFile(ctx context.Context, place Place, name string, begin func(head) er
 	return nil
 }
 
-// Newest is the highest revision that any span has, and when the last one ended.
+// Newest returns the highest revision of all spans, and the end of the last one.
 func (b *Backup) Newest() (revision int64, ended time.Time) {
 	for _, s := range b.Spans {
 		revision = max(revision, s.To)
@@ -106,7 +106,7 @@ func (b *Backup) Newest() (revision int64, ended time.Time) {
 	return revision, ended
 }
 
-// at returns the span to restore a revision from, or a time where that is not zero; the newest where neither is given.
+// at returns the span from which to restore a revision, or a time if that is not zero. If both are zero, it is the newest span.
 func (b *Backup) at(revision int64, moment time.Time) (*Span, error) {
 	newest := len(b.Spans) - 1
 	if revision == 0 && moment.IsZero() {
@@ -132,5 +132,5 @@ func (b *Backup) at(revision int64, moment time.Time) (*Span, error) {
 	return nil, fmt.Errorf("%s holds nothing as old as that: it begins at %s", b.place, stamp(b.Spans[0].Began))
 }
 
-// stamp is a time as --to-time takes it.
+// stamp formats a time like --to-time.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

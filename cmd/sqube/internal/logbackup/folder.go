@@ -29,7 +29,7 @@ func (f folder) path(name string) string { return filepath.Join(string(f), filep
 func (f folder) List(context.Context) (files []File, err error) {
 	err = fs.WalkDir(os.DirFS(string(f)), ".", func(name string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // there is no such place, or the file has been removed meanwhile
+			return nil // the folder does not exist, or the file has been removed meanwhile
 		}
 		if err != nil || !entry.Type().IsRegular() || strings.HasPrefix(entry.Name(), ".") {
 			return err
@@ -64,7 +64,7 @@ func (f folder) Remove(_ context.Context, name string) error {
 		return nil
 	}
 	if err == nil {
-		_ = os.Remove(filepath.Dir(f.path(name))) // if that was the last one
+		_ = os.Remove(filepath.Dir(f.path(name))) // if that was the last file
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func (f folder) Hold(context.Context) (<-chan struct{}, func(context.Context) er
 	return nil, func(context.Context) error { return lock.Close() }, nil
 }
 
-// sweep removes what processes left that were killed in Put. Call it under the lock.
+// sweep removes files that killed processes left unfinished. Call it under the lock.
 func (f folder) sweep() error {
 	return fs.WalkDir(os.DirFS(string(f)), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && wholefile.IsUnfinished(entry.Name()) {
@@ -99,7 +99,7 @@ func (f folder) sweep() error {
 	})
 }
 
-// makeFolder makes a folder and those above it, and their names durable.
+// makeFolder creates a folder and its parents durably.
 func makeFolder(path string) error {
 	err := os.Mkdir(path, folderMode)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,23 +12,23 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// Options are how a log is followed.
+// Options configure a Follower.
 type Options struct {
-	Interval         time.Duration // how often new rows are looked for
-	SnapshotInterval time.Duration // how often a snapshot is made, from which a restore begins; counted from midnight UTC
-	Keep             time.Duration // how far back the moments go that can be restored
-	// Past has a backup that begins hold all revisions that can still be read, not only those to come.
+	Interval         time.Duration // how often to look for new rows
+	SnapshotInterval time.Duration // how often to make a snapshot, from which a restore starts; counted from midnight UTC
+	Keep             time.Duration // how long each moment can be restored
+	// Past makes a new backup start with the oldest revision that can still be read, not with the newest.
 	Past bool
 	Log  *slog.Logger
-	// OnStep is called after each step with the revision up to which the place has everything, and what failed. Optional.
+	// OnStep is called after each step with the revision up to which the place is complete, and the error. Optional.
 	OnStep func(revision int64, err error)
 }
 
-// Follower writes what is new in a log to a place.
+// Follower writes new rows of a log to a place.
 //
-// It remembers nothing but what is in the place: after a start it goes on behind the last row there. Where the log has
-// forgotten rows that are not in the place yet, because the follower was away for longer than the retention of the server,
-// and where the database is not the one that the place has, a new generation begins with a snapshot.
+// All its state is in the place: after a start it continues after the last row there. It begins a new generation with a snapshot if rows
+// were compacted before they were backed up, because the follower was away for longer than the server's retention, and if the
+// database is not the one in the backup.
 type Follower struct {
 	place   Place
 	open    func(context.Context) (dialect.Reader, error)
@@ -36,18 +36,18 @@ type Follower struct {
 
 	known   []*generation
 	current *generation // the last of known
-	began   time.Time   // when current was made
-	number  int         // of the last generation that was begun
-	stray   string      // the snapshot of one that failed, and may be there all the same
+	began   time.Time   // when current began
+	number  int         // of the last generation
+	stray   string      // the snapshot of a failed generation, which may exist
 
-	shipped int64 // all rows up to it are in the place
-	seen    int64 // and there are none up to this
+	shipped int64 // all rows up to this revision are in the place
+	seen    int64 // there are no other rows up to this revision
 	last    mark  // of the newest row in the place
 
 	mergeFiles int // see merge
 }
 
-// mark tells a row from one with the same id in another database.
+// mark distinguishes a row from one with the same id in another database.
 type mark struct {
 	id, writtenAt int64
 	uid           string
@@ -55,8 +55,8 @@ type mark struct {
 
 func (m *mark) set(row *dialect.LogRow) { *m = mark{row.ID, row.WrittenAt, row.UID} }
 
-// Follow brings the place up to date and returns a Follower that keeps it so. open opens the database, each time that it is
-// read: it may be replaced meanwhile. The place must be held (Place.Hold).
+// Follow brings the place up to date and returns a Follower that keeps it up to date. open opens the database for each read, since it may
+// be replaced meanwhile. The place must be held (Place.Hold).
 func Follow(ctx context.Context, place Place, open func(context.Context) (dialect.Reader, error), o Options) (*Follower, error) {
 	return follow(ctx, &Follower{place: place, open: open, options: o, mergeFiles: mergedFiles})
 }
@@ -68,10 +68,10 @@ func follow(ctx context.Context, f *Follower) (*Follower, error) {
 	return f, f.step(ctx)
 }
 
-// Shipped is the revision up to which the place has everything.
+// Shipped returns the revision up to which the place is complete.
 func (f *Follower) Shipped() int64 { return f.shipped }
 
-// resume finds out what the place has, and removes what a former follower left half done.
+// resume reads the state of the place, and removes what an earlier follower left unfinished.
 func (f *Follower) resume(ctx context.Context) error {
 	files, err := f.place.List(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *Follower) resume(ctx context.Context) error {
 	return nil
 }
 
-// readHead returns the first head of a file, all of which it reads, and calls row with each row.
+// readHead reads a whole file, returns its first head, and calls row with each row.
 func readHead(ctx context.Context, place Place, name string, row func(*dialect.LogRow)) (first head, err error) {
 	from, err := place.Open(ctx, name)
 	if err != nil {
@@ -126,10 +126,10 @@ func readHead(ctx context.Context, place Place, name string, row func(*dialect.L
 	}))
 }
 
-// reportEvery is how often it is logged that what failed still fails.
+// reportEvery is how often to log a persistent failure.
 const reportEvery = time.Minute
 
-// Run calls Step until ctx ends or another process takes the place. Failures are logged, and tried again.
+// Run calls Step until ctx ends or another process takes over the place. Failures are logged and retried.
 func (f *Follower) Run(ctx context.Context, lost <-chan struct{}) error {
 	var reported time.Time // zero while nothing fails
 	ticker := time.NewTicker(f.options.Interval)
@@ -148,15 +148,15 @@ func (f *Follower) Run(ctx context.Context, lost <-chan struct{}) error {
 			return nil
 		case err != nil && time.Since(reported) >= reportEvery:
 			reported = time.Now()
-			f.options.Log.Error("the backup does not go on; trying again", "error", err, "revision", f.shipped)
+			f.options.Log.Error("the backup fails; trying again", "error", err, "revision", f.shipped)
 		case err == nil && !reported.IsZero():
 			reported = time.Time{}
-			f.options.Log.Info("the backup goes on", "revision", f.shipped)
+			f.options.Log.Info("the backup continues", "revision", f.shipped)
 		}
 	}
 }
 
-// step is a Step that is reported.
+// step calls Step and OnStep.
 func (f *Follower) step(ctx context.Context) error {
 	err := f.Step(ctx)
 	if f.options.OnStep != nil {
@@ -165,7 +165,7 @@ func (f *Follower) step(ctx context.Context) error {
 	return err
 }
 
-// Step writes what is new to the place. Where it fails nothing is lost, and the next one goes on.
+// Step writes new rows to the place. If it fails, nothing is lost, and the next call continues.
 func (f *Follower) Step(ctx context.Context) (err error) {
 	reader, err := f.open(ctx)
 	if err != nil {
@@ -206,13 +206,13 @@ func (f *Follower) Step(ctx context.Context) (err error) {
 	}
 }
 
-// begin begins a generation that does not follow on another.
+// begin begins a generation that does not continue another.
 func (f *Follower) begin(ctx context.Context, reader dialect.Reader) error {
 	at, newest, err := inspect.Position(ctx, reader)
 	if err != nil {
 		return err
 	}
-	if newest.IsZero() { // there is nothing yet
+	if newest.IsZero() { // the log is empty
 		newest = time.Now()
 	}
 	h := head{UpTo: at.Revision, WrittenAt: newest.UnixMilli()}
@@ -224,8 +224,8 @@ func (f *Follower) begin(ctx context.Context, reader dialect.Reader) error {
 	return f.snapshot(ctx, reader, h.UpTo, h)
 }
 
-// oldest returns the head of a snapshot of the oldest revision that can be read. It counts from when the one after it was
-// written: what was deleted before that may be forgotten. Where there is none after it, it is the newest.
+// oldest returns the head of a snapshot of the oldest revision that can be read, or newest if there is no later one. Its time is that of
+// the next revision: objects deleted before that may be compacted.
 func oldest(ctx context.Context, reader dialect.Reader, newest head) (h head, err error) {
 	const statement = "SELECT compacted, (SELECT written_at FROM log WHERE id > compacted ORDER BY id LIMIT 1) FROM counter"
 	h = newest
@@ -241,7 +241,7 @@ func oldest(ctx context.Context, reader dialect.Reader, newest head) (h head, er
 	return h, err
 }
 
-// renewSnapshot begins a generation that follows on the current one, where that is old and not all that there is.
+// renewSnapshot begins a generation that continues the current one, if that is old and has rows after its snapshot.
 func (f *Follower) renewSnapshot(ctx context.Context, reader dialect.Reader) error {
 	interval := f.options.SnapshotInterval
 	if time.Now().Truncate(interval).Equal(f.began.Truncate(interval)) || len(f.current.segments) == 0 {
@@ -250,7 +250,7 @@ func (f *Follower) renewSnapshot(ctx context.Context, reader dialect.Reader) err
 	return f.snapshot(ctx, reader, f.seen, head{UpTo: f.shipped, WrittenAt: f.last.writtenAt})
 }
 
-// snapshot begins a generation with what there was at a revision.
+// snapshot begins a generation with a snapshot at a revision.
 func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision int64, h head) error {
 	f.number++
 	began, last := time.Now(), mark{}
@@ -278,11 +278,11 @@ func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision
 	return f.forget(ctx)
 }
 
-// forget removes generations that ended longer ago than Keep.
+// forget removes generations that ended before Keep.
 func (f *Follower) forget(ctx context.Context) error {
 	for len(f.known) > 1 && time.Since(f.known[1].snapshot.Changed) > f.options.Keep {
 		g := f.known[0]
-		// What is left when this is interrupted is no generation, or one with all that it had.
+		// If this is interrupted, the rest is not a generation, or still a complete one.
 		for _, s := range g.segments {
 			if err := f.place.Remove(ctx, s.Name); err != nil {
 				return err

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// A store has no locks, so who holds it says so in a file, again and again. Where that stays the same for leaseTime, its
-// holder is gone. No clock but the own is looked at.
+// An S3 store has no locks, so its holder keeps rewriting a file. If the file does not change for leaseTime, the holder is gone. Only this
+// machine's clock is used.
 const (
 	leaseName  = "holder.json"
 	leaseRenew = 5 * time.Second
 	leaseTime  = 4 * leaseRenew
 )
 
-// lease is what leaseName holds.
+// lease is the content of leaseName.
 type lease struct {
 	Holder  string `json:"holder"`
 	Beat    int64  `json:"beat"` // how often it was renewed
@@ -29,7 +29,7 @@ type lease struct {
 	Process int    `json:"process"`
 }
 
-// gone reports whether the holder was a process of this machine that has ended.
+// gone reports whether the holder was a process of this machine and has ended.
 func (l lease) gone() bool {
 	host, err := os.Hostname()
 	if err != nil || l.Host != host {
@@ -43,7 +43,7 @@ func (b *bucket) Hold(ctx context.Context) (<-chan struct{}, func(context.Contex
 		return nil, nil, err
 	}
 	own := lease{Holder: rand.Text(), Process: os.Getpid()}
-	own.Host, _ = os.Hostname() // without one, a former holder is waited for
+	own.Host, _ = os.Hostname() // without a name, wait for a former holder
 	if err := b.writeLease(ctx, own); err != nil {
 		return nil, nil, err
 	}
@@ -67,7 +67,7 @@ func (b *bucket) Hold(ctx context.Context) (<-chan struct{}, func(context.Contex
 	}, nil
 }
 
-// awaitLease returns when no one holds the store.
+// awaitLease returns when the store has no holder.
 func (b *bucket) awaitLease(ctx context.Context) error {
 	found, err := b.readLease(ctx)
 	if err != nil || found == nil || found.gone() {
@@ -90,8 +90,8 @@ func (b *bucket) awaitLease(ctx context.Context) error {
 	return nil
 }
 
-// renew renews the lease until ctx ends, or another process has it; then it returns false. Where the store can't be reached
-// it tries again.
+// renew renews the lease until ctx ends. It returns false if another process has taken it. While the store is unreachable it keeps
+// trying.
 func (b *bucket) renew(ctx context.Context, own lease) bool {
 	for {
 		own.Beat++
@@ -103,7 +103,7 @@ func (b *bucket) renew(ctx context.Context, own lease) bool {
 		bounded, cancel := context.WithTimeout(ctx, leaseTime)
 		now, err := b.readLease(bounded)
 		if err == nil && (now == nil || now.Holder == own.Holder) {
-			_ = b.writeLease(bounded, own) // the next turn tries again
+			_ = b.writeLease(bounded, own) // retried in the next round
 		}
 		cancel()
 		if err == nil && now != nil && now.Holder != own.Holder {

@@ -24,7 +24,7 @@ type generation struct {
 type segment struct {
 	File
 	after, upTo int64
-	level       int // of how often files were put together to make it
+	level       int // how often its files were merged
 }
 
 var (
@@ -34,8 +34,8 @@ var (
 
 const snapshotName = "snapshot.jsonl.gz"
 
-// newGeneration returns one that begins on a day, with a name that no other process chooses. The order is that of the
-// numbers: clocks may be set back.
+// newGeneration returns a generation with a unique name that contains its day. Generations are ordered by number, since clocks may be set
+// back.
 func newGeneration(number int, began time.Time) *generation {
 	day := began.UTC().Format(time.DateOnly)
 	return &generation{name: fmt.Sprintf("%s-%08d-%s", day, number, strings.ToLower(rand.Text()[:6])), number: number}
@@ -47,7 +47,7 @@ func (g *generation) segmentPath(after, upTo int64, level int) string {
 	return path.Join(g.name, fmt.Sprintf("%020d-%020d.%d.jsonl.gz", after, upTo, level))
 }
 
-// generations sorts the files of a backup. Generations without a snapshot are in it, too; files of other names are not.
+// generations groups the files of a backup, including generations without a snapshot. It ignores files with other names.
 func generations(files []File) []*generation {
 	byName := map[string]*generation{}
 	for _, file := range files {
@@ -81,13 +81,13 @@ func generations(files []File) []*generation {
 	return all
 }
 
-// whole leaves out generations that have no snapshot.
+// whole returns the generations that have a snapshot.
 func whole(all []*generation) []*generation {
 	return slices.DeleteFunc(slices.Clone(all), func(g *generation) bool { return g.snapshot == nil })
 }
 
-// chain splits the segments into those that follow each other from the snapshot's revision on, and those that others cover.
-// Those that follow may overlap. A segment after a gap is in neither.
+// chain returns the segments that continue each other from the snapshot's revision on, which may overlap, and those that others cover. A
+// segment after a gap is in neither.
 func (g *generation) chain(from int64) (chain, covered []segment) {
 	at := from
 	for _, s := range g.segments {
@@ -103,6 +103,6 @@ func (g *generation) chain(from int64) (chain, covered []segment) {
 
 // number parses digits.
 func number(digits string) int64 {
-	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern of the name allows for digits only, and too many are the highest
+	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern allows only digits; too many give the highest number
 	return n
 }

@@ -9,27 +9,25 @@ import (
 	"time"
 )
 
-// Place is where a backup is. Names have slashes between their parts. All methods may be called at once.
+// Place is where a backup is stored. Names have slashes between their parts. All methods may be called concurrently.
 type Place interface {
 	// String names the place without secrets.
 	String() string
 
-	// List returns all files, and nothing where there is no such place yet.
+	// List returns all files, none if the place does not exist yet.
 	List(ctx context.Context) ([]File, error)
 
 	// Open returns the content of a file.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 
-	// Put has write make a file of that name. It is there when Put returns nil, durable and whole, and never in part. A file
-	// that has the name is replaced.
+	// Put calls write to make a file with a name, or to replace it. When Put returns nil the file is durable. It never exists in part.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
 
-	// Remove removes a file, if it is there.
+	// Remove removes a file, if it exists.
 	Remove(ctx context.Context, name string) error
 
-	// Hold makes sure that no other process follows a log into this place until release is called, or this process ends. It
-	// returns an error that wraps ErrHeld where another one does. What it returns as lost is closed when another process has
-	// taken the place all the same, since this one was cut off from it.
+	// Hold keeps other processes from writing a backup to this place until release is called, or this process ends. Its error wraps
+	// ErrHeld if another process is writing one. lost is closed if another process takes over while this one can't reach the place.
 	Hold(ctx context.Context) (lost <-chan struct{}, release func(context.Context) error, err error)
 }
 
@@ -40,10 +38,10 @@ type File struct {
 	Changed time.Time
 }
 
-// ErrHeld says that another process follows a log into the place.
-var ErrHeld = errors.New("another sqube backup --follow writes there, or a server with --archive: end that one, or give another place")
+// ErrHeld means that another process writes a backup to the place.
+var ErrHeld = errors.New("another sqube backup --follow, or a server with --archive, writes there: stop it, or give another place")
 
-// ParsePlace parses a place as the command line has it: a folder, or s3://BUCKET/PREFIX.
+// ParsePlace parses a place on the command line: a folder, or s3://BUCKET/PREFIX.
 func ParsePlace(text string) (Place, error) {
 	scheme, _, found := strings.Cut(text, "://")
 	switch {

@@ -13,25 +13,25 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// State is the log as it was at a revision: a copy of the files of a backup, each of which has been read.
+// State is the log at a revision: local, verified copies of the files of a backup.
 type State struct {
 	Revision int64
 
 	files folder
-	names []string       // the snapshot, and what follows
-	gone  map[int64]bool // the rows that were replaced by then
+	names []string       // the snapshot, then the segments
+	gone  map[int64]bool // the rows that were replaced by that revision
 }
 
-// change is what is remembered of a row.
+// change is the part of a row that is kept in memory.
 type change struct {
 	id, replaces, writtenAt int64
 }
 
-// atOnce is how many files are fetched at a time.
+// atOnce is how many files are fetched concurrently.
 const atOnce = 8
 
-// Fetch copies what is needed of a revision to an empty folder, and checks it: of the newest one where revision is 0 and
-// moment the zero time, and otherwise of what was newest at that time.
+// Fetch copies the files for a revision to an empty folder, and verifies them. If revision is 0, it is the newest revision at a moment, or
+// at all if moment is the zero time.
 func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, to string) (*State, error) {
 	span, err := b.at(revision, moment)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *State) fetch(ctx context.Context, place Place, name string) error {
 	})
 }
 
-// scan reads all files, which begin at a revision, and returns the changes after it.
+// scan reads all files and returns the changes after a revision.
 func (s *State) scan(ctx context.Context, from int64) (changes []change, err error) {
 	err = s.walk(ctx, func(row *dialect.LogRow) error {
 		if row.ID > from {
@@ -102,7 +102,7 @@ func (s *State) walk(ctx context.Context, row func(*dialect.LogRow) error) error
 	for _, name := range s.names {
 		err := readFile(ctx, s.files, name, nil, decoded(row))
 		if errors.Is(err, errDamaged) && upTo > 0 {
-			return fmt.Errorf("%w: what was before it can be restored with --to-revision %d", err, upTo)
+			return fmt.Errorf("%w: the state before it can be restored with --to-revision %d", err, upTo)
 		}
 		if err != nil {
 			return err
@@ -119,8 +119,7 @@ func (s *State) walk(ctx context.Context, row func(*dialect.LogRow) error) error
 	return nil
 }
 
-// Rows calls yield with the rows of all objects that existed, as they were when they were live, in the order of their ids.
-// An error of yield ends the walk and is returned as it is.
+// Rows calls yield with the live rows at the revision, in the order of their ids. An error of yield ends the walk and is returned.
 func (s *State) Rows(ctx context.Context, yield func(*dialect.LogRow) error) error {
 	last := int64(0)
 	return s.walk(ctx, func(row *dialect.LogRow) error {

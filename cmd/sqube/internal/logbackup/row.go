@@ -7,8 +7,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// record is a row of the log as a line of JSON. A field has the name of its column, except that bytes that are not text are
-// in sealed_value, in base64. replaced_by follows from the rows after it.
+// record is a row of the log as a line of JSON. Fields have the names of columns, except that a value that is not text is in
+// sealed_value, in base64. replaced_by is not stored: it follows from later rows.
 type record struct {
 	ID           int64  `json:"id"`
 	Replaces     int64  `json:"replaces,omitempty"`

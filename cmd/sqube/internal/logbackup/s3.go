@@ -16,26 +16,25 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// bucket is a Place in a store that speaks S3.
+// bucket is a Place in an S3 store.
 type bucket struct {
 	client       *minio.Client
 	name, prefix string
 }
 
-// How a file is uploaded: what is larger than a part goes in parts, each of which is in memory meanwhile. 10,000 of them are
-// the most that S3 takes.
+// partSize is the size of the parts in which larger files are uploaded, each from memory. S3 accepts at most 10,000 parts.
 const partSize = 16 << 20
 
-// retries is how often a request is sent at most. Afterwards who asked for it is told, and asks again.
+// retries is how often a request is sent. After that, the caller gets the error and tries again.
 const retries = 4
 
-// parseS3 parses s3://BUCKET/PREFIX?endpoint=URL&region=REGION. What the URL does not say, and the credentials, are
-// where AWS' own tools look for them: in the environment, in ~/.aws, or with the machine's role.
+// parseS3 parses s3://BUCKET/PREFIX?endpoint=URL&region=REGION. What the URL does not specify, and the
+// credentials, come from where AWS' tools look: the environment, ~/.aws, or the machine's role.
 func parseS3(text string) (Place, error) {
 	const form = "s3://BUCKET/PREFIX, with ?endpoint=https://HOST:PORT for other stores than AWS' own"
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" { // what is wrong may be a secret
-		return nil, errors.New("a place in S3 must be " + form + "; credentials belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials")
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" { // the text may contain a secret
+		return nil, errors.New("a place in S3 must be " + form + "; credentials belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials")
 	}
 	parameters := u.Query()
 	for key := range parameters {
@@ -87,7 +86,7 @@ func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, b.failed("read "+name, err)
 	}
-	if _, err := object.Stat(); err != nil { // what asks for it
+	if _, err := object.Stat(); err != nil { // sends the request
 		return nil, errors.Join(b.failed("read "+name, err), object.Close())
 	}
 	return object, nil
@@ -96,7 +95,7 @@ func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) error {
 	from, to := io.Pipe()
 	go func() { to.CloseWithError(write(to)) }()
-	defer from.Close() // ends write
+	defer from.Close() // stops write
 	var first bytes.Buffer
 	size := int64(-1) // unknown
 	_, err := io.CopyN(&first, from, partSize)
@@ -119,7 +118,7 @@ func (b *bucket) Remove(ctx context.Context, name string) error {
 	return b.failed("remove "+name, b.client.RemoveObject(ctx, b.name, b.key(name), minio.RemoveObjectOptions{}))
 }
 
-// failed says what could not be done. What is not there is an fs.ErrNotExist.
+// failed adds the operation to an error. A missing file becomes fs.ErrNotExist.
 func (b *bucket) failed(op string, err error) error {
 	if err == nil {
 		return nil

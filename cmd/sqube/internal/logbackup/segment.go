@@ -15,25 +15,25 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// format is that of the files. A higher one was written by a later sqube.
+// format is the version of the file format. A later sqube writes a higher one.
 const format = 1
 
 // head is the first line of a snapshot, or of rows.
 type head struct {
 	Format int `json:"sqube_backup"`
-	// UpTo is the revision of a snapshot. Rows are all that were written after After, up to UpTo.
+	// UpTo is the revision of a snapshot. A segment has all rows after After up to UpTo.
 	After int64 `json:"after,omitempty"`
 	UpTo  int64 `json:"up_to"`
-	// ReadAt is when the database was read, in Unix milliseconds, and WrittenAt when the newest row of a snapshot's revision
-	// was written, by the server's clock.
+	// ReadAt is when the database was read, in Unix milliseconds. WrittenAt is when the newest row of a snapshot was written, by the
+	// server's clock.
 	ReadAt    int64 `json:"read_at"`
 	WrittenAt int64 `json:"written_at,omitempty"`
 }
 
-// end is the last line.
+// end is the last line of a part.
 type end struct {
 	Rows   int64  `json:"rows"`
-	SHA256 string `json:"sha256"` // of all lines before, in hexadecimal
+	SHA256 string `json:"sha256"` // of all lines before it, in hexadecimal
 }
 
 // writer writes one part of a file: a head, rows and an end.
@@ -62,14 +62,14 @@ func (w *writer) close() error {
 	return errors.Join(w.lines.Encode(e), w.zip.Close())
 }
 
-// errDamaged says that a file is not what was written.
+// errDamaged means that a file is corrupt.
 var errDamaged = errors.New("the file is damaged")
 
-// maxLine bounds the length of a line: that of a value in a database, in JSON.
+// maxLine is the longest line, which fits the largest value of a database in JSON.
 const maxLine = 256 << 20
 
-// read calls begin with each head of a file, and row with each row after it, as a line (see decoded); either may be nil. An
-// error of theirs ends the walk and is returned as it is. What does not agree with its checksum is errDamaged, after its rows.
+// read calls begin with each head of a file, and row with each line after it (see decoded); either may be nil. An error of theirs ends the
+// reading and is returned. If a checksum is wrong, it returns errDamaged after the rows.
 func read(from io.Reader, begin func(head) error, row func(line []byte) error) error {
 	zip, err := gzip.NewReader(from)
 	if err != nil {
@@ -92,7 +92,7 @@ func read(from io.Reader, begin func(head) error, row func(line []byte) error) e
 	return zip.Close()
 }
 
-// decoded has row take lines.
+// decoded returns a function that decodes a line and calls row.
 func decoded(row func(*dialect.LogRow) error) func([]byte) error {
 	return func(line []byte) error {
 		l, err := decodeRow(line)
@@ -103,7 +103,7 @@ func decoded(row func(*dialect.LogRow) error) func([]byte) error {
 	}
 }
 
-// readPart reads a part of which the head has been scanned.
+// readPart reads a part whose head has been scanned.
 func readPart(lines *bufio.Scanner, begin func(head) error, row func([]byte) error) error {
 	sum, rows := sha256.New(), int64(0)
 	hashed := func() { sum.Write(lines.Bytes()); sum.Write([]byte("\n")) }
@@ -112,7 +112,7 @@ func readPart(lines *bufio.Scanner, begin func(head) error, row func([]byte) err
 		return fmt.Errorf("%w: it has no head", errDamaged)
 	}
 	if h.Format > format {
-		return fmt.Errorf("a later sqube wrote it (format %d): use that one", h.Format)
+		return fmt.Errorf("a later sqube wrote it (format %d): use that version", h.Format)
 	}
 	if begin != nil {
 		if err := begin(h); err != nil {
@@ -134,5 +134,5 @@ func readPart(lines *bufio.Scanner, begin func(head) error, row func([]byte) err
 			}
 		}
 	}
-	return errors.Join(fmt.Errorf("%w: it ends in the middle", errDamaged), lines.Err())
+	return errors.Join(fmt.Errorf("%w: it is truncated", errDamaged), lines.Err())
 }

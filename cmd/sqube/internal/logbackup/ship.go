@@ -10,24 +10,24 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// A file has so many rows, and so many bytes of values, at most.
+// The limits of a file: its rows, and the bytes of their values.
 const (
 	batchRows  = 5000
 	batchBytes = 8 << 20
 )
 
-// batch is what was read at a time.
+// batch is the result of one read.
 type batch struct {
 	rows   []*dialect.LogRow
-	upTo   int64     // there are no others up to this revision
+	upTo   int64     // there are no other rows up to this revision
 	readAt time.Time // when
-	why    string    // why it does not follow on what was shipped; "" where it does
+	why    string    // why it does not continue what was shipped; "" if it does
 }
 
-// errEnough ends the walk over rows.
+// errEnough ends the reading of rows.
 var errEnough = errors.New("enough")
 
-// look finds out, in one snapshot, whether the log follows on what was shipped, and whether there is more.
+// look checks, in one snapshot, whether the log continues what was shipped, and whether there are more rows.
 func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, why string, err error) {
 	statement := fmt.Sprintf("SELECT revision, compacted, (SELECT written_at FROM log WHERE id = %s), (SELECT uid FROM log WHERE id = %s), (SELECT min(id) FROM log WHERE id > %s) FROM counter",
 		reader.Placeholder(1), reader.Placeholder(2), reader.Placeholder(3))
@@ -42,9 +42,9 @@ func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, 
 		}
 		switch {
 		case at.Revision < f.seen:
-			why = fmt.Sprintf("the database is at revision %d, before what the backup has: it is another one, or an older copy", at.Revision)
+			why = fmt.Sprintf("the database is at revision %d, behind the backup: it is another database, or an older copy", at.Revision)
 		case writtenAt == nil && f.last.id > at.Compacted, writtenAt != nil && (*writtenAt != f.last.writtenAt || *uid != f.last.uid):
-			why = "the database is not the one that the backup has"
+			why = "the database is not the one in the backup"
 		case at.Compacted > f.seen:
 			why = forgotten(at.Compacted)
 		case next != nil:
@@ -61,10 +61,10 @@ func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, 
 }
 
 func forgotten(compacted int64) string {
-	return fmt.Sprintf("versions up to revision %d were forgotten before the backup had them, since it was away for longer than --retention", compacted)
+	return fmt.Sprintf("versions up to revision %d were compacted before they were backed up: the backup was interrupted for longer than --retention", compacted)
 }
 
-// readRows reads, in one snapshot, what comes after what was shipped.
+// readRows reads, in one snapshot, the rows after what was shipped.
 func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch, error) {
 	statement := "SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + dialect.Columns + " FROM log WHERE id > " + reader.Placeholder(1) + " ORDER BY id LIMIT " + fmt.Sprint(batchRows)
 	b := &batch{readAt: time.Now()}
@@ -118,13 +118,13 @@ func (f *Follower) ship(ctx context.Context, b *batch) error {
 	return f.merge(ctx)
 }
 
-// put writes the file of a segment and notes its size.
+// put writes the file of a segment and sets its size.
 func (f *Follower) put(ctx context.Context, s *segment, write func(io.Writer) error) error {
 	s.Size = 0
 	return f.place.Put(ctx, s.Name, func(to io.Writer) error { return write(counting{to, &s.Size}) })
 }
 
-// counting counts what is written.
+// counting counts written bytes.
 type counting struct {
 	io.Writer
 	n *int64
@@ -136,14 +136,14 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// So many files of a level in a row become one, unless that were larger than mergedBytes.
+// mergedFiles consecutive files of a level become one, unless it would be larger than mergedBytes.
 const (
 	mergedFiles = 64
 	mergedBytes = 32 << 20
 	topLevel    = 2
 )
 
-// merge puts the newest files of a level together where they are many.
+// merge merges the newest files of each level if there are enough of them.
 func (f *Follower) merge(ctx context.Context) error {
 	g := f.current
 	for level := range topLevel {
@@ -172,7 +172,7 @@ func (f *Follower) merge(ctx context.Context) error {
 	return nil
 }
 
-// copy writes files one after the other.
+// copy concatenates files.
 func (f *Follower) copy(ctx context.Context, to io.Writer, parts []segment) error {
 	for _, part := range parts {
 		from, err := f.place.Open(ctx, part.Name)

@@ -13,13 +13,13 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// Tries is how often a place is read that changes meanwhile: files are put together, and old ones removed.
+// Tries is how often to read a place that changes meanwhile, because files are merged or removed.
 const Tries = 5
 
-// History calls yield with every version of the object that the place holds, oldest first. It returns inspect.ErrUnknown
-// where there is none, and the error of yield, which ends the walk.
+// History calls yield with every version of the object in the place, oldest first. It returns inspect.ErrUnknown if there is none, and an
+// error of yield, which ends the walk.
 //
-// Where the place has first had another database, or a state that was given up for an older one, that is left out.
+// It skips an earlier database in the place, and states that a restore of an older one has replaced.
 func History(ctx context.Context, place Place, o inspect.Object, yield func(*inspect.Version) error) error {
 	v := newVersions(o, yield)
 	return v.read(ctx, place, func(b *Backup) []File {
@@ -35,8 +35,8 @@ func History(ctx context.Context, place Place, o inspect.Object, yield func(*ins
 	})
 }
 
-// At returns the object as it was at a revision. It returns inspect.ErrAbsent where there was none then, and an error that
-// says so where the place does not hold the revision.
+// At returns the object at a revision. It returns inspect.ErrAbsent if it did not exist then, and another error if the place does not hold
+// the revision.
 func At(ctx context.Context, place Place, o inspect.Object, revision int64) (*inspect.Version, error) {
 	var found *inspect.Version
 	v := newVersions(o, func(version *inspect.Version) error {
@@ -64,7 +64,7 @@ func At(ctx context.Context, place Place, o inspect.Object, revision int64) (*in
 	return found, nil
 }
 
-// files returns the files that are needed for a revision; 0 for all revisions.
+// files returns the files for a revision; 0 for all revisions.
 func (s *Span) files(revision int64) []File {
 	files := []File{s.snapshot}
 	for _, part := range s.chain {
@@ -75,12 +75,12 @@ func (s *Span) files(revision int64) []File {
 	return files
 }
 
-// versions gathers what files hold of an object.
+// versions collects the versions of an object from files.
 type versions struct {
 	object inspect.Object
 	name   []byte // in a line
 	yield  func(*inspect.Version) error
-	last   dialect.LogRow // of the object; of an id that is 0 before the first
+	last   dialect.LogRow // of the object; its id is 0 before the first
 }
 
 func newVersions(o inspect.Object, yield func(*inspect.Version) error) *versions {
@@ -93,7 +93,7 @@ func newVersions(o inspect.Object, yield func(*inspect.Version) error) *versions
 	return &versions{object: o, name: bytes.Trim(name.Bytes(), "{}\n"), yield: yield}
 }
 
-// read reads the files that choose chooses. Where one is gone it chooses again, and goes on behind what it has read.
+// read reads the files that choose returns. If one is gone, it calls choose again, and continues after what it has read.
 func (v *versions) read(ctx context.Context, place Place, choose func(*Backup) []File) error {
 	for try := 1; ; try++ {
 		b, err := Open(ctx, place)
@@ -126,7 +126,7 @@ func (v *versions) readAll(ctx context.Context, place Place, files []File) error
 	return nil
 }
 
-// row takes a row, of whatever object. Rows come in the order of their ids, but some again.
+// row handles a row of any object. Rows come in the order of their ids, but some more than once.
 func (v *versions) row(l *dialect.LogRow) error {
 	o := &v.object
 	if l.ID <= v.last.ID || l.Name != o.Name || l.Group != o.Resource.Group || l.Resource != o.Resource.Name || !slices.Contains(o.Namespaces, l.Namespace) {
