@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// impersonating makes clients each of which acts as the service account of its name in kube-system, to which the bootstrap
-// roles give what that controller needs.
+// impersonating makes clients that impersonate the service accounts of their names in kube-system, to which the bootstrap roles grant
+// the rights that each controller needs.
 type impersonating struct {
 	clientbuilder.SimpleControllerClientBuilder
 }

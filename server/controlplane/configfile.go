@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readManagerConfig reads a KubeControllerManagerConfiguration. What it does not say is as in defaults, of which some are those
-// of flags. A field that there is not is an error.
+// readManagerConfig reads a KubeControllerManagerConfiguration. Missing fields are as in defaults, which include those of flags. Unknown
+// fields are errors.
 func readManagerConfig(path string, defaults *managerconfig.KubeControllerManagerConfiguration) (*managerconfig.KubeControllerManagerConfiguration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

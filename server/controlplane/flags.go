@@ -11,16 +11,16 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// notHere are flags in the sections of managerFlags that have no effect: what they set is the server's, or cloud providers', or
-// they switch on what informers of the server do not do.
+// notHere are flags in the sections of managerFlags without effect here: they configure the server or cloud providers, or switch on what
+// the server's informers do not do.
 var notHere = []string{
 	"allow-untagged-cloud", "cloud-config", "cloud-provider", "cluster-name", "configure-cloud-routes", "enable-garbage-collector",
 	"external-cloud-volume-plugin", "namespace-sync-period", "node-sync-period", "root-ca-file", "route-reconciliation-period",
 	"service-account-private-key-file", "service-cluster-ip-range",
 }
 
-// usedBy has the controllers of flags that are for others than the rest of their section. Without any, a flag is for all but the
-// controllers of package controllers.
+// usedBy has the controllers of flags that are for other controllers than the rest of their section. An empty list means all controllers
+// except those of package controllers.
 var usedBy = map[string][]string{
 	"flex-volume-plugin-dir": {
 		names.PersistentVolumeBinderController, names.PersistentVolumeAttachDetachController, names.PersistentVolumeExpanderController,
@@ -29,8 +29,7 @@ var usedBy = map[string][]string{
 	"use-service-account-credentials": nil,
 }
 
-// managerFlags returns those of kube-controller-manager's flags that have an effect here, bound to the options, and for each the
-// controllers that it is for.
+// managerFlags returns the flags of kube-controller-manager that have an effect here, bound to the options, and the controllers of each.
 func managerFlags(o *options.KubeControllerManagerOptions) (flags *pflag.FlagSet, users map[string][]string) {
 	flags, users = pflag.NewFlagSet("", pflag.ContinueOnError), map[string][]string{}
 	flags.SetNormalizeFunc(cliflag.WordSepNormalizeFunc) // upstream has a concurrent_rc_syncs
@@ -83,7 +82,7 @@ func managerFlags(o *options.KubeControllerManagerOptions) (flags *pflag.FlagSet
 	return flags, users
 }
 
-// unused is the error for a flag of which none of the controllers runs.
+// unused returns the error for a flag if none of its controllers runs.
 func unused(flag string, controllers []string) error {
 	needed := "a controller that it is for"
 	if len(controllers) > 0 {

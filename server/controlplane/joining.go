@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 )
 
-// joining are shared informers as the controllers of bootstrap tokens need them: of Secrets only such tokens, of ConfigMaps
-// only cluster-info. kube-controller-manager holds all of both.
+// joining are shared informers for the controllers of bootstrap tokens: only bootstrap tokens of all Secrets, and only cluster-info of
+// all ConfigMaps. kube-controller-manager holds all of both.
 type joining struct {
 	informers.SharedInformerFactory
 	tokens, info informers.SharedInformerFactory

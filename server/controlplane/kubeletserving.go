@@ -28,8 +28,8 @@ const servingApproverName = "kubelet-serving-certificate-approver-controller"
 // controlPlaneLabel marks nodes that may have the addresses of an API server. Kubelets can't set it on their own Nodes.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// servingApprover approves serving certificates of kubelets (serverTLSBootstrap), which upstream leaves to others. A kubelet
-// gets one for its Node's name and for the addresses that its Node has, unless they are another Node's or an API server's.
+// servingApprover approves serving certificates of kubelets (serverTLSBootstrap), which upstream does not. A kubelet gets one for its
+// Node's name and addresses, unless an address belongs to another Node or to an API server.
 func servingApprover() controllers.Controller {
 	return controllers.Controller{
 		Name: servingApproverName,
@@ -48,7 +48,7 @@ func servingApprover() controllers.Controller {
 
 type approver struct{ client kubernetes.Interface }
 
-// handle approves a request that is in order. One that is not stays for an administrator to look at; the log says why.
+// handle approves valid requests. Others remain for an administrator; the log says why.
 func (a approver) handle(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
 	approved, denied := certificates.GetCertApprovalCondition(&csr.Status)
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || approved || denied {
@@ -79,12 +79,12 @@ func (a approver) handle(ctx context.Context, csr *certificatesv1.CertificateSig
 	return err
 }
 
-// check returns an error unless what is asked for is the node's. It reads from the server, since a kubelet asks right after it
-// has reported its addresses.
+// check returns an error unless the requested names and addresses are the node's. It reads from the server, not from an informer, since
+// a kubelet sends the request right after it has reported its addresses.
 func (a approver) check(ctx context.Context, name string, request *x509.CertificateRequest) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return err // it is looked at again: the Node may be there soon
+		return err // retried: the Node may exist soon
 	}
 	own := addresses(node)
 	for _, dns := range request.DNSNames {

@@ -20,8 +20,8 @@ import (
 // resyncPeriod is kube-controller-manager's --min-resync-period.
 const resyncPeriod = 12 * time.Hour
 
-// Controllers returns kube-controller-manager's controllers but for those of package controllers. They work once Complete
-// has returned nil.
+// Controllers returns kube-controller-manager's controllers except those of package controllers. They work once Complete has returned
+// nil.
 func (o *Options) Controllers() []controllers.Controller {
 	descriptors := app.NewControllerDescriptors()
 	for _, name := range controllers.Names() {
@@ -30,7 +30,7 @@ func (o *Options) Controllers() []controllers.Controller {
 	var others []controllers.Controller
 	for _, name := range slices.Sorted(maps.Keys(descriptors)) {
 		descriptor := descriptors[name]
-		// Kubeadm has these two on; without them no node joins with a token.
+		// On with kubeadm: without these two, nodes can't join with a token.
 		joins := name == names.BootstrapSignerController || name == names.TokenCleanerController
 		others = append(others, controllers.Controller{
 			Name: name, Aliases: descriptor.GetAliases(), Off: descriptor.IsDisabledByDefault() && !joins,
@@ -52,14 +52,14 @@ func (o *Options) Controllers() []controllers.Controller {
 	return append(others, servingApprover())
 }
 
-// controllerContext is what upstream's constructors are given.
+// controllerContext returns the argument of upstream's constructors.
 func (o *Options) controllerContext(shared controllers.Shared) app.ControllerContext {
 	controllersmetrics.Register()
 	settings := *o.manager
 	if signing := &settings.CSRSigningController; signing.ClusterSigningCertFile == "" && signing.ClusterSigningKeyFile == "" &&
 		signing.KubeletServingSignerConfiguration.CertFile == "" && signing.KubeletClientSignerConfiguration.CertFile == "" &&
 		signing.KubeAPIServerClientSignerConfiguration.CertFile == "" && signing.LegacyUnknownSignerConfiguration.CertFile == "" {
-		if _, err := os.Stat(shared.Cluster.CAKeyFile); err == nil { // the key may be kept elsewhere; then nothing is signed here
+		if _, err := os.Stat(shared.Cluster.CAKeyFile); err == nil { // if the key is kept elsewhere, nothing is signed here
 			signing.ClusterSigningCertFile, signing.ClusterSigningKeyFile = shared.Cluster.CACertFile, shared.Cluster.CAKeyFile
 		}
 	}
@@ -76,7 +76,7 @@ func (o *Options) controllerContext(shared controllers.Shared) app.ControllerCon
 	}
 }
 
-// builder returns what makes the controllers' clients: of the server's own user, or each of its service account.
+// builder returns the builder of the controllers' clients, which act as the server's own user or as service accounts.
 func builder(loopback *rest.Config, asAccounts bool) clientbuilder.ControllerClientBuilder {
 	plain := clientbuilder.SimpleControllerClientBuilder{ClientConfig: loopback}
 	if asAccounts {

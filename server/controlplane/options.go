@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 )
 
-// Options are the flags. Those of kube-controller-manager have its names.
+// Options are the flags. Those of kube-controller-manager have the same names.
 type Options struct {
 	// All is --control-plane.
 	All bool
@@ -82,17 +82,17 @@ func (o *Options) Complete(selection []string, serviceRange string) error {
 	return errors.Join(errs...)
 }
 
-// Settings are what the flags and the file say of all controllers; nil for upstream's defaults. Call it after Complete.
+// Settings returns the settings of all controllers from flags and file; nil for upstream's defaults. Call it after Complete.
 func (o *Options) Settings() *controllers.Settings { return o.manager }
 
-// completeManager works out the configuration of the controllers, as kube-controller-manager does.
+// completeManager computes the configuration of the controllers, like kube-controller-manager.
 func (o *Options) completeManager(serviceRange string) error {
 	effective, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		return err
 	}
 	effective.SecureServing.BindPort = 0 // there is no port
-	// Versions and gates are the process's own, and set; upstream would set them again.
+	// The process has set versions and gates; upstream would set them again.
 	settled := basecompatibility.NewComponentGlobalsRegistry()
 	if err := settled.Set(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (o *Options) completeManager(serviceRange string) error {
 	return checkRanges(o.manager.KubeCloudShared.AllocateNodeCIDRs, o.manager.KubeCloudShared.ClusterCIDR)
 }
 
-// set gives a flag the value of another one of its kind.
+// set sets a flag to the value of another flag of the same type.
 func set(flag, value pflag.Value) error {
 	if list, ok := value.(pflag.SliceValue); ok {
 		return flag.(pflag.SliceValue).Replace(list.GetSlice())
@@ -139,7 +139,7 @@ func set(flag, value pflag.Value) error {
 	return flag.Set(value.String())
 }
 
-// checkRanges checks --cluster-cidr as the controller that allocates from it does, which otherwise fails when it starts.
+// checkRanges checks --cluster-cidr like the controller that allocates from it, which would otherwise fail when it starts.
 func checkRanges(allocate bool, ranges string) error {
 	if !allocate {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// schedulable are shared informers as the scheduler needs them: without Pods that have ended, which take up nothing of
-// their nodes. kube-scheduler leaves them out by a field selector; here the Pods are shared with the controllers.
+// schedulable are shared informers for the scheduler, without Pods that have ended, which use no resources of their nodes.
+// kube-scheduler excludes them by a field selector; here the Pods are shared with the controllers.
 type schedulable struct {
 	informers.SharedInformerFactory
 }
@@ -32,7 +32,7 @@ func (v schedulableV1) Pods() informersv1.PodInformer { return unfinishedPods{v.
 
 type unfinishedPods struct{ informersv1.PodInformer }
 
-// Informer returns an informer on which a Pod that ends is deleted.
+// Informer returns an informer that reports a Pod that ends as deleted.
 func (p unfinishedPods) Informer() cache.SharedIndexInformer {
 	return unfinishedInformer{p.PodInformer.Informer()}
 }
@@ -44,7 +44,7 @@ func (p unfinishedPods) Lister() listersv1.PodLister {
 
 type unfinishedInformer struct{ cache.SharedIndexInformer }
 
-// AddEventHandler adds the handler, which sees a Pod that ends be deleted.
+// AddEventHandler adds a handler, which gets a Pod that ends as deleted.
 func (i unfinishedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandler(cache.FilteringResourceEventHandler{
 		FilterFunc: func(object any) bool {

@@ -1,5 +1,5 @@
-// Package servertest runs API servers inside Go tests. Each has a database and keys of its own, in a temporary folder that
-// goes with it, listens on a free port of 127.0.0.1, and has an administrator.
+// Package servertest runs API servers inside Go tests. Each has its own database and keys, in a temporary folder that is removed with it,
+// listens on a free port of 127.0.0.1, and has an administrator.
 //
 //	func TestController(t *testing.T) {
 //		s := servertest.Run(t, servertest.Options{CRDs: []string{"config/crd"}})
@@ -7,13 +7,13 @@
 //		…
 //	}
 //
-// Many servers may run in one process at once, each with its own objects, users and options. Some things are Kubernetes'
-// libraries' own and belong to the process:
+// Many servers may run in one process at once, each with its own objects, users and options. Some things are
+// globals of Kubernetes' libraries and belong to the process:
 //
 //   - feature gates: see Options.FeatureGates;
-//   - metrics: every server shows those of all at /metrics;
+//   - metrics: every server serves those of all servers at /metrics;
 //   - the log: slog's default logger, and klog;
 //   - whether privileged Pods are allowed, and the bytes a second of connections into Pods: as in the first server;
-//   - of a client that is gone in the middle of a request, net/http may keep the server in memory for 90 seconds;
+//   - if a client disconnects during a request, net/http may keep the server in memory for 90 seconds;
 //   - the limit on what a JSON patch copies: as in the server that was started last.
 package servertest

@@ -12,14 +12,14 @@ import (
 	"github.com/sqube/sqube/server"
 )
 
-// gates are the feature gates of the process, while servers run.
+// gates are the feature gates of the process while servers run.
 var gates struct {
 	mu      sync.Mutex
 	running int
 	before  map[string]bool // values of the gates that servers have changed
 }
 
-// setGates sets feature gates for a server. The func that it returns is called when the server has ended, once or more.
+// setGates sets feature gates for a server. The returned func must be called when the server has stopped; it may be called again.
 func setGates(wanted map[string]bool) (done func(), err error) {
 	gates.mu.Lock()
 	defer gates.mu.Unlock()
@@ -51,7 +51,7 @@ func setGates(wanted map[string]bool) (done func(), err error) {
 	return sync.OnceFunc(endGates), nil
 }
 
-// endGates gives the gates back when the last server has ended.
+// endGates restores the gates when the last server has stopped.
 func endGates() {
 	gates.mu.Lock()
 	defer gates.mu.Unlock()

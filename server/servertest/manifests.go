@@ -64,13 +64,13 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(object.Object) > 0 { // nothing but a comment
+		if len(object.Object) > 0 { // more than a comment
 			objects = append(objects, object)
 		}
 	}
 }
 
-// install creates the objects that the options name, and returns when custom resources are served.
+// install creates the objects in the options' files, and returns when custom resources are served.
 func (s *Server) install(ctx context.Context, o Options) error {
 	definitions, err := definitions(o.CRDs)
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// startTimeout bounds a start on a busy machine.
+// startTimeout limits a start on a busy machine.
 const startTimeout = time.Minute
 
-// Options say how a server is. The zero value is what sqube serve does by default.
+// Options configure a server. The zero value is the default of sqube serve.
 type Options struct {
 	// CRDs are files, and folders of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start
-	// returns. Other objects in the files are left out.
+	// returns. Other objects in the files are ignored.
 	CRDs []string
-	// Webhooks are files, and folders of files, with ValidatingWebhookConfigurations and MutatingWebhookConfigurations. Where
-	// they, and conversions in CRDs, name a Service, they get the address at which the test serves webhooks: Server.Webhook.
+	// Webhooks are files, and folders of files, with ValidatingWebhookConfigurations and MutatingWebhookConfigurations. If
+	// they, or conversions in CRDs, name a Service, they get the address where the test serves webhooks: Server.Webhook.
 	Webhooks []string
-	// NoControllers leaves out the controllers that sqube serve runs, as kube-apiserver does: no one deletes what is in a
-	// namespace, collects garbage, or makes service accounts. Pods need none then.
+	// NoControllers leaves out the controllers of sqube serve, like kube-apiserver: namespaces are not emptied, garbage is not
+	// collected, service accounts are not created. Pods then need no service account.
 	NoControllers bool
-	// FeatureGates are set for the process. They go back to what they were when the last server has stopped. A gate can't be
-	// changed while another server runs.
+	// FeatureGates are set for the process, and restored when the last server has stopped. A gate can't be changed while another server
+	// runs.
 	FeatureGates map[string]bool
 	// Configure changes other options before the server starts. Optional.
 	Configure func(*server.Options)
@@ -42,22 +42,22 @@ type Options struct {
 
 // Server is a server that runs in this process.
 type Server struct {
-	// Config is for clients of an administrator, in the group system:masters. Clients are not slowed down (QPS -1).
+	// Config is for clients of an administrator in the group system:masters, without rate limit (QPS -1).
 	Config *rest.Config
-	// Kubeconfig is a file for the same administrator. It goes with the server.
+	// Kubeconfig is a file for the same administrator. It is removed with the server.
 	Kubeconfig string
-	// Webhook is where the test serves webhooks. Its zero value without Options.Webhooks and conversions in CRDs.
+	// Webhook is where the test serves webhooks. It is zero without Options.Webhooks and without conversions in CRDs.
 	Webhook WebhookServer
 
 	server *server.Server
 	folder string
-	gates  func() // gives the feature gates back
+	gates  func() // restores the feature gates
 	stop   context.CancelFunc
-	ended  chan struct{} // closed when the server has ended, with err
+	ended  chan struct{} // closed when the server has stopped and err is set
 	err    error
 }
 
-// Run starts a server that is stopped at the end of the test. It fails the test where that can't be done.
+// Run starts a server that stops at the end of the test. It fails the test if the server does not start.
 func Run(t testing.TB, o Options) *Server {
 	t.Helper()
 	s, err := Start(o)
@@ -72,8 +72,8 @@ func Run(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Start starts a server and returns when it is ready. Who calls it stops the server, also for TestMain. An error names what
-// can't be used.
+// Start starts a server and returns when it is ready. The caller must stop the server. It is for TestMain. Errors name the option or the
+// file that is invalid.
 func Start(o Options) (_ *Server, err error) {
 	s := &Server{ended: make(chan struct{})}
 	if s.gates, err = setGates(o.FeatureGates); err != nil {
@@ -103,7 +103,7 @@ func Start(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// options returns the options of a server on a port that is free.
+// options returns the options of a server on a free port.
 func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	options := server.NewOptions()
 	options.DataDir, options.InMemory = s.folder, true
@@ -127,7 +127,7 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	return listener, options, nil
 }
 
-// openStore opens the database, which no one needs after the process.
+// openStore opens the database, which need not survive the process.
 func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
 	engine, err := sqlite.OpenWith(ctx, filepath.Join(s.folder, "sqube.db"), sqlite.Options{NoSync: true})
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.S
 	return sqlstore.Open(ctx, engine, o)
 }
 
-// prepare waits until the server is ready and installs what the options name.
+// prepare waits until the server is ready and installs the objects in the options' files.
 func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

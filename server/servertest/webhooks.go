@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// WebhookServer is where a test serves its webhooks: what webhook.Options of controller-runtime takes.
+// WebhookServer is where a test serves its webhooks, with the fields of controller-runtime's webhook.Options.
 type WebhookServer struct {
 	Host    string
 	Port    int
@@ -34,7 +34,7 @@ type WebhookServer struct {
 	trust []byte // the certificate in PEM
 }
 
-// url is where a webhook with the path of a Service's is.
+// url returns the URL of a webhook with the path of a Service reference.
 func (w *WebhookServer) url(path *string) *string {
 	text := "https://" + net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if path != nil {
@@ -43,7 +43,7 @@ func (w *WebhookServer) url(path *string) *string {
 	return &text
 }
 
-// prepareWebhooks chooses where webhooks are served, if there are any, and has definitions call conversions there.
+// prepareWebhooks chooses where webhooks are served, if there are any, and makes definitions call conversions there.
 func (s *Server) prepareWebhooks(wanted bool, definitions []*apiextensionsv1.CustomResourceDefinition) error {
 	var clients []*apiextensionsv1.WebhookClientConfig
 	for _, definition := range definitions {
@@ -132,7 +132,7 @@ func (s *Server) installWebhooks(ctx context.Context, objects []*unstructured.Un
 	return nil
 }
 
-// redirect has a webhook that is to be found at a Service be called where the test serves it.
+// redirect replaces a webhook's Service by the address where the test serves it.
 func (s *Server) redirect(c *admissionv1.WebhookClientConfig) {
 	if c.Service != nil {
 		c.URL, c.CABundle, c.Service = s.Webhook.url(c.Service.Path), s.Webhook.trust, nil
