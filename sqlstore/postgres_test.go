@@ -178,9 +178,8 @@ func TestKilledConnections(t *testing.T) {
 	checkSurvived(t, s, follower, at.Revision, h)
 	storetest.Sound(t, engine)
 	if failed.Load() == 0 {
-		t.Error("no request met a killed connection")
+		t.Errorf("no request met one of the %d killed connections", killed)
 	}
-	t.Logf("%d connections were killed, %d requests failed", killed, failed.Load())
 }
 
 func TestServerThatStopsAndCrashes(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
@@ -41,32 +41,30 @@ func TestFileShrinks(t *testing.T) {
 		t.Fatalf("the file has %d bytes before", before)
 	}
 
-	var removed, slowest = 0, time.Duration(0)
-	timed := func(step func()) {
-		began := time.Now()
-		step()
-		slowest = max(slowest, time.Since(began))
-	}
+	const batch = 500
+	removed := 0
 	for n := 1; n > 0; removed += n {
-		timed(func() {
-			var err error
-			if n, err = e.Compact(t.Context(), last, 500); err != nil {
-				t.Fatal(err)
-			}
-		})
+		var err error
+		if n, err = e.Compact(t.Context(), last, batch); err != nil {
+			t.Fatal(err)
+		}
+		if n > batch {
+			t.Errorf("one step removed %d rows", n)
+		}
 	}
-	for more := true; more; {
-		timed(func() {
-			var err error
-			if more, err = e.Shrink(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		})
+	for more, left := true, pageCount(t, e); more; {
+		var err error
+		if more, err = e.Shrink(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if freed := left - pageCount(t, e); freed > 500 {
+			t.Errorf("one step gave back %d pages", freed)
+		}
+		left = pageCount(t, e)
 	}
 	if left := fileSize(t, path+"-wal"); left > 6<<20 {
 		t.Errorf("the write-ahead log has %d bytes", left)
 	}
-	t.Logf("removed %d rows; the slowest step took %s", removed, slowest)
 	if removed != 2*objects {
 		t.Errorf("removed %d rows, want %d", removed, 2*objects)
 	}
@@ -141,4 +139,13 @@ func TestPlanOfCompaction(t *testing.T) {
 	if err != nil || !strings.Contains(got, "INDEX log_replaced (replaced_by>? AND replaced_by<?)") || strings.Contains(got, "SCAN log") || strings.Contains(got, "TEMP B-TREE") {
 		t.Errorf("compaction runs as (%v)\n%s", err, got)
 	}
+}
+
+func pageCount(t *testing.T, e *sqlite.Engine) int {
+	t.Helper()
+	n, err := strconv.Atoi(text(t, e, "SELECT page_count FROM pragma_page_count"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -77,7 +77,6 @@ func proveSelectors(t *testing.T, s *sqlstore.Store) {
 	if kept == 0 {
 		t.Error("no term ever kept anything back")
 	}
-	t.Logf("on average %d of %d rows were kept back", kept/400, len(stored))
 
 	// A selector may be longer than any database takes as a condition.
 	var long []string

@@ -16,7 +16,7 @@ func TestDatabaseCrashLosesNothing(t *testing.T) {
 	defer cancel()
 	postgres := harness.NewPostgresServer(t)
 	server := sqube.Start(t, sqube.Options{Datastore: postgres.Database(t)})
-	client := newClient(t, server)
+	client := ledger.NewClient(t, server.Config(t))
 	if err := ledger.Prepare(ctx, client); err != nil {
 		t.Fatal(err)
 	}

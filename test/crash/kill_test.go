@@ -32,7 +32,7 @@ func TestKillLosesNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
-		client := newClient(t, server)
+		client := ledger.NewClient(t, server.Config(t))
 		if err := ledger.Prepare(ctx, client); err != nil {
 			t.Fatal(err)
 		}
@@ -52,6 +52,9 @@ func TestKillLosesNothing(t *testing.T) {
 		if err := load.stop(); err != nil {
 			t.Fatal(err)
 		}
+		if n := book.Changes(); n < kills*loadBefore {
+			t.Errorf("only %d changes were acknowledged", n)
+		}
 		checkAll(t, ctx, book, client, watch)
 	})
 }
@@ -59,7 +62,6 @@ func TestKillLosesNothing(t *testing.T) {
 // checkAll compares what is stored and what the watch has seen with what was acknowledged.
 func checkAll(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynamic.Interface, watch *ledger.Log) {
 	t.Helper()
-	t.Logf("%d changes were acknowledged", book.Changes())
 	if err := book.CheckStored(ctx, client, ledger.ConfigMaps); err != nil {
 		t.Error(err)
 	}
@@ -74,18 +76,6 @@ func checkAll(t *testing.T, ctx context.Context, book *ledger.Ledger, client dyn
 	if err := book.CheckEvents(ledger.ConfigMaps, seen); err != nil {
 		t.Error(err)
 	}
-}
-
-// newClient returns a client without a limit of its own.
-func newClient(t *testing.T, server *sqube.Server) dynamic.Interface {
-	t.Helper()
-	config := server.Config(t)
-	config.QPS = -1
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 // load is the work of the writers, who write until they are stopped.

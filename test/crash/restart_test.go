@@ -24,7 +24,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
-		client := newClient(t, server)
+		client := ledger.NewClient(t, server.Config(t))
 		if err := ledger.Prepare(ctx, client); err != nil {
 			t.Fatal(err)
 		}

@@ -191,14 +191,5 @@ func ask(t *testing.T, pod *sqube.Server, config *rest.Config, path, token strin
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(text)
+	return harness.Do(t, client, request)
 }

@@ -79,7 +79,6 @@ func (s *target) open(ctx context.Context, t *testing.T, count int, dial func(i 
 		})
 	}
 	running.Wait()
-	t.Logf("%d connections", count)
 	return conns
 }
 

@@ -98,7 +98,6 @@ func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("at most %d MiB", peak)
 	if peak > memoryLimit {
 		t.Errorf("the server took %d MiB, and may take %d", peak, memoryLimit)
 	}
@@ -106,10 +105,7 @@ func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 
 // probe asks until ctx ends, and once more. Every request has to be answered.
 func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
-	var slowest time.Duration
-	answers := 0
 	for last := false; ; last = ctx.Err() != nil {
-		begin := time.Now()
 		response, err := client.Get(url)
 		if err == nil {
 			text, _ := io.ReadAll(response.Body) // what there is of it
@@ -122,8 +118,6 @@ func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
 			t.Errorf("another client meanwhile: %v", err)
 			return
 		}
-		answers++
-		slowest = max(slowest, time.Since(begin))
 		if last {
 			break
 		}
@@ -132,7 +126,6 @@ func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
 		case <-time.After(probeInterval):
 		}
 	}
-	t.Logf("%s: %d answers, the slowest after %s", url, answers, slowest)
 }
 
 // guard kills the server when it becomes so large that the machine would suffer.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/test/crash/ledger"
 	"github.com/sqube/sqube/test/harness"
@@ -37,7 +36,7 @@ func TestInformersSeeEveryChange(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
-		client := newClient(t, server.Config(t))
+		client := ledger.NewClient(t, server.Config(t))
 		if err := ledger.Prepare(ctx, client); err != nil {
 			t.Fatal(err)
 		}
@@ -90,24 +89,11 @@ func finish(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynam
 				continue
 			}
 			lists := o.lists()
-			t.Logf("%s of %s saw %d events and listed %d times", o.name, kind.Resource.Resource, len(seen[o.name]), lists)
 			if err := o.check(book, seen[o.name], lists); err != nil {
 				t.Errorf("%s: %v", o.name, err)
 			}
 		}
 	}
-}
-
-// newClient returns a client for writers, whose own limits would otherwise be what they meet first.
-func newClient(t *testing.T, config *rest.Config) dynamic.Interface {
-	t.Helper()
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 // load is the work of the writers.

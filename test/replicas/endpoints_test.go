@@ -72,9 +72,7 @@ func TestEndpoints(t *testing.T) {
 
 	// SIGKILL: the others notice after a while.
 	replicas[1].Kill(t)
-	killed := time.Now()
 	harness.Eventually(t, "a server that died is withdrawn", func() bool { return published(last, 2) })
-	t.Logf("the address of a server that died was there for %s", time.Since(killed).Round(time.Second))
 	replicas[1].Start(t)
 	harness.Eventually(t, "it is back", func() bool { return published(last, 1, 2) })
 	if now := identities(t, last); len(now) != len(before)-1 {

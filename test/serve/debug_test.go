@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestDebugAndDrain looks at a server's profiles, changes its log level, and stops it while requests run that it waits for.
@@ -131,10 +133,5 @@ func fetch(t *testing.T, c *http.Client, method, url, body string) (code int, te
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	must(t, err)
-	response, err := c.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	must(t, err)
-	return response.StatusCode, string(answer)
+	return harness.Do(t, c, request)
 }

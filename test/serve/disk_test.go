@@ -198,7 +198,7 @@ func (w *writer) serves(t *testing.T) {
 			t.Errorf("a list is answered with %d", code)
 		}
 	}
-	if code, text := get(t, w.server.url+"/readyz"); code != http.StatusOK {
+	if code, text := fetch(t, insecure, http.MethodGet, w.server.url+"/readyz", ""); code != http.StatusOK {
 		t.Errorf("/readyz answers %d\n%s", code, text)
 	}
 }

@@ -59,10 +59,10 @@ func TestPostgresOutage(t *testing.T) {
 	} {
 		unavailable(t, c, request.method, s.url+request.path, request.body)
 	}
-	if code, text := get(t, s.url+"/readyz"); code != http.StatusInternalServerError || !strings.Contains(text, "[-]datastore failed") {
+	if code, text := fetch(t, insecure, http.MethodGet, s.url+"/readyz", ""); code != http.StatusInternalServerError || !strings.Contains(text, "[-]datastore failed") {
 		t.Errorf("/readyz answers %d\n%s", code, text)
 	}
-	if code, text := get(t, s.url+"/livez"); code != http.StatusOK {
+	if code, text := fetch(t, insecure, http.MethodGet, s.url+"/livez", ""); code != http.StatusOK {
 		t.Errorf("/livez answers %d\n%s", code, text)
 	}
 	if found := storeMetrics(t, client(t, s.kubeconfig())); found["unreachable_seconds"] <= 0 || found["failures_total"] == 0 {
@@ -152,19 +152,4 @@ func isUnavailable(response *http.Response, status *metav1.Status) error {
 		return errors.New("want a message of one line")
 	}
 	return nil
-}
-
-// get asks without credentials.
-func get(t *testing.T, url string) (code int, text string) {
-	t.Helper()
-	response, err := insecure.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(body)
 }

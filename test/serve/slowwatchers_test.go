@@ -69,7 +69,6 @@ func TestMemoryOfSlowWatchers(t *testing.T) {
 			})
 			reader.sees(t, test.objects)
 			peak := s.memory(t, "VmHWM")
-			t.Logf("%d MiB before, %d MiB at the most", before>>20, peak>>20)
 			if peak-before > growth {
 				t.Errorf("the server grew by %d MiB, from %d MiB", (peak-before)>>20, before>>20)
 			}

@@ -213,13 +213,12 @@ var roles = []kit.Promise{
 // Section "Auto-reconciliation" of RBAC's default roles.
 func TestRoleReconciliation(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Log("at its start the server gives default roles and bindings back what they lack, unless an annotation forbids it")
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		c := kit.NewCluster(t, server.Config(t), server, 0)
 		const path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
 		extra := `[{"op":"replace","path":"/rules","value":[{"verbs":["get"],"nonResourceURLs":["/extra"]}]}]`
-		c.Patch(t, kit.JsonPatch, path+"system:discovery", extra).Want(t, http.StatusOK)
-		c.Patch(t, kit.JsonPatch, path+"system:basic-user", extra).Want(t, http.StatusOK)
+		c.Patch(t, kit.JSONPatch, path+"system:discovery", extra).Want(t, http.StatusOK)
+		c.Patch(t, kit.JSONPatch, path+"system:basic-user", extra).Want(t, http.StatusOK)
 		c.Patch(t, kit.MergePatch, path+"system:basic-user", `{"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`).Want(t, http.StatusOK)
 		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:discovery").Want(t, http.StatusOK)
 

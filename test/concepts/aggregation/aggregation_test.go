@@ -279,7 +279,7 @@ func TestAggregatorRouting(t *testing.T) {
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
 			c.Get(t, r.Path(c)).Want(t, http.StatusOK)
 
-			c.Patch(t, kit.JsonPatch, c.Path("discovery.k8s.io/v1", "endpointslices", "a"), `[{"op":"replace","path":"/endpoints/0/conditions/ready","value":false}]`).Want(t, http.StatusOK)
+			c.Patch(t, kit.JSONPatch, c.Path("discovery.k8s.io/v1", "endpointslices", "a"), `[{"op":"replace","path":"/endpoints/0/conditions/ready","value":false}]`).Want(t, http.StatusOK)
 			kit.WaitAvailable(t, c, "v1."+r.Group, "False", "MissingEndpoints")
 			harness.Eventually(t, "requests are refused", func() bool { return c.Get(t, r.Path(c)).Code == http.StatusServiceUnavailable })
 		}},

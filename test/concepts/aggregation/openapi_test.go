@@ -136,7 +136,7 @@ func TestOpenAPI(t *testing.T) {
 			harness.Eventually(t, "OpenAPI v2 has it", func() bool { return strings.Contains(string(c.Get(t, "/openapi/v2").Body), "what it is to be") })
 
 			path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets." + strings.TrimSuffix(version, "/v1")
-			c.Patch(t, kit.JsonPatch, path, `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/description","value":"another"}]`).Want(t, http.StatusOK)
+			c.Patch(t, kit.JSONPatch, path, `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/description","value":"another"}]`).Want(t, http.StatusOK)
 			harness.Eventually(t, "the document has another address", func() bool { return documentAddress(t, c, "apis/"+version) != before })
 			c.Delete(t, path).Want(t, http.StatusOK)
 			harness.Eventually(t, "it is gone", func() bool { return documentAddress(t, c, "apis/"+version) == "" })

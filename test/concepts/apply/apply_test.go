@@ -212,7 +212,7 @@ var applyConflicts = []kit.Promise{
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1', b: '1', c: '1', d: '1'")).Created(t)
 		c.Patch(t, kit.MergePatch, path+"?fieldManager=merger", `{"data":{"a":"2","b":"1"}}`).OK(t)
-		c.Patch(t, kit.JsonPatch, path+"?fieldManager=patcher", `[{"op":"replace","path":"/data/b","value":"2"}]`).OK(t)
+		c.Patch(t, kit.JSONPatch, path+"?fieldManager=patcher", `[{"op":"replace","path":"/data/b","value":"2"}]`).OK(t)
 		c.Patch(t, kit.StrategicPatch, path+"?fieldManager=strategist", `{"data":{"c":"2"}}`).OK(t)
 		now := c.Get(t, path).Object(t)
 		a := c.Put(t, path+"?fieldManager=putter", kit.With(now, "2", "data", "d")).OK(t)

@@ -78,7 +78,7 @@ var managers = []kit.Promise{
 			whole := map[string]any{"metadata": map[string]any{"name": "a", "managedFields": list}, "data": map[string]any{"a": "1"}}
 			for _, clear := range []func() kit.Answer{
 				func() kit.Answer { return c.Patch(t, kit.MergePatch, path, merge) },
-				func() kit.Answer { return c.Patch(t, kit.JsonPatch, path, replace) },
+				func() kit.Answer { return c.Patch(t, kit.JSONPatch, path, replace) },
 				func() kit.Answer { return c.Put(t, path, whole) },
 			} {
 				c.Apply(t, path, "one", data("a: '1'")).Want(t, http.StatusOK, http.StatusCreated)
@@ -92,7 +92,7 @@ var managers = []kit.Promise{
 		for _, a := range []kit.Answer{
 			c.Put(t, path, kit.ConfigMap("a", map[string]string{"a": "1"})),
 			c.Patch(t, kit.MergePatch, path, `{"metadata":{"managedFields":null}}`),
-			c.Patch(t, kit.JsonPatch, path, `[{"op":"remove","path":"/metadata/managedFields"}]`),
+			c.Patch(t, kit.JSONPatch, path, `[{"op":"remove","path":"/metadata/managedFields"}]`),
 		} {
 			kit.Equal(t, owned(t, a.OK(t), "one Apply"), []string{".data.a"})
 		}

@@ -251,6 +251,6 @@ spec: {generators: [{list: {elements: [{name: a}]}}, {matrix: {generators: [{git
 		prints(t, c, "get appset,appproj -o name", "applicationset.argoproj.io/all", "appproject.argoproj.io/shop")
 		prints(t, c, "explain application.spec.source.helm", "GROUP: argoproj.io", "valuesObject <Object>")
 		kit.MustKubectl(t, c, "delete", "application", "web", "--wait=false")
-		c.Patch(t, kit.JsonPatch, path+"/web", `[{"op":"remove","path":"/metadata/finalizers"}]`).Want(t, http.StatusOK)
+		c.Patch(t, kit.JSONPatch, path+"/web", `[{"op":"remove","path":"/metadata/finalizers"}]`).Want(t, http.StatusOK)
 	}},
 }

@@ -128,7 +128,7 @@ var customSchemas = []kit.Promise{
 		c.Put(t, w.At("v1", "a"), object).Invalid(t, "spec.color: Unsupported value")
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).
 			Invalid(t, "spec.color: Unsupported value")
-		c.Patch(t, kit.JsonPatch, w.At("v1", "a"), `[{"op":"remove","path":"/spec/name"}]`).
+		c.Patch(t, kit.JSONPatch, w.At("v1", "a"), `[{"op":"remove","path":"/spec/name"}]`).
 			Invalid(t, "spec.name: Required value")
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"red"}}`).Want(t, http.StatusOK).
 			HasField(t, `{"color":"red","name":"ab"}`, "spec")

@@ -15,7 +15,7 @@ var lifecycle = []kit.Promise{
 			c.Get(t, path).NotFound(t)
 			c.Delete(t, path).NotFound(t)
 			c.Patch(t, kit.MergePatch, path, `{}`).NotFound(t)
-			c.Patch(t, kit.JsonPatch, path, `[]`).NotFound(t)
+			c.Patch(t, kit.JSONPatch, path, `[]`).NotFound(t)
 		})
 	}},
 	{Statement: "an object that is created is active", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -155,7 +155,7 @@ func updates(c *kit.Cluster, path string, object map[string]any) map[string]func
 			for name, value := range fields {
 				operations = append(operations, map[string]any{"op": "add", "path": "/metadata/" + name, "value": value})
 			}
-			return c.Patch(t, kit.JsonPatch, path, operations)
+			return c.Patch(t, kit.JSONPatch, path, operations)
 		},
 		"apply": func(t testing.TB, fields map[string]any) kit.Answer {
 			return c.Patch(t, kit.ApplyPatch, path+"?fieldManager=a&force=true", changed(object, fields))

@@ -110,7 +110,7 @@ func (c *Client) Delete(t testing.TB, path string) Answer {
 
 // The media types of patches.
 const (
-	JsonPatch      = "application/json-patch+json"
+	JSONPatch      = "application/json-patch+json"
 	MergePatch     = "application/merge-patch+json"
 	StrategicPatch = "application/strategic-merge-patch+json"
 	ApplyPatch     = "application/apply-patch+yaml"

@@ -92,7 +92,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 			for kind, patch := range map[string]any{
 				kit.MergePatch:     map[string]any{"data": map[string]any{"merge": "x"}},
 				kit.StrategicPatch: map[string]any{"data": map[string]any{"strategic": "x"}},
-				kit.JsonPatch:      []any{map[string]any{"op": "add", "path": "/data/json", "value": "x"}},
+				kit.JSONPatch:      []any{map[string]any{"op": "add", "path": "/data/json", "value": "x"}},
 			} {
 				a, e := l.Send(t, c.Client, http.MethodPatch, path, kit.Header{"Content-Type", kind}, patch)
 				a.Want(t, http.StatusOK)

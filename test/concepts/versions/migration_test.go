@@ -61,7 +61,7 @@ func (m *migrated) definition() string {
 func (m *migrated) changesStorageVersion(t *testing.T) {
 	v1, v2 := m.group()+"/v1", m.group()+"/v2"
 	m.Post(t, m.Path(v1, "widgets"), kit.With(kit.Widget(v1, "old"), "red", "spec", "color")).Want(t, http.StatusCreated)
-	m.Patch(t, kit.JsonPatch, m.definition(), `[{"op":"copy","from":"/spec/versions/0","path":"/spec/versions/1"},
+	m.Patch(t, kit.JSONPatch, m.definition(), `[{"op":"copy","from":"/spec/versions/0","path":"/spec/versions/1"},
 		{"op":"replace","path":"/spec/versions/1/name","value":"v2"},{"op":"replace","path":"/spec/versions/0/storage","value":false}]`).Want(t, http.StatusOK)
 	harness.Eventually(t, "the new version is served", func() bool { return m.Get(t, m.Path(v2, "widgets")).Code == http.StatusOK })
 

@@ -49,7 +49,7 @@ var watchesOfCustomResources = []kit.Promise{
 		c.Post(t, path, kit.With(kit.Widget(groupVersion, "a"), "x", "spec", "a")).Want(t, http.StatusCreated)
 		seen(t, s, "ADDED a")
 		definition := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets." + strings.Split(groupVersion, "/")[0]
-		c.Patch(t, kit.JsonPatch, definition, `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/b","value":{"type":"string","default":"new"}}]`).
+		c.Patch(t, kit.JSONPatch, definition, `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/b","value":{"type":"string","default":"new"}}]`).
 			Want(t, http.StatusOK)
 		s.End(t)
 		c.Post(t, path, kit.Widget(groupVersion, "b")).Want(t, http.StatusCreated)

@@ -39,7 +39,7 @@ var dryRuns = []kit.Promise{
 			for _, a := range []kit.Answer{
 				c.Put(t, deployments+"/web?dryRun=All", changed),
 				c.Patch(t, kit.MergePatch, deployments+"/web?dryRun=All", `{"spec":{"replicas":5,"revisionHistoryLimit":null}}`),
-				c.Patch(t, kit.JsonPatch, deployments+"/web?dryRun=All", `[{"op":"replace","path":"/spec/replicas","value":5}]`),
+				c.Patch(t, kit.JSONPatch, deployments+"/web?dryRun=All", `[{"op":"replace","path":"/spec/replicas","value":5}]`),
 				c.Patch(t, kit.StrategicPatch, deployments+"/web?dryRun=All", `{"spec":{"replicas":5}}`),
 				c.Patch(t, kit.ApplyPatch, deployments+"/web?dryRun=All&force=true&fieldManager=a", changed),
 			} {

@@ -29,7 +29,7 @@ func patchable(t *testing.T, c *kit.Cluster) string {
 var jsonPatches = []kit.Promise{
 	{Statement: "a JSON patch adds, replaces, copies, moves, removes and tests, one after the other", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
-		a := c.Patch(t, kit.JsonPatch, path, `[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/c","value":"3"},
+		a := c.Patch(t, kit.JSONPatch, path, `[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/c","value":"3"},
 			{"op":"replace","path":"/data/a","value":"4"},{"op":"copy","from":"/data/a","path":"/data/d"},
 			{"op":"move","from":"/data/b","path":"/data/e"},{"op":"remove","path":"/data/c"},
 			{"op":"add","path":"/metadata/annotations","value":{"example.com/a":"1"}},
@@ -40,11 +40,11 @@ var jsonPatches = []kit.Promise{
 	{Statement: "a JSON patch reaches into arrays", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
-		a := c.Patch(t, kit.JsonPatch, path, `[{"op":"add","path":"/spec/template/spec/containers/-","value":{"name":"last","image":"i"}},
+		a := c.Patch(t, kit.JSONPatch, path, `[{"op":"add","path":"/spec/template/spec/containers/-","value":{"name":"last","image":"i"}},
 			{"op":"add","path":"/spec/template/spec/containers/0","value":{"name":"first","image":"i"}},
 			{"op":"replace","path":"/spec/template/spec/containers/1/image","value":"j"}]`).OK(t)
 		kit.Equal(t, containers(t, a), []string{"first i", "c j", "last i"})
-		c.Patch(t, kit.JsonPatch, path, `[{"op":"add","path":"/spec/template/spec/containers/9","value":{"name":"x","image":"i"}}]`).
+		c.Patch(t, kit.JSONPatch, path, `[{"op":"add","path":"/spec/template/spec/containers/9","value":{"name":"x","image":"i"}}]`).
 			Refused(t, http.StatusUnprocessableEntity, "Invalid", unprocessable)
 	}},
 	{Statement: "a JSON patch is carried out as a whole or, when a test fails or a path leads nowhere, not at all", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -61,7 +61,7 @@ var jsonPatches = []kit.Promise{
 			`{"op":"add","value":"1"}`,
 			`{"op":"add","path":"data","value":"1"}`,
 		} {
-			a := c.Patch(t, kit.JsonPatch, path, `[{"op":"add","path":"/data/new","value":"1"},`+operation+`]`)
+			a := c.Patch(t, kit.JSONPatch, path, `[{"op":"add","path":"/data/new","value":"1"},`+operation+`]`)
 			a.Invalid(t, unprocessable)
 		}
 		kit.Equal(t, c.Get(t, path).Object(t), before)
@@ -69,7 +69,7 @@ var jsonPatches = []kit.Promise{
 	{Statement: "the operation test makes a patch conditional on what is there, so that an increment needs no read", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		increment := func(from, to int) kit.Answer {
-			return c.Patch(t, kit.JsonPatch, path,
+			return c.Patch(t, kit.JSONPatch, path,
 				fmt.Sprintf(`[{"op":"test","path":"/data/a","value":"%d"},{"op":"replace","path":"/data/a","value":"%d"}]`, from, to))
 		}
 		increment(1, 2).OK(t)
@@ -80,15 +80,15 @@ var jsonPatches = []kit.Promise{
 	{Statement: "what is no JSON patch is 400", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		for _, body := range []string{"", `{"data":{"a":"1"}}`, `[{"op":"add"`, `"a"`, `[1]`} {
-			c.Patch(t, kit.JsonPatch, path, body).BadRequest(t, "error decoding patch: ")
+			c.Patch(t, kit.JSONPatch, path, body).BadRequest(t, "error decoding patch: ")
 		}
-		c.Patch(t, kit.JsonPatch, path, `[]`).OK(t)
+		c.Patch(t, kit.JSONPatch, path, `[]`).OK(t)
 	}},
 	{Statement: "a JSON patch has at most 10,000 operations, and copies a limited number of bytes", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		operation := `,{"op":"test","path":"/data/a","value":"1"}`
 		patch := func(n int) kit.Answer {
-			return c.Patch(t, kit.JsonPatch, path, "["+strings.Repeat(operation, n)[1:]+"]")
+			return c.Patch(t, kit.JSONPatch, path, "["+strings.Repeat(operation, n)[1:]+"]")
 		}
 		patch(10_000).OK(t)
 		patch(10_001).Refused(t, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge",
@@ -98,7 +98,7 @@ var jsonPatches = []kit.Promise{
 			fmt.Fprintf(&copies, `,{"op":"copy","from":"/data/big","path":"/data/big%d"}`, i)
 		}
 		bomb := fmt.Sprintf(`[{"op":"add","path":"/data/big","value":"%s"}%s]`, strings.Repeat("x", 100_000), copies.String())
-		c.Patch(t, kit.JsonPatch, path, bomb).Invalid(t, unprocessable)
+		c.Patch(t, kit.JSONPatch, path, bomb).Invalid(t, unprocessable)
 	}},
 	{Statement: "a JSON patch that makes another object, or none, of it is refused", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
@@ -112,7 +112,7 @@ var jsonPatches = []kit.Promise{
 			`{"op":"replace","path":"/data/a","value":1}`:                     http.StatusUnprocessableEntity,
 			`{"op":"replace","path":"/data","value":["a"]}`:                   http.StatusUnprocessableEntity,
 		} {
-			c.Patch(t, kit.JsonPatch, path, "["+operation+"]").Want(t, code)
+			c.Patch(t, kit.JSONPatch, path, "["+operation+"]").Want(t, code)
 		}
 	}},
 }
@@ -158,7 +158,7 @@ var mergePatches = []kit.Promise{
 			merged := map[string]any{"metadata": map[string]any{"resourceVersion": version}}
 			operation := map[string]any{"op": "replace", "path": "/metadata/resourceVersion", "value": version}
 			return []kit.Answer{
-				c.Patch(t, kit.MergePatch, path, merged), c.Patch(t, kit.StrategicPatch, path, merged), c.Patch(t, kit.JsonPatch, path, []any{operation}),
+				c.Patch(t, kit.MergePatch, path, merged), c.Patch(t, kit.StrategicPatch, path, merged), c.Patch(t, kit.JSONPatch, path, []any{operation}),
 			}
 		}
 		for _, a := range patches(old) {
@@ -169,7 +169,7 @@ var mergePatches = []kit.Promise{
 		}
 	}},
 	{Statement: "a patch of what does not exist is 404, whatever its kind, and one of a collection 405", Proof: func(t *testing.T, c *kit.Cluster) {
-		for kind, body := range map[string]string{kit.JsonPatch: "[]", kit.MergePatch: "{}", kit.StrategicPatch: "{}"} {
+		for kind, body := range map[string]string{kit.JSONPatch: "[]", kit.MergePatch: "{}", kit.StrategicPatch: "{}"} {
 			c.Patch(t, kind, c.Path("v1", "configmaps", "none"), body).NotFound(t, `configmaps "none" not found`)
 			c.Patch(t, kind, c.Path("v1", "configmaps"), body).Refused(t, http.StatusMethodNotAllowed, "MethodNotAllowed")
 		}
@@ -191,7 +191,7 @@ var mergePatches = []kit.Promise{
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		kit.Equal(t, c.Patch(t, kit.MergePatch, path+"/scale", `{"spec":{"replicas":4}}`).OK(t).Value(t, "spec", "replicas"), 4.0)
-		kit.Equal(t, c.Patch(t, kit.JsonPatch, path+"/scale",
+		kit.Equal(t, c.Patch(t, kit.JSONPatch, path+"/scale",
 			`[{"op":"replace","path":"/spec/replicas","value":5}]`).OK(t).Value(t, "spec", "replicas"), 5.0)
 		kit.Equal(t, c.Patch(t, kit.StrategicPatch, path+"/scale", `{"spec":{"replicas":6}}`).OK(t).Value(t, "spec", "replicas"), 6.0)
 		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 6.0)
@@ -208,7 +208,7 @@ var mergePatches = []kit.Promise{
 		c.Post(t, kit.CollectionOf(path), kit.With(kit.Widget(groupVersion, "a"), kit.Manifest("{list: [1, 2], a: 1}"), "spec", "free")).Created(t)
 		a := c.Patch(t, kit.MergePatch, path, `{"spec":{"free":{"list":[3],"a":null,"b":1.5}}}`).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "free"), map[string]any{"list": []any{3.0}, "b": 1.5})
-		a = c.Patch(t, kit.JsonPatch, path, `[{"op":"add","path":"/spec/free/list/0","value":"x"}]`).OK(t)
+		a = c.Patch(t, kit.JSONPatch, path, `[{"op":"add","path":"/spec/free/list/0","value":"x"}]`).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "free", "list"), []any{"x", 3.0})
 		c.Patch(t, kit.StrategicPatch, path, `{"spec":{"replicas":2}}`).Refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
 			"the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml")

@@ -98,7 +98,7 @@ var updates = []kit.Promise{
 			c.Put(t, deployments+"/a", kit.Deployment("a")),
 			c.Patch(t, kit.MergePatch, deployments+"/a", `{"spec":{"replicas":3}}`),
 			c.Patch(t, kit.MergePatch, deployments+"/a", `{}`),
-			c.Patch(t, kit.JsonPatch, deployments+"/a", `[]`),
+			c.Patch(t, kit.JSONPatch, deployments+"/a", `[]`),
 			c.Patch(t, kit.StrategicPatch, deployments+"/a", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}`),
 		} {
 			kit.Equal(t, a.OK(t).ResourceVersion(t), created.ResourceVersion(t))
@@ -130,7 +130,7 @@ var updates = []kit.Promise{
 			c.Put(t, path, large),
 			c.Patch(t, kit.MergePatch, path, large),
 			c.Patch(t, kit.StrategicPatch, path, large),
-			c.Patch(t, kit.JsonPatch, path, []any{large}),
+			c.Patch(t, kit.JSONPatch, path, []any{large}),
 			c.Apply(t, path, "one", large),
 			c.Send(t, http.MethodDelete, path, nil, large),
 		} {

@@ -1,0 +1,22 @@
+package harness
+
+import (
+	"io"
+	"net/http"
+	"testing"
+)
+
+// Do sends a request and returns the status and the whole body of the answer. It fails the test if there is no answer.
+func Do(t testing.TB, client *http.Client, request *http.Request) (code int, body string) {
+	t.Helper()
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
