@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -84,6 +86,45 @@ func TestNormal(t *testing.T) {
 	for _, part := range []string{`"name": "a-{random}"`, `"uid": "{uid}"`, `"resourceVersion": "{resourceVersion}"`, `"creationTimestamp": "{time}"`, `"a": "1"`, `"revision {{version}}"`} {
 		if !strings.Contains(got, part) {
 			t.Errorf("no %s in\n%s", part, got)
+		}
+	}
+}
+
+// Only the fields that are named may differ, and those that do not are known.
+func TestExplain(t *testing.T) {
+	of := func(code int, vary, manager, data string) answer {
+		return answer{code: code, headers: []string{"Date", "Vary: " + vary}, documents: []any{map[string]any{
+			"metadata": map[string]any{"managedFields": []any{map[string]any{"manager": manager, "operation": "Update"}}}, "data": data,
+		}}}
+	}
+	want := of(500, "Accept", "kube-apiserver", "a")
+	for _, test := range []struct {
+		fields string
+		got    answer
+		reason string
+		used   []bool
+	}{
+		{"metadata.managedFields.manager", of(500, "Accept", "sqube", "a"), "so", []bool{true}},
+		{"metadata.managedFields.manager", of(500, "Accept", "sqube", "b"), "", []bool{false}},
+		{"metadata.managedFields.manager, Vary:, HTTP", of(400, "Accept", "sqube", "a"), "so", []bool{true, false, true}},
+		{"HTTP, body", of(400, "Accept", "sqube", "b"), "so", []bool{true, true}},
+		{"Vary:", of(500, "Origin", "sqube", "a"), "", []bool{false}},
+	} {
+		path := filepath.Join(t.TempDir(), "differences.txt")
+		if err := os.WriteFile(path, []byte("a/* ["+test.fields+"] -- so\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all, err := readDifferences(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reason := explain(all, "a", "b", want, test.got); reason != test.reason {
+			t.Errorf("%s: the reason is %q instead of %q", test.fields, reason, test.reason)
+		}
+		for i, f := range all[0].fields {
+			if f.used != test.used[i] {
+				t.Errorf("%s: %s is used: %v", test.fields, f.name, f.used)
+			}
 		}
 	}
 }

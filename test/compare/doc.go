@@ -7,7 +7,7 @@
 //	go run ./test/compare -against KUBECONFIG   # a kube-apiserver that runs already
 //	go run ./test/compare -v                    # prints all answers too
 //
-// It ends with 1 when answers differ that differences.txt does not explain, or when that explains what no longer differs.
+// It ends with 1 when answers differ in a field that differences.txt does not name, or when that names one that no longer differs.
 //
 // # Scripts
 //

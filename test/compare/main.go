@@ -22,8 +22,8 @@ import (
 // dir is where the scripts are, from the repository's root.
 const dir = "test/compare"
 
-// sameGates switches on what is on by default in sqube.
-const sameGates = "--feature-gates=CBORServingAndStorage=true"
+// sameFlags switch on what is on by default in sqube.
+var sameFlags = []string{"--feature-gates=CBORServingAndStorage=true", "--allow-privileged"}
 
 func main() {
 	run := flag.String("run", "", "play only the scripts whose names match this regular expression")
@@ -62,7 +62,7 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 	}
 	defer func() { err = errors.Join(err, sqube.Close()) }()
 	if against == "" {
-		apiserver, err := harness.Hold(ctx, "etcd", sameGates)
+		apiserver, err := harness.Hold(ctx, "etcd", sameFlags...)
 		if err != nil {
 			return false, err
 		}
@@ -109,12 +109,13 @@ func (t *tally) play(ctx context.Context, s script, want, got *player) error {
 		}
 	}
 	for i, r := range s.requests {
-		t.compare(s.name, r, answers[0][i].String(), answers[1][i].String())
+		t.compare(s.name, r, answers[0][i], answers[1][i])
 	}
 	return nil
 }
 
-func (t *tally) compare(script string, r request, want, got string) {
+func (t *tally) compare(script string, r request, wanted, given answer) {
+	want, got := wanted.String(), given.String()
 	if want == got {
 		t.same++
 		if t.verbose {
@@ -123,7 +124,7 @@ func (t *tally) compare(script string, r request, want, got string) {
 		return
 	}
 	diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
-	if reason := explain(t.differences, script, r.title); reason != "" {
+	if reason := explain(t.differences, script, r.title, wanted, given); reason != "" {
 		t.explained++
 		fmt.Fprintf(t.out, "~ %s/%s: on purpose: %s\n", script, r.title, reason)
 		if t.verbose {
@@ -141,9 +142,11 @@ func (t *tally) compare(script string, r request, want, got string) {
 func (t *tally) report(all bool) bool {
 	unused := 0
 	for _, d := range t.differences {
-		if all && !d.used {
-			unused++
-			fmt.Fprintf(t.out, "! differences.txt:%d: %s no longer differs\n", d.line, d.pattern)
+		for _, f := range d.fields {
+			if all && !f.used && !f.sometimes {
+				unused++
+				fmt.Fprintf(t.out, "! differences.txt:%d: %s: %s no longer differs\n", d.line, d.pattern, f.name)
+			}
 		}
 	}
 	fmt.Fprintf(t.out, "%d requests: %d answers are the same, %d differ on purpose, %d differ\n", t.same+t.explained+t.differs, t.same, t.explained, t.differs)

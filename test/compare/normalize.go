@@ -93,7 +93,7 @@ var replacements = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "{server}"},
 	{regexp.MustCompile(`\b10\.0\.\d+\.\d+(/\d+)?\b`), "{address}"},
 	{regexp.MustCompile(`(?i)(resource ?version: |current: |\(current: |resourceVersion: |ResourceVersion in record \(|resourceVersion\\*":\\*")\d+`), "$1{resourceVersion}"},
-	{regexp.MustCompile(`^(\d+[smh]|<invalid>)$`), "{age}"},
+	{regexp.MustCompile(`^((\d+[smh]){1,2}|<invalid>)$`), "{age}"},
 	{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access-{random}"},
 }
 
