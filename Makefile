@@ -22,8 +22,11 @@ VERSION  = -X $V.gitVersion=$(K8S) \
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 
-# The packages whose tests run under the race detector: the store, its engines and the server.
-RACE := ./sqlstore/... ./dialect/... ./server/...
+# The packages whose tests run under the race detector: the store, its engines, the server and the commands.
+RACE := ./sqlstore/... ./dialect/... ./server/... ./cmd/...
+
+# How many tests of a package of test/ run at once.
+PARALLEL ?= 6
 
 # Arguments of `make run` and `make bench`: make run ARGS='--datastore postgres://…'
 ARGS ?=
@@ -59,16 +62,17 @@ nfpm: ## build bin/nfpm, which writes the packages
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
 # One package at a time, since upstream's suite gives the store a few seconds for a hundred writes.
-race: gcc bin/withpostgres ## run the tests of the store and the server, under the race detector
+race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
 	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m -p 1 $(RACE)
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
-# These tests run bin/sqube. One package at a time, since they load the machine and measure waits.
+# These tests run bin/sqube. One package at a time, since some load the machine and measure memory; of the tests in it that may
+# run at once, more than there are processors, since they mostly wait.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm \
-		bin/withpostgres go test -timeout 30m -p 1 ./test/...
+		bin/withpostgres go test -timeout 30m -p 1 -parallel $(PARALLEL) ./test/...
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl go test -C test/tools -timeout 10m ./envtest ./s3
 
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
@@ -132,6 +136,8 @@ record: ## record kube-apiserver's state on etcd and on kine for the tests of sq
 
 compare: ## send requests to sqube and to kube-apiserver and print every difference: see test/compare
 	go run ./test/compare $(ARGS)
+
+nightly: compare postgres-versions controller-runtime fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
 
 ##@ Release
 
@@ -211,4 +217,4 @@ rpm:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime lint bench record compare generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime lint bench record compare nightly generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm nfpm dist dist-test FORCE
