@@ -51,7 +51,7 @@ func TestLogOfAnUpdate(t *testing.T) {
 	for _, size := range []int{200, 1500, 5000} {
 		path := filepath.Join(t.TempDir(), "sqube.db")
 		u := newUpdates(t, open(t, path), size)
-			// Until what replaces a row has no more digits than it, and rows are no longer where they were made, side by side.
+		// Until what replaces a row has no more digits than it, and rows are no longer where they were made, side by side.
 		for range 128 {
 			u.commit(t, 1)
 		}
