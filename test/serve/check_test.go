@@ -46,8 +46,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("a damaged database is checked with code %d and %q", code, stderr)
 		}
 		for _, form := range []string{
-			`the counter is at 100, behind the newest row, 100000 \(--repair can put it right\)`,
-			`\d+ +configmaps default/seen +it counts as live until 100000, but was followed by \d+ \(--repair can put it right\)`,
+			`the counter is at 100, behind the newest row, 100000 \(--repair can fix it\)`,
+			`\d+ +configmaps default/seen +it counts as live until 100000, but was followed by \d+ \(--repair can fix it\)`,
 			`configmaps default/broken +its value is that of /other with uid `,
 			`services default/kubernetes +its value is no object: `,
 			`configmaps nowhere/strayed +there is no namespace nowhere`,

@@ -226,7 +226,7 @@ type helpFlag struct{ name, defaults string }
 
 // helpFlags returns the flags in a help text.
 func helpFlags(help string) (flags []helpFlag) {
-	begins := regexp.MustCompile(`(?m)^ +(?:-v, )?--([a-z0-9-]+)`)
+	begins := regexp.MustCompile(`(?m)^(?: {6}|  -v, )--([a-z0-9-]+)`) // wrapped lines are indented further
 	ends := regexp.MustCompile(`\(default (.*)\)$`)
 	for section := range strings.SplitSeq(help, "\n\n") {
 		found := begins.FindAllStringSubmatchIndex(section, -1)
@@ -237,7 +237,7 @@ func helpFlags(help string) (flags []helpFlag) {
 			}
 			flag := helpFlag{name: section[at[2]:at[3]]}
 			text := strings.Join(strings.Fields(section[at[0]:end]), " ")
-			if match := ends.FindStringSubmatch(text); match != nil {
+			if match := ends.FindStringSubmatch(text); match != nil && match[1] != "[]" {
 				flag.defaults = match[1]
 				if unquoted, err := strconv.Unquote(match[1]); err == nil {
 					flag.defaults = unquoted
