@@ -47,9 +47,9 @@ func (w *writeStatements) close() error {
 	return errors.Join(errs...)
 }
 
-// Commit implements dialect.Engine. Where a sync fails, the group is not
-// committed, and there may be a next one all the same: it is written to the same
-// place of the write-ahead log, so nothing that it needs is missing on the disk.
+// Commit implements dialect.Engine. If a sync fails, the group is not
+// committed, and the next one may follow all the same: it is written to the
+// same place in the write-ahead log, so it misses nothing on the disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
@@ -71,7 +71,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	return committed, err
 }
 
-// write appends w as row id, or returns false where w conflicts.
+// write appends w as row id, or returns false if w conflicts.
 func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect.Write) (bool, error) {
 	if w.Replaces != 0 {
 		res, err := closeRow.ExecContext(ctx, id, w.Replaces)
@@ -87,8 +87,8 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 		row.ReplacedBy = id
 	}
 	err := add(ctx, insert, &row)
-	// Only the index of live rows can be violated: the key exists. SQLite
-	// takes back the statement, not the transaction.
+	// Only the index of live rows can be violated: the key exists. SQLite rolls
+	// back the statement, not the transaction.
 	var cause *sqlite.Error
 	if errors.As(err, &cause) && cause.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE && w.Replaces == 0 {
 		return false, nil
@@ -96,7 +96,7 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 	return err == nil, err
 }
 
-// add inserts a row as it is.
+// add inserts a row.
 func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
 	var padding any
 	if row.ReplacedBy == 0 {
@@ -127,7 +127,7 @@ func integerBytes(n int64) int {
 
 // Load implements dialect.Engine.
 func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	var refused error // what is no failure of the database
+	var refused error // an error that is not the database's
 	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
 		var some bool
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {

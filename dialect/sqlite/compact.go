@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// batchBytes ends a batch of compaction: every page that is freed costs some
-// microseconds, in which no one writes.
+// batchBytes ends a batch of compaction: freeing a page takes some
+// microseconds, during which no one can write.
 const batchBytes = 1 << 20
 
-// supersededRows selects what a batch may remove. The length of a value is
-// known without reading it.
+// supersededRows selects the rows that a batch may remove. SQLite knows the
+// length of a value without reading it.
 const supersededRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
 
 // Compact implements dialect.Engine.
@@ -36,7 +36,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err
 	return n, err
 }
 
-// batch returns the ids of rows to remove, at least one if there is one.
+// batch returns the ids of rows to remove, at least one if there are any.
 func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (ids []int64, err error) {
 	rows, err := tx.StmtContext(ctx, e.write.superseded).QueryContext(ctx, upTo, limit)
 	if err != nil {

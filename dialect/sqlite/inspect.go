@@ -11,11 +11,12 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// inspectTime is for how long a file is looked at before it is opened. That is
-// enough for some hundred megabytes; damage behind that is found when it is read.
+// inspectTime limits the check of a file before it is opened. It is enough for
+// some hundred megabytes; damage beyond that is found when it is read.
 const inspectTime = 500 * time.Millisecond
 
-// inspect fails when the file at path can't be served, and leaves it as it is.
+// inspect fails if the file at path can't be served. It does not change the
+// file.
 func inspect(ctx context.Context, path string) (err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return err

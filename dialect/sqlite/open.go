@@ -1,9 +1,9 @@
-// Package sqlite holds the log in one SQLite file, in WAL mode with every
+// Package sqlite keeps the log in one SQLite file, in WAL mode with every
 // commit synced to disk.
 //
 // The process that opens the file is its only writer: a lock on the file keeps
-// others out, by whatever path they come, while any SQL tool may read. Writes go
-// through one connection, reads through a few others, each seeing its own snapshot.
+// others out, whatever path they use, while any SQL tool may read. Writes use
+// one connection, reads a few others, each with its own snapshot.
 package sqlite
 
 import (
@@ -53,15 +53,14 @@ const maxPrepared = 200
 // CPU time, which is a twentieth of a request's, and write twice as much.
 const newPageSize = 512
 
-// Open opens the file at path, making it and its folder where they are not
-// there, and brings its schema up to date. It returns dialect.ErrLocked when
-// another process serves the file and migrations.ErrNewer when a newer binary
-// made it.
+// Open opens the file at path, creating it and its folder if they do not exist,
+// and migrates its schema. It returns dialect.ErrLocked if another process
+// serves the file, and migrations.ErrNewer if its schema is newer.
 func Open(ctx context.Context, path string) (*Engine, error) {
 	return OpenWith(ctx, path, Options{})
 }
 
-// Options are how a file is opened.
+// Options are the settings of OpenWith.
 type Options struct {
 	// NoSync leaves it to the system when the file is written to disk. What was committed outlives the process, but when the
 	// machine stops the file may be spoiled.
@@ -74,8 +73,8 @@ func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	return e, err
 }
 
-// Migrate brings the schema of the file at path up to date, as Open does, and
-// returns where it stood before.
+// Migrate migrates the schema of the file at path, as Open does, and returns
+// its status before.
 func Migrate(ctx context.Context, path string) (before migrations.Status, err error) {
 	e, before, err := open(ctx, path, Options{})
 	if err != nil {
@@ -154,7 +153,7 @@ func format(ctx context.Context, path, synchronous string) (pageSize int, err er
 	return pageSize, err
 }
 
-// migrate brings the schema up to date, and makes what writes ready.
+// migrate migrates the schema, and prepares the statements that write.
 func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err error) {
 	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
 		return before, err
@@ -162,10 +161,11 @@ func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err err
 	return before, e.write.prepare(ctx, e.writer)
 }
 
-// existing has the driver open a file that is there, and never make one, to write to it.
+// existing makes the driver open an existing file for writing, and never create one.
 const existing = "&mode=rw&_txlock=immediate"
 
-// openReaders opens the connections that read, with more parameters for the driver.
+// openReaders opens the connections that read, with further parameters for the
+// driver.
 func (e *Engine) openReaders(parameters string) (err error) {
 	if e.readers, err = sql.Open("sqlite", dsn(e.path, "query_only(1)", "cache_size(-4000)")+parameters); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (e *Engine) openReaders(parameters string) (err error) {
 	return nil
 }
 
-// checkHeader makes a file that is no database, or not readable, known before
+// checkHeader fails if the file is not a database or can't be read, before
 // anything is written to it.
 func checkHeader(ctx context.Context, db *sql.DB) error {
 	var n int
@@ -187,7 +187,8 @@ func checkHeader(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// dsn names the file at path to the driver. Each connection runs the pragmas.
+// dsn returns the driver's name for the file at path. Each connection runs the
+// pragmas.
 func dsn(path string, pragmas ...string) string {
 	q := url.Values{"_pragma": append(pragmas, waitUpTo(busyTimeout))}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()

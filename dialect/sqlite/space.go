@@ -11,10 +11,10 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// SQLite writes on at the end of the write-ahead log for as long as any reader
-// uses it, and begins again at its start when none does. Where reads overlap
-// all the time there is no such moment, so one is made: writers wait until the
-// reads that have begun are done, while new ones need only the database file.
+// SQLite appends to the write-ahead log while any reader uses it, and starts
+// over at its beginning when none does. If reads always overlap there is no
+// such moment, so one is made: writers wait for the current reads to end, while
+// new reads need only the database file.
 const (
 	// walCheckpoint is from where on a commit has what the log holds written to
 	// the database file, if nobody reads: a page that many commits have changed
@@ -26,7 +26,7 @@ const (
 	walKept = 1 << 20
 	// busyTimeout is how long a statement waits for a lock.
 	busyTimeout = 5 * time.Second
-	// walHeld is from where on somebody must be holding it.
+	// walHeld is the size from which another process must be holding it.
 	walHeld = 256 << 20
 )
 
@@ -45,7 +45,7 @@ func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	}
 }
 
-// emptyIdleWAL empties the write-ahead log where it is larger than it has to be.
+// emptyIdleWAL empties the write-ahead log if it is larger than necessary.
 func (e *Engine) emptyIdleWAL(ctx context.Context) {
 	if size, err := e.walSize(); err == nil && size > walKept {
 		e.truncateWAL(ctx, size)
@@ -73,7 +73,7 @@ func (e *Engine) truncateWAL(ctx context.Context, size int64) {
 // waitUpTo is the pragma that has a connection's statements wait so long for a lock.
 func waitUpTo(d time.Duration) string { return fmt.Sprintf("busy_timeout(%d)", d.Milliseconds()) }
 
-// walSize returns how many bytes the file of the write-ahead log has, 0 where there is none.
+// walSize returns the size of the write-ahead log in bytes, 0 if there is none.
 func (e *Engine) walSize() (int64, error) {
 	if e.path == "" { // in memory
 		return 0, nil
