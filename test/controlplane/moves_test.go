@@ -90,7 +90,7 @@ func TestLosesTheLease(t *testing.T) {
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		return err == nil
 	})
-	s.Logged(t, "the controllers have ended here: this server has lost its Lease")
+	s.Logged(t, "the controllers have stopped here: this server has lost its Lease")
 	deploy(t, c, "after", 2)
 	s.Stop(t)
 }
