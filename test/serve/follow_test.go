@@ -187,8 +187,8 @@ func TestFollowComesLate(t *testing.T) {
 	s.terminate(t)
 }
 
-// TestFollowOnAFullDisk has the disk of the backup be full for a while: the server does not notice, and the backup goes on.
-func TestFollowOnAFullDisk(t *testing.T) {
+// TestFollowWhileSyncsFail has the disk of the backup fail to sync for a while: the server does not notice, and the backup continues.
+func TestFollowWhileSyncsFail(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	c := client(t, s.kubeconfig())
