@@ -39,7 +39,7 @@ type File struct {
 }
 
 // ErrHeld means that another process writes a backup to the place.
-var ErrHeld = errors.New("another sqube backup --follow, or a server with --archive, writes there: stop it, or give another place")
+var ErrHeld = errors.New("another sqube backup --follow writes there, or a server with --archive: stop it, or give another place")
 
 // ParsePlace parses a place on the command line: a folder, or s3://BUCKET/PREFIX.
 func ParsePlace(text string) (Place, error) {
