@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // BaseBackup has the server archive its log from now on, for which it starts again, and makes a base backup, which Restore
@@ -55,6 +57,17 @@ func (s *PostgresServer) Restore(t testing.TB, moment time.Time) *PostgresServer
 		if err := restored.Close(); err != nil {
 			t.Errorf("end the restored server: %v", err)
 		}
+	})
+	// It answers reads before it has reached the moment.
+	Eventually(t, "the restored server takes writes", func() bool {
+		db, err := pgx.Connect(t.Context(), restored.DSN())
+		if err != nil {
+			return false
+		}
+		defer db.Close(t.Context())
+		var recovering bool
+		err = db.QueryRow(t.Context(), "select pg_is_in_recovery()").Scan(&recovering)
+		return err == nil && !recovering
 	})
 	return restored
 }
