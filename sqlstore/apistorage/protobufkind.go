@@ -21,7 +21,8 @@ type protobufKind struct {
 	kind     metav1.TypeMeta
 	head     []byte // how the JSON of its objects begins
 	message  *transcode.Type
-	cells    *transcode.Filter // see Kinds.Cells
+	cells    *transcode.Filter    // see Kinds.Cells
+	complete func(runtime.Object) // see Kinds.Complete; nil for nothing
 	internal reflect.Type
 	empty    func() unmarshaler
 }
@@ -41,6 +42,9 @@ type Kinds struct {
 	// by the path of their message, such as "spec.containers". Kinds that are
 	// not listed are decoded whole, without managed fields.
 	Cells map[metav1.TypeMeta]map[string][]string
+	// Complete adds to an internal object, before it is stored, what upstream adds
+	// when it decodes the stored object. Most kinds get all defaults before that.
+	Complete map[metav1.TypeMeta]func(runtime.Object)
 }
 
 // protobufKindOf returns the protobufKind of internal, an object as storages
@@ -77,7 +81,7 @@ func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVer
 	}
 	t := reflect.TypeOf(obj).Elem()
 	return &protobufKind{
-		scheme: k.Scheme, kind: kind, head: head(kind), message: message, cells: cells, internal: reflect.TypeOf(internal),
+		scheme: k.Scheme, kind: kind, head: head(kind), message: message, cells: cells, complete: k.Complete[kind], internal: reflect.TypeOf(internal),
 		empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
 	}, nil
 }

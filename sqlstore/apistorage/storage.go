@@ -215,10 +215,13 @@ func (s *Storage) span(ctx context.Context, name, key string) (context.Context, 
 	return ctx, span
 }
 
-// encode returns the JSON of obj in the storage version, without a
+// encode completes obj and returns its JSON in the storage version, without a
 // resourceVersion: that is the id of the row.
 func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 	defer ensureReason(&err)
+	if s.protobuf != nil && s.protobuf.complete != nil {
+		s.protobuf.complete(obj)
+	}
 	data, err = runtime.Encode(s.Codec, obj)
 	if err != nil {
 		return nil, err

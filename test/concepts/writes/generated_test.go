@@ -57,6 +57,14 @@ var generatedValues = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{}}`).Invalid(t,
 			"metadata.name: Required value: name or generateName is required")
 	}},
+	{Statement: "a Job without labels has those of its template, some of which the server sets, and is found by them", Proof: func(t *testing.T, c *kit.Cluster) {
+		jobs := c.Path("batch/v1", "jobs")
+		job := kit.Manifest(`{metadata: {name: once}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}}`)
+		kit.Equal(t, c.Post(t, jobs, job).Created(t).Text(t, "metadata", "labels", "job-name"), "once")
+		kit.Equal(t, strings.Join(c.Get(t, jobs+"?labelSelector=job-name%3Donce").OK(t).Names(t), " "), "once")
+		c.Patch(t, kit.MergePatch, c.Path("batch/v1", "jobs", "once"), `{"metadata":{"labels":null}}`).OK(t)
+		kit.Equal(t, c.Get(t, c.Path("batch/v1", "jobs", "once")).OK(t).Text(t, "metadata", "labels", "job-name"), "once")
+	}},
 	{Statement: "the uid, the creation time and the name can't be changed, and need not be sent", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		created := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)

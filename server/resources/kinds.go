@@ -1,14 +1,32 @@
 package resources
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/batch"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // Kinds are the built-in ones, as they are stored.
-var Kinds = &apistorage.Kinds{Scheme: legacyscheme.Scheme, Cells: cells}
+var Kinds = &apistorage.Kinds{
+	Scheme: legacyscheme.Scheme,
+	Cells:  cells,
+	Complete: map[metav1.TypeMeta]func(runtime.Object){
+		{APIVersion: "batch/v1", Kind: "Job"}: labelJob,
+	},
+}
+
+// labelJob gives a Job without labels those of its template, as its defaulting does. Only the strategy sets some of the template's
+// labels, which is after a client's object was defaulted.
+func labelJob(obj runtime.Object) {
+	if job, ok := obj.(*batch.Job); ok && len(job.Labels) == 0 {
+		job.Labels = maps.Clone(job.Spec.Template.Labels)
+	}
+}
 
 // cells are the fields that determine the cells of a Table, for kinds with many or large objects. Besides what upstream's printers
 // read, they include annotations, which a conversion may drop, and fields whose defaults would have to be computed, such as
