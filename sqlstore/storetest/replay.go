@@ -37,7 +37,7 @@ func testReplayBoundary(t *testing.T, open Opener) {
 			select {
 			case <-ended:
 				return
-			case <-time.After(time.Duration(random.IntN(20)) * time.Millisecond):
+			case <-time.After(time.Duration(random.IntN(5)) * time.Millisecond):
 			}
 			at, err := s.Position(t.Context())
 			if err != nil {

@@ -191,7 +191,7 @@ func TestResourceVersions(t *testing.T) {
 			for _, query := range []string{"/a?resourceVersion=", "?resourceVersion=", "?resourceVersionMatch=NotOlderThan&limit=1&resourceVersion=", "?resourceVersionMatch=Exact&resourceVersion="} {
 				answered := false
 				for attempt := 0; attempt < 5 && !answered; attempt++ { // since a busy machine may take longer to write than the read waits
-					wanted := number(t, c.Get(t, path)) + 20
+					wanted := number(t, c.Get(t, path)) + 10
 					answers := make(chan int, 1)
 					go func() { answers <- code(c.Client, path+query+strconv.FormatInt(wanted, 10)) }()
 					for i, at := 0, int64(0); at < wanted; i++ {
