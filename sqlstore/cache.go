@@ -155,7 +155,7 @@ func (c *cache) fits(col *collection) bool {
 }
 
 // room returns how many bytes collections may take.
-func (c *cache) room() int64 { return c.budget - c.recent.bytes }
+func (c *cache) room() int64 { return c.budget - c.recent.bytes.Load() }
 
 // bareLimit returns how many bytes a bare collection may take.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
@@ -286,7 +286,7 @@ func (c *cache) held() int64 {
 }
 
 // size is held for a caller that holds c.mu.
-func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() + c.recent.bytes }
+func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() + c.recent.bytes.Load() }
 
 // peek returns the newest snapshot of a collection, or nil if it is not in
 // memory.

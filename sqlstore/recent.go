@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -11,9 +12,9 @@ import (
 // only those. When a server ends, the watch of each kubelet resumes on another
 // one and selects a few of thousands of changes.
 type recent struct {
-	limit  int64 // bytes
-	bytes  int64
-	since  int64 // the changes are all those after this revision
+	limit  int64        // bytes
+	bytes  atomic.Int64 // read without the cache's lock, too
+	since  int64        // the changes are all those after this revision
 	blocks []recentBlock
 }
 
@@ -43,7 +44,8 @@ const recentOverhead = 80
 const readOver = 8
 
 func (r *recent) reset(position int64) {
-	*r = recent{limit: r.limit, since: position}
+	r.blocks, r.since = nil, position
+	r.bytes.Store(0)
 }
 
 func (r *recent) add(c *Change) {
@@ -73,9 +75,9 @@ func (r *recent) add(c *Change) {
 	block := &r.blocks[last]
 	block.changes = append(block.changes, change)
 	block.bytes += size
-	for r.bytes += size; r.bytes > r.limit; {
+	for r.bytes.Add(size); r.bytes.Load() > r.limit; {
 		oldest := r.blocks[0]
-		r.bytes -= oldest.bytes
+		r.bytes.Add(-oldest.bytes)
 		r.since = oldest.changes[len(oldest.changes)-1].revision
 		r.blocks = slices.Delete(r.blocks, 0, 1)
 	}
