@@ -23,7 +23,8 @@ VERSION  = -X $V.gitVersion=$(K8S) \
 GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 
 # The packages whose tests run under the race detector: the store, its engines, the server and the commands.
-RACE := ./sqlstore/... ./dialect/... ./server/... ./cmd/...
+RACE_STORE := ./sqlstore/... ./dialect/...
+RACE       := $(RACE_STORE) ./server/... ./cmd/...
 
 # How many tests of a package of test/ run at once.
 PARALLEL ?= 6
@@ -61,9 +62,10 @@ nfpm: ## build bin/nfpm, which writes the packages
 
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
-# One package at a time, since upstream's suite gives the store a few seconds for a hundred writes.
+# The store's packages one at a time, since upstream's suite gives the store a few seconds for a hundred writes.
 race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
-	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m -p 1 $(RACE)
+	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m -p 1 $(RACE_STORE)
+	CGO_ENABLED=1 bin/withpostgres go test -race -timeout 30m $(filter-out $(RACE_STORE),$(RACE))
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
