@@ -26,9 +26,6 @@ GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 RACE_STORE := ./sqlstore/... ./dialect/...
 RACE       := $(RACE_STORE) ./server/... ./cmd/...
 
-# How many tests of a package of test/ run at once.
-PARALLEL ?= 6
-
 # Arguments of `make run` and `make bench`: make run ARGS='--datastore postgres://…'
 ARGS ?=
 
@@ -70,12 +67,16 @@ race: gcc bin/withpostgres ## run the tests of the store, the server and the com
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
-# These tests run bin/sqube. One package at a time, since some load the machine and measure memory; of the tests in it that may
-# run at once, more than there are processors, since they mostly wait.
+# What the tests of e2e run.
+E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm \
+       SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
+
+# One package at a time, since some load the machine and measure memory. Where tests mostly wait, more of them
+# run at once than there are processors.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
-	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm \
-		bin/withpostgres go test -timeout 30m -p 1 -parallel $(PARALLEL) ./test/...
-	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl go test -C test/tools -timeout 10m ./envtest ./s3
+	$(E2E) bin/withpostgres go test -timeout 30m -p 1 -parallel 6 ./test/concepts/... ./test/serve
+	$(E2E) bin/withpostgres go test -timeout 30m -p 1 $$(go list ./test/... | grep -v -e /test/concepts/ -e /test/serve$$)
+	$(E2E) go test -C test/tools -timeout 10m ./envtest ./s3
 
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
 	for version in 14 15 16 17 18; do \
