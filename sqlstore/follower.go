@@ -199,9 +199,12 @@ func (c *Change) release(m *memory) {
 // and terms would receive, in order. yield has to release each with Done. It returns ErrCompacted, possibly after some of
 // them, if not all are kept.
 func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, to int64, yield func(*Change) error) error {
+	if from >= to {
+		return nil
+	}
 	i := &interest{resource, prefix, boundTerms(terms)}
 	spans := f.store.cache.missed(i, from, to)
-	if len(spans) == 0 && from < to {
+	if len(spans) == 0 {
 		return f.stillKept(from)
 	}
 	for _, s := range spans {

@@ -97,6 +97,9 @@ func (c *cache) missed(i *interest, from, to int64) (spans []span) {
 	}
 	between := 0
 	for _, block := range blocks {
+		if block.changes[len(block.changes)-1].revision <= from {
+			continue
+		}
 		for _, change := range block.changes {
 			if change.revision <= from || change.revision > to || change.resource != i.resource {
 				continue

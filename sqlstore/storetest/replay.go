@@ -102,32 +102,11 @@ func testReplayOfSelections(t *testing.T, open Opener) {
 	for _, cache := range []int64{sqlstore.DefaultCacheBytes, 256 << 10, sqlstore.NoCache} {
 		s := Open(t, open, sqlstore.Options{CacheBytes: cache})
 		random := rand.New(rand.NewPCG(13, 14))
-		type change struct {
-			revision      int64
-			key           string
-			before, after *told
-		}
-		var changes []change
-		records, objects := map[string]*sqlstore.Record{}, map[string]*told{}
+		var changes []randomWrite
+		writes := newRandomWrites(random)
 		first := revision(t, s).Revision
 		for i := range 400 {
-			key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(10))
-			w := put(key, fmt.Sprintf(`{"n":%d}`, i), records[key])
-			before, after := objects[key], randomTold(random)
-			switch {
-			case before != nil && random.IntN(4) == 0:
-				w, after = remove(records[key]), nil
-			case before != nil && random.IntN(2) == 0:
-				after = before
-			}
-			if after != nil {
-				after.encode(w)
-			}
-			records[key], objects[key] = must(t, s, w), after
-			changes = append(changes, change{records[key].Revision, key, before, after})
-			if w.Operation == dialect.Delete {
-				records[key] = nil
-			}
+			changes = append(changes, writes.next(t, s, i))
 		}
 		last := revision(t, s).Revision
 		for range 100 {
@@ -137,7 +116,7 @@ func testReplayOfSelections(t *testing.T, open Opener) {
 			concerns := map[int64]bool{}
 			var want, got []int64
 			for _, c := range changes {
-				if from < c.revision && c.revision <= to && (choice.selects(c.key, c.before) || choice.selects(c.key, c.after)) {
+				if from < c.revision && c.revision <= to && choice.concerns(c) {
 					concerns[c.revision] = true
 					want = append(want, c.revision)
 				}

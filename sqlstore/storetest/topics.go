@@ -47,6 +47,51 @@ func (o *told) encode(w *sqlstore.Write) {
 	}
 }
 
+// randomWrites changes a few objects at random.
+type randomWrites struct {
+	random  *rand.Rand
+	records map[string]*sqlstore.Record
+	objects map[string]*told
+}
+
+// randomWrite is a change that was made: what rows told of the object before and after it, nil for nothing.
+type randomWrite struct {
+	revision      int64
+	key           string
+	before, after *told
+}
+
+func newRandomWrites(random *rand.Rand) *randomWrites {
+	return &randomWrites{random, map[string]*sqlstore.Record{}, map[string]*told{}}
+}
+
+// next creates, changes or deletes an object.
+func (r *randomWrites) next(t *testing.T, s *sqlstore.Store, i int) randomWrite {
+	key := fmt.Sprintf("n%d/%d", 1+r.random.IntN(2), r.random.IntN(10))
+	w := put(key, fmt.Sprintf(`{"n":%d}`, i), r.records[key])
+	before, after := r.objects[key], randomTold(r.random)
+	switch {
+	case before != nil && r.random.IntN(4) == 0:
+		w, after = remove(r.records[key]), nil
+	case before != nil && r.random.IntN(2) == 0:
+		after = before
+	}
+	if after != nil {
+		after.encode(w)
+	}
+	record := must(t, s, w)
+	r.records[key], r.objects[key] = record, after
+	if w.Operation == dialect.Delete {
+		r.records[key] = nil
+	}
+	return randomWrite{record.Revision, key, before, after}
+}
+
+// concerns says whether the choice selects the object before or after the change.
+func (s choice) concerns(w randomWrite) bool {
+	return s.selects(w.key, w.before) || s.selects(w.key, w.after)
+}
+
 // choice is what a client selects: the objects under a prefix, or at a key,
 // that match.
 type choice struct {
@@ -119,30 +164,14 @@ func testTopics(t *testing.T, open Opener) {
 	for range 200 {
 		watchers = append(watchers, watch(randomChoice(t, random)))
 	}
-	records, objects := map[string]*sqlstore.Record{}, map[string]*told{}
+	writes := newRandomWrites(random)
 	audience := map[int64]int{}
 	for i := range 400 {
-		key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(10))
-		w := put(key, fmt.Sprintf(`{"n":%d}`, i), records[key])
-		before, after := objects[key], randomTold(random)
-		switch {
-		case before != nil && random.IntN(4) == 0:
-			w, after = remove(records[key]), nil
-		case before != nil && random.IntN(2) == 0:
-			after = before
-		}
-		if after != nil {
-			after.encode(w)
-		}
-		records[key], objects[key] = must(t, s, w), after
-		revision := records[key].Revision
-		if w.Operation == dialect.Delete {
-			records[key] = nil
-		}
+		write := writes.next(t, s, i)
 		for _, w := range watchers {
-			if w.selects(key, before) || w.selects(key, after) {
-				w.want = append(w.want, revision)
-				audience[revision]++
+			if w.concerns(write) {
+				w.want = append(w.want, write.revision)
+				audience[write.revision]++
 			}
 		}
 		if i%10 == 0 { // some come and go
