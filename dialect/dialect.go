@@ -52,6 +52,7 @@ type Engine interface {
 
 	// Commit appends a group of writes in one transaction. All of them become
 	// visible and durable together, or none. A conflict fails a single write.
+	// After ErrFull, a group of deletions alone may still succeed.
 	// In the group, writes that replace a row come before those that create an
 	// object, since an engine may handle all of the former first.
 	Commit(ctx context.Context, group []Write) (Committed, error)

@@ -166,10 +166,7 @@ func (s *Store) commitGroup(group []*pending) {
 	switch {
 	case err == nil:
 		s.opts.OnGroup(len(group))
-		if s.failing {
-			s.failing = false
-			s.opts.Log.Info("writing to the database works again")
-		}
+		s.succeeded(group)
 		s.publish(group, committed)
 		for i, p := range group {
 			if committed.Landed[i] {
@@ -183,21 +180,59 @@ func (s *Store) commitGroup(group []*pending) {
 		for i := range group {
 			s.commitGroup(group[i : i+1])
 		}
-	default:
-		switch {
-		case refused(err):
-			s.failures.refused(err)
-		case !s.failing:
-			s.failing = true
-			s.opts.Log.Error("writing to the database fails; clients will retry", "error", err)
+	case errors.Is(err, dialect.ErrFull):
+		deletions, others := partition(group)
+		if len(deletions) == 0 || len(others) == 0 {
+			s.fail(group, err)
+			return
 		}
-		// The rows may be in the log all the same; the tail will find out.
-		s.ambiguous.Add(1)
-		s.hub.wakeTail()
-		for _, p := range group {
-			p.result <- outcome{err: err}
+		// There may be room for the deletions.
+		s.fail(others, err)
+		s.commitGroup(deletions)
+	default:
+		s.fail(group, err)
+	}
+}
+
+// succeeded logs that writing works again. Deletions show nothing: they may
+// have space on a full disk.
+func (s *Store) succeeded(group []*pending) {
+	if !s.failing {
+		return
+	}
+	if _, others := partition(group); len(others) > 0 {
+		s.failing = false
+		s.opts.Log.Info("writing to the database works again")
+	}
+}
+
+// fail answers a group that was not committed, or may not have been.
+func (s *Store) fail(group []*pending, err error) {
+	switch {
+	case refused(err):
+		s.failures.refused(err)
+	case !s.failing:
+		s.failing = true
+		s.opts.Log.Error("writing to the database fails; clients will retry", "error", err)
+	}
+	// The rows may be in the log all the same; the tail will find out.
+	s.ambiguous.Add(1)
+	s.hub.wakeTail()
+	for _, p := range group {
+		p.result <- outcome{err: err}
+	}
+}
+
+// partition splits a group into its deletions and the other writes.
+func partition(group []*pending) (deletions, others []*pending) {
+	for _, p := range group {
+		if p.row.Operation == dialect.Delete {
+			deletions = append(deletions, p)
+		} else {
+			others = append(others, p)
 		}
 	}
+	return deletions, others
 }
 
 // refused reports whether the database refused this group, rather than being

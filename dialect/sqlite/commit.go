@@ -51,6 +51,17 @@ func (w *writeStatements) close() error {
 // committed, and the next one may follow all the same: it is written to the
 // same place in the write-ahead log, so it misses nothing on the disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	if err := e.admit(ctx, group); err != nil {
+		return dialect.Committed{}, err
+	}
+	committed, err := e.commit(ctx, group)
+	if errors.Is(err, dialect.ErrFull) {
+		return e.onFullDisk(ctx, group, err)
+	}
+	return committed, err
+}
+
+func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
 		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group)).Scan(&committed.Last); err != nil {

@@ -16,6 +16,14 @@ const supersededRows = "SELECT id, octet_length(value) FROM log WHERE replaced_b
 
 // Compact implements dialect.Engine.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
+	err = e.reclaim(ctx, func() error {
+		n, err = e.compact(ctx, upTo, limit)
+		return err
+	})
+	return n, err
+}
+
+func (e *Engine) compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
 	err = e.transact(ctx, "compact", func(tx *sql.Tx) error {
 		if _, err := tx.StmtContext(ctx, e.write.compacted).ExecContext(ctx, upTo); err != nil {
 			return err
@@ -63,9 +71,17 @@ const shrinkBytes = 1 << 20
 func keptBytes(size int64) int64 { return min(size/8, 2*shrinkBytes) }
 
 // Shrink implements dialect.Engine by an incremental vacuum.
-func (e *Engine) Shrink(ctx context.Context) (bool, error) {
+func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
+	err = e.reclaim(ctx, func() error {
+		more, err = e.vacuum(ctx)
+		return err
+	})
+	return more, err
+}
+
+func (e *Engine) vacuum(ctx context.Context) (more bool, err error) {
 	var pages, free, pageSize int64
-	err := e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
+	err = e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
 	if err != nil {
 		return false, failure("vacuum", err)
 	}

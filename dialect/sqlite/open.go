@@ -37,7 +37,8 @@ type Engine struct {
 	nPrepared int
 	mu        sync.Mutex
 
-	write writeStatements
+	write   writeStatements
+	reserve reserve
 	// triedWAL is how large the write-ahead log was when it was last tried to
 	// empty it.
 	triedWAL int64
@@ -70,6 +71,9 @@ type Options struct {
 // OpenWith is Open with options.
 func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	e, _, err := open(ctx, path, o)
+	if err == nil {
+		e.reserve.restore() // if there is no room, writes fail, and try again
+	}
 	return e, err
 }
 
@@ -107,6 +111,9 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if e.lock, err = lockDatabase(path); err != nil {
 		return before, err
 	}
+	// A start needs some space, also on a full disk. Where the file can't be cut, that is no reason not to start.
+	e.reserve.path = path + "-reserve"
+	_ = e.reserve.release()
 	if err := protect(path); err != nil { // SQLite gives new files the mode of the database
 		return before, err
 	}

@@ -98,7 +98,7 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 	if err := f.Close(); err != nil {
 		return "", err
 	}
-	engine, err := Open(ctx, name)
+	engine, _, err := open(ctx, name, Options{})
 	if err != nil {
 		return "", err
 	}

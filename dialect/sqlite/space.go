@@ -17,8 +17,8 @@ import (
 // new reads need only the database file.
 const (
 	// walCheckpoint is from where on a commit has what the log holds written to
-	// the database file, if nobody reads: a page that many commits have changed
-	// is written there once.
+	// the database file, if there are no reads: a page that many commits have
+	// changed is written there once.
 	walCheckpoint = 4 << 20
 	// walStep is by how much the log may grow until it is tried to empty it.
 	walStep = 16 << 20
@@ -36,26 +36,31 @@ const (
 func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	size, err := e.walSize()
 	if err == nil && size >= e.triedWAL+walStep {
-		e.truncateWAL(ctx, size)
+		e.truncateWAL(ctx, waitFor(size))
 		size, err = e.walSize()
 		e.triedWAL = size
 	}
 	if err == nil {
-		e.triedWAL = min(e.triedWAL, size) // it may begin anew by itself
+		e.triedWAL = min(e.triedWAL, size) // SQLite may have started over at its beginning
 	}
 }
 
 // emptyIdleWAL empties the write-ahead log if it is larger than necessary.
 func (e *Engine) emptyIdleWAL(ctx context.Context) {
 	if size, err := e.walSize(); err == nil && size > walKept {
-		e.truncateWAL(ctx, size)
+		e.truncateWAL(ctx, waitFor(size))
 	}
 }
 
-// truncateWAL tries to empty the write-ahead log, which has so many bytes. What
-// fails here, a commit will tell of.
-func (e *Engine) truncateWAL(ctx context.Context, size int64) {
-	wait := min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
+// waitFor is how long emptying a write-ahead log of so many bytes may wait for
+// reads to end.
+func waitFor(size int64) time.Duration {
+	return min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
+}
+
+// truncateWAL tries to empty the write-ahead log, and waits so long for reads
+// to end. If it fails, so will a commit, which reports why.
+func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {
 		return

@@ -28,7 +28,7 @@ func interpret(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
 	case errors.Is(err, dialect.ErrFull):
-		return unavailable("the datastore's disk is full: reads go on, and writes will when there is room again")
+		return unavailable("the datastore's disk is full: reads continue, and writes will when there is room again")
 	case errors.Is(err, dialect.ErrUnavailable):
 		return unavailable("the datastore is unavailable, try again")
 	case errors.Is(err, sqlstore.ErrClosed):

@@ -3,7 +3,9 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,14 +56,36 @@ func testUnreachable(t *testing.T, open Opener) {
 	})
 }
 
-// testFullDisk has a commit find no space on the disk, which is an answer of the database.
+// testFullDisk has the disk be full for all but deletions: those succeed, also of a group with others. The database has
+// answered, so it is not out of reach.
 func testFullDisk(t *testing.T, open Opener) {
-	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: func([]dialect.Write) error {
-		return &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrFull}
+	g := newGate()
+	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: func(group []dialect.Write) error {
+		full := false
+		select {
+		case <-g.held:
+			full = slices.ContainsFunc(group, func(w dialect.Write) bool { return w.Operation != dialect.Delete })
+		default:
+		}
+		if full {
+			return &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrFull}
+		}
+		return g.before(group)
 	}}
 	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
-	if _, err := s.Write(t.Context(), put("a", "{}", nil)); !errors.Is(err, dialect.ErrFull) {
-		t.Fatal(err)
+	var kept, deleted []*sqlstore.Record
+	for i := range 5 {
+		kept = append(kept, must(t, s, put(fmt.Sprint("kept-", i), "{}", nil)))
+		deleted = append(deleted, must(t, s, put(fmt.Sprint("deleted-", i), "{}", nil)))
+	}
+	var writes []*sqlstore.Write
+	for i := range kept {
+		writes = append(writes, put(kept[i].Key, `{"v":2}`, kept[i]), remove(deleted[i]), put(fmt.Sprint("new-", i), "{}", nil))
+	}
+	for i, err := range together(t, s, g, writes) {
+		if isDeletion := i%3 == 1; isDeletion && err != nil || !isDeletion && !errors.Is(err, dialect.ErrFull) {
+			t.Errorf("%s of %s: %v", writes[i].Operation, writes[i].Key, err)
+		}
 	}
 	if stats := s.Stats(); stats.Unreachable != 0 || stats.Failures == 0 {
 		t.Errorf("there is %+v", stats)

@@ -3,11 +3,16 @@ package serve
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
@@ -78,6 +83,69 @@ func TestDiskOfABoard(t *testing.T) {
 		s.wait(t)
 		refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.dataDir), disk.Run)
 		disk.ReadOnly(false)
+		again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+		w.kept(t)
+		again.terminate(t)
+	})
+	checked(t, "sqlite://"+filepath.Join(s.dataDir, "sqube.db"))
+}
+
+// TestRoomOnAFullDisk fills the disk, with versions that can be removed and with objects. Removing them takes space too, so
+// there has to be some left.
+func TestRoomOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	const room, value = 4 << 20, 100_000
+	disk := faults.NewDisk(t)
+	s := serve(t, []string{"--retention", "3s"}, disk.Run)
+	w := newWriter(t, s)
+	s.settle(t)
+	disk.Room(room)
+
+	t.Run("of versions", func(t *testing.T) {
+		// Writers without a pause are faster than versions grow old.
+		var written atomic.Int64
+		var writing sync.WaitGroup
+		for i := range 3 {
+			c := client(t, s.kubeconfig())
+			writing.Go(func() {
+				for written.Load() < 3*room && t.Context().Err() == nil {
+					_, err := trySetData(t, c, fmt.Sprint("flood-", i), strings.Repeat(fmt.Sprintf("%07d ", written.Load()), value/8))
+					if err != nil && !apierrors.IsServiceUnavailable(err) {
+						t.Error(err)
+						return
+					}
+					if err == nil {
+						written.Add(value)
+					}
+				}
+			})
+		}
+		writing.Wait()
+		if log := s.read(t, "stderr"); !strings.Contains(log, "writing to the database fails") {
+			t.Errorf("the disk was never full\n%s", log)
+		}
+		w.kept(t)
+	})
+	t.Run("of objects", func(t *testing.T) {
+		var full error
+		for i := 0; full == nil; i++ {
+			full = w.create(t, fmt.Sprint("filling-", i))
+		}
+		c := client(t, s.kubeconfig()).CoreV1().ConfigMaps("default")
+		w.names = slices.DeleteFunc(w.names, func(name string) bool {
+			filling := strings.HasPrefix(name, "filling-")
+			if filling {
+				must(t, c.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			}
+			return filling
+		})
+		eventually(t, "there is room", func() error { return w.create(t, "after-deletions") })
+		w.kept(t)
+	})
+	t.Run("at a start", func(t *testing.T) {
+		disk.Full(true)
+		s.signal(t, syscall.SIGKILL)
+		s.wait(t)
 		again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
 		w.kept(t)
 		again.terminate(t)

@@ -206,26 +206,24 @@ func (w *writer) serves(t *testing.T) {
 func (w *writer) fullDisk(t *testing.T, disk *faults.Disk) {
 	const tries = 20
 	disk.Full(true)
-	for i := 0; ; i++ {
+	for i, refused := 0, 0; refused < tries; i++ {
 		name := fmt.Sprint("full-", i) // some have room in what the database has already
 		err := w.create(t, name)
-		if err == nil && i < 1000 {
+		switch {
+		case err == nil && i < 1000:
 			await(t, w.events, name)
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), "the datastore's disk is full") {
+			refused = 0
+		case err == nil || !strings.Contains(err.Error(), "the datastore's disk is full"):
 			t.Fatalf("%s: %v", name, err)
+		default:
+			w.absent(t, name)
+			refused++
 		}
-		for range tries {
-			w.refused(t, name)
-		}
-		w.serves(t)
-		w.absent(t, name)
-		break
 	}
+	w.serves(t)
 	disk.Full(false)
 	w.creates(t, "room")
-	eventually(t, "the log tells of it, not of each write", func() error {
+	eventually(t, "the log reports it, but not each write", func() error {
 		log := w.read(t, "stderr")
 		for _, line := range []string{"writing to the database fails; clients will retry", "writing to the database works again"} {
 			if n := strings.Count(log, line); n == 0 || n > tries/2 {
@@ -254,16 +252,28 @@ func (w *writer) failingDisk(t *testing.T, disk *faults.Disk) {
 	disk.FailSync(false)
 }
 
-// TestDiskFullAtStart starts a server on a database that can't get what room a start takes.
+// TestDiskFullAtStart starts a server on a full disk: with the space that an earlier one set aside, without it, and with an
+// empty folder.
 func TestDiskFullAtStart(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	s.settle(t)
+	w := newWriter(t, s)
 	s.terminate(t)
-	path := filepath.Join(s.dataDir, "sqube.db")
-	before := readFile(t, path)
 	disk := faults.NewDisk(t)
 	disk.Full(true)
+
+	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+	w.kept(t)
+	w.refused(t, "unwritten")
+	must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
+	w.absent(t, w.names[0])
+	again.terminate(t)
+
+	path := filepath.Join(s.dataDir, "sqube.db")
+	must(t, os.Remove(path+"-reserve"))
+	disk.Full(true) // also without the room that the last server left
+	before := readFile(t, path)
 	refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.dataDir), disk.Run)
 	if !bytes.Equal(readFile(t, path), before) {
 		t.Error("the database was changed")

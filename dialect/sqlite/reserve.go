@@ -1,0 +1,130 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// reserveBytes is the size of the reserve: as much as the write-ahead log holds
+// when a commit has it written to the database file, and the largest group.
+const reserveBytes = walCheckpoint + 4<<20
+
+// reserve is a file beside the database that takes up space for when the disk
+// is full. Removing versions needs space before it frees any: the write-ahead
+// log grows first, and the database file grows by what the log holds before the
+// log can be emptied. So on a full disk the reserve gives its space to that,
+// and to deletions. Other writes fail until there is room for the reserve again.
+type reserve struct {
+	path     string      // of the file; "" for a database in memory
+	released atomic.Bool // whether others may use the space
+	// mu is held by the one that uses the space, or wants to know whether there is enough.
+	mu sync.Mutex
+}
+
+// release gives the space of the reserve back to the file system.
+func (r *reserve) release() error {
+	r.released.Store(true)
+	err := r.resize(0, func(file *os.File) error { return file.Truncate(0) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// restore takes the space again, and returns false if there is too little. A
+// file system that can't set space aside has no reserve.
+func (r *reserve) restore() bool {
+	err := r.resize(os.O_CREATE, func(file *os.File) error { return allocate(file, reserveBytes) })
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		_ = r.release() // it may have taken a part
+		return false
+	}
+	r.released.Store(false)
+	return true
+}
+
+func (r *reserve) resize(flag int, do func(*os.File) error) error {
+	file, err := os.OpenFile(r.path, os.O_WRONLY|flag, fileMode)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(file), file.Close())
+}
+
+// errReserved is the error of writes that the reserve is not for.
+var errReserved = fmt.Errorf("%w; the last %d MiB are for deletions and for removing old versions", dialect.ErrFull, reserveBytes>>20)
+
+// admit returns an error if there is only the space of the reserve, which is
+// not for this group.
+func (e *Engine) admit(ctx context.Context, group []dialect.Write) error {
+	if !e.reserve.released.Load() || deletesOnly(group) {
+		return nil
+	}
+	e.reserve.mu.Lock()
+	defer e.reserve.mu.Unlock()
+	if !e.makeRoom(ctx) {
+		return &dialect.Error{Op: "commit", Engine: "sqlite", Err: errReserved}
+	}
+	return nil
+}
+
+// onFullDisk commits a group for which there was no space.
+func (e *Engine) onFullDisk(ctx context.Context, group []dialect.Write, err error) (dialect.Committed, error) {
+	e.reserve.mu.Lock()
+	defer e.reserve.mu.Unlock()
+	if deletesOnly(group) {
+		e.useReserve(ctx)
+		return e.commit(ctx, group)
+	}
+	if e.makeRoom(ctx) {
+		return e.commit(ctx, group)
+	}
+	return dialect.Committed{}, err
+}
+
+// makeRoom empties the write-ahead log with the help of the reserve, and
+// returns whether there is room for the reserve then.
+func (e *Engine) makeRoom(ctx context.Context) bool {
+	e.useReserve(ctx)
+	return e.reserve.restore()
+}
+
+// useReserve empties the write-ahead log with the help of the reserve, and
+// leaves the space of the reserve to what comes next.
+func (e *Engine) useReserve(ctx context.Context) {
+	const wait = time.Second // for reads to end
+	if err := e.reserve.release(); err == nil {
+		e.truncateWAL(ctx, wait)
+	}
+}
+
+// reclaim runs step, which frees space. On a full disk it runs it again with
+// the space of the reserve.
+func (e *Engine) reclaim(ctx context.Context, step func() error) error {
+	err := step()
+	if !errors.Is(err, dialect.ErrFull) {
+		return err
+	}
+	e.reserve.mu.Lock()
+	defer e.reserve.mu.Unlock()
+	e.useReserve(ctx)
+	return step()
+}
+
+func deletesOnly(group []dialect.Write) bool {
+	for i := range group {
+		if group[i].Operation != dialect.Delete {
+			return false
+		}
+	}
+	return true
+}
