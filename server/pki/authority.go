@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"strings"
 	"time"
@@ -80,22 +79,17 @@ func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now tim
 	return &authority{pair, cert, key}, nil
 }
 
-// issue returns a DER certificate for pub, valid from now for lifetime, but not longer than the authority.
+// issue returns a certificate for pub in PEM, valid from now for lifetime, but not longer than the authority.
 func (a *authority) issue(s subject, pub crypto.PublicKey, now time.Time, lifetime time.Duration) ([]byte, error) {
 	if a.key == nil {
 		return nil, &FileError{a.pair.KeyFile, fmt.Errorf("a certificate for %s must be issued, but the authority's key is missing", s),
 			"restore the key, or issue the certificate elsewhere and put it in the same folder"}
 	}
-	serial, err := serialNumber()
-	if err != nil {
-		return nil, err
-	}
 	notAfter := now.Add(lifetime)
 	if notAfter.After(a.cert.NotAfter) {
 		notAfter = a.cert.NotAfter
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber:          serial,
+	cert, err := sign(&x509.Certificate{
 		Subject:               pkix.Name{CommonName: s.name, Organization: s.groups},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              notAfter,
@@ -108,16 +102,12 @@ func (a *authority) issue(s subject, pub crypto.PublicKey, now time.Time, lifeti
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate for %q: %w", s.name, err)
 	}
-	return der, nil
+	return cert, nil
 }
 
+// selfSign returns the certificate of an authority in PEM.
 func selfSign(name string, key crypto.Signer, now time.Time) ([]byte, error) {
-	serial, err := serialNumber()
-	if err != nil {
-		return nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              now.Add(caLifetime),
@@ -125,29 +115,24 @@ func selfSign(name string, key crypto.Signer, now time.Time) ([]byte, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	return x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return sign(template, template, key.Public(), key)
 }
 
-// serialNumber returns a random positive number of 127 bits (RFC 5280, section 4.1.2.2).
-func serialNumber() (*big.Int, error) {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
-	return n.Add(n, big.NewInt(1)), nil
-}
-
-// extend returns a's certificate with a new expiry and the same key. Issued certificates stay valid, even for clients that have only
-// the old certificate.
+// extend returns a's certificate in PEM, with a new expiry and the same key. Issued certificates stay valid, even for clients that
+// have only the old certificate.
 func (a *authority) extend(now time.Time) ([]byte, error) {
-	serial, err := serialNumber()
+	template := *a.cert
+	// NotBefore stays, in case this clock is ahead. A missing number means a new one.
+	template.SerialNumber, template.NotAfter = nil, now.Add(caLifetime)
+	return sign(&template, &template, a.key.Public(), a.key)
+}
+
+func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
 	if err != nil {
 		return nil, err
 	}
-	template := *a.cert
-	// NotBefore stays, in case this clock is ahead.
-	template.SerialNumber, template.NotAfter = serial, now.Add(caLifetime)
-	return x509.CreateCertificate(rand.Reader, &template, &template, a.key.Public(), a.key)
+	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der}), nil
 }
 
 // newKey makes a key, and returns it also in PEM.
@@ -158,15 +143,6 @@ func newKey() (crypto.Signer, []byte, error) {
 	}
 	data, err := keyutil.MarshalPrivateKeyToPEM(key)
 	return key, data, err
-}
-
-// createKey makes a key and writes it to path.
-func createKey(path string) (crypto.Signer, error) {
-	key, data, err := newKey()
-	if err != nil {
-		return nil, err
-	}
-	return key, writeFile(path, data)
 }
 
 // readKey returns the private key in path, nil if there is no such file.
@@ -217,16 +193,8 @@ func parseCert(path string, data []byte) (*x509.Certificate, error) {
 
 const hintRestore = "restore it from a backup, or delete it: sqube then makes a new one, and everything that the old one signed becomes invalid"
 
-func writeCert(path string, der []byte) error {
-	return writeFile(path, encodeCert(der))
-}
-
-func encodeCert(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der})
-}
-
 func matches(cert *x509.Certificate, key crypto.Signer) bool {
-	pub, ok := cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	pub, ok := cert.PublicKey.(publicKey)
 	return ok && pub.Equal(key.Public())
 }
 

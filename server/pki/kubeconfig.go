@@ -2,9 +2,6 @@ package pki
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -14,7 +11,6 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/keyutil"
 )
 
 // entry is the name of the cluster, and of the context, in kubeconfigs written here.
@@ -46,20 +42,16 @@ func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Dur
 		return nil, fmt.Errorf("a certificate cannot outlive its authority (%s), which ends on %s: ask for a shorter lifetime",
 			p.CA.CertFile, p.ca.cert.NotAfter.Format(time.DateOnly))
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, keyPEM, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	der, err := p.ca.issue(subject{name: user, groups: groups, usage: x509.ExtKeyUsageClientAuth}, key.Public(), now, lifetime)
-	if err != nil {
-		return nil, err
-	}
-	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	cert, err := p.ca.issue(subject{name: user, groups: groups, usage: x509.ExtKeyUsageClientAuth}, key.Public(), now, lifetime)
 	if err != nil {
 		return nil, err
 	}
 	config := clientcmdapi.NewConfig()
-	if _, err := p.setEntry(config, server, user, encodeCert(der), keyPEM); err != nil {
+	if _, err := p.setEntry(config, server, user, cert, keyPEM); err != nil {
 		return nil, err
 	}
 	return clientcmd.Write(*config)

@@ -37,11 +37,11 @@ func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
 			return err
 		}
 	}
-	der, err := a.issue(s, key.Public(), now, leafLifetime)
+	data, err := a.issue(s, key.Public(), now, leafLifetime)
 	if err != nil {
 		return err
 	}
-	return writeCert(pair.CertFile, der)
+	return writeFile(pair.CertFile, data)
 }
 
 // replaceKey makes a key for a pair that has lost its own. It removes the certificate first, so that a power failure can't leave it
@@ -50,7 +50,11 @@ func replaceKey(pair Pair) (crypto.Signer, error) {
 	if err := removeFile(pair.CertFile); err != nil {
 		return nil, err
 	}
-	return createKey(pair.KeyFile)
+	key, data, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	return key, writeFile(pair.KeyFile, data)
 }
 
 // serves reports whether cert can still be used for s.

@@ -133,11 +133,9 @@ func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.
 		if err != nil {
 			return err
 		}
-		der, err := selfSign(commonName, key, now)
-		if err != nil {
+		if files[certName], err = selfSign(commonName, key, now); err != nil {
 			return &FileError{pair.CertFile, err, "check that its key is an ECDSA or RSA key"}
 		}
-		files[certName] = encodeCert(der)
 	}
 	a, err := p.authority(name, files)
 	if err != nil {
@@ -151,12 +149,12 @@ func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.
 	}
 	// An authority from elsewhere must be renewed there.
 	if a.cert.Subject.CommonName == commonName && a.cert.NotAfter.Sub(now) < extendBefore {
-		der, err := a.extend(now)
+		extended, err := a.extend(now)
 		if err != nil {
 			return &FileError{pair.CertFile, err, "it expires soon: replace it"}
 		}
 		_, others := pem.Decode(files[certName]) // added by someone, to be trusted too
-		files[certName] = append(encodeCert(der), others...)
+		files[certName] = append(extended, others...)
 	}
 	return nil
 }

@@ -171,11 +171,11 @@ func TestAuthoritiesAreExtended(t *testing.T) {
 func TestAnOperatorsAuthorityIsNotExtended(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
-	der, err := selfSign("operators-ca", p.ca.key, time.Now())
+	data, err := selfSign("operators-ca", p.ca.key, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeCert(p.CA.CertFile, der); err != nil {
+	if err := writeFile(p.CA.CertFile, data); err != nil {
 		t.Fatal(err)
 	}
 	o := options
