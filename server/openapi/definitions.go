@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"crypto/sha512"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,12 +57,11 @@ func identity(d definition) string {
 
 // etag is that of a document made from the definitions.
 func (s *Service) etag(definitions []definition) string {
-	h := sha512.New()
-	fmt.Fprintln(h, s.seed)
+	parts := []string{s.seed}
 	for _, d := range definitions {
-		fmt.Fprintln(h, identity(d))
+		parts = append(parts, identity(d))
 	}
-	return fmt.Sprintf("%X", h.Sum(nil))
+	return hash(parts...)
 }
 
 // options are upstream's for published documents.

@@ -2,7 +2,7 @@ package openapi
 
 import (
 	"fmt"
-	"io"
+	"maps"
 
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -45,25 +45,18 @@ func (s *Service) besideBuiltin(docs []*spec.Swagger) ([]*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	added := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
-		Paths: &spec.Paths{Paths: map[string]spec.PathItem{}}, Definitions: spec.Definitions{}, Parameters: map[string]spec.Parameter{},
-	}}
-	for path, item := range merged.Paths.Paths {
-		if _, known := static.Paths.Paths[path]; !known {
-			added.Paths.Paths[path] = item
-		}
-	}
-	for name, definition := range merged.Definitions {
-		if _, known := static.Definitions[name]; !known {
-			added.Definitions[name] = definition
-		}
-	}
-	for name, parameter := range merged.Parameters {
-		if _, known := static.Parameters[name]; !known {
-			added.Parameters[name] = parameter
-		}
-	}
-	return []*spec.Swagger{added}, nil
+	return []*spec.Swagger{{SwaggerProps: spec.SwaggerProps{
+		Paths:       &spec.Paths{Paths: without(merged.Paths.Paths, static.Paths.Paths)},
+		Definitions: without(merged.Definitions, static.Definitions),
+		Parameters:  without(merged.Parameters, static.Parameters),
+	}}}, nil
+}
+
+// without returns what is in all and not in known.
+func without[V any](all, known map[string]V) map[string]V {
+	added := maps.Clone(all)
+	maps.DeleteFunc(added, func(name string, _ V) bool { _, ok := known[name]; return ok })
+	return added
 }
 
 // builtinV2 is the document without custom resources.
@@ -72,16 +65,17 @@ func (s *Service) builtinV2() (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	expanded, err := archive.Expand(text)
+	return readV2(text)
+}
+
+// readV2 reads a compressed document in JSON.
+func readV2(members [][]byte) (*spec.Swagger, error) {
+	text, err := archive.Text(members)
 	if err != nil {
 		return nil, err
 	}
-	whole, err := io.ReadAll(expanded)
-	if err != nil {
-		return nil, fmt.Errorf("expand OpenAPI: %w", err)
-	}
 	document := &spec.Swagger{}
-	if err := document.UnmarshalJSON(whole); err != nil {
+	if err := document.UnmarshalJSON(text); err != nil {
 		return nil, fmt.Errorf("read OpenAPI v2: %w", err)
 	}
 	return document, nil

@@ -3,7 +3,6 @@ package openapi
 import (
 	"crypto/sha512"
 	"fmt"
-	"io"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,8 +10,6 @@ import (
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-
-	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
 // Remote is what another server publishes of one group version.
@@ -60,26 +57,19 @@ func (s *Service) withRemotes(own string) (etag string, remotes []Remote) {
 }
 
 // mergeV2 merges documents of other servers into this server's own, which comes as JSON. What several have under one name
-// but not alike is renamed, as the aggregator of kube-apiserver does it. Other than what buildV2 does this costs a lot.
+// but not alike is renamed, as the aggregator of kube-apiserver does it. Unlike buildV2, this costs a lot.
 func mergeV2(own [][]byte, remotes []Remote, f form) ([][]byte, error) {
-	expanded, err := archive.Expand(own)
+	merged, err := readV2(own)
 	if err != nil {
 		return nil, err
-	}
-	text, err := io.ReadAll(expanded)
-	if err != nil {
-		return nil, fmt.Errorf("expand OpenAPI: %w", err)
-	}
-	merged := &spec.Swagger{}
-	if err := merged.UnmarshalJSON(text); err != nil {
-		return nil, fmt.Errorf("read OpenAPI v2: %w", err)
 	}
 	for _, r := range remotes {
 		if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(merged, r.V2); err != nil {
 			return nil, fmt.Errorf("merge OpenAPI v2 of %s: %w", r.Path(), err)
 		}
 	}
-	if text, err = merged.MarshalJSON(); err != nil {
+	text, err := merged.MarshalJSON()
+	if err != nil {
 		return nil, fmt.Errorf("render OpenAPI v2: %w", err)
 	}
 	if f == asProto {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -221,13 +220,9 @@ func compress(part swagger.Part) (pieces, error) {
 func (s *Service) builtinNames() (map[string]bool, error) {
 	names := map[string]bool{}
 	for _, f := range s.builtin.v2 {
-		r, err := archive.Expand([][]byte{f.Names.In(data)})
+		text, err := archive.Text([][]byte{f.Names.In(data)})
 		if err != nil {
 			return nil, err
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			return nil, fmt.Errorf("expand OpenAPI: %w", err)
 		}
 		for name := range strings.SplitSeq(string(text), "\n") {
 			names[name] = true

@@ -4,7 +4,6 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -154,13 +153,9 @@ func writeV3(path string, doc *spec3.OpenAPI, f form) ([][]byte, error) {
 // asV3Proto turns a compressed document into protobuf. It is not embedded in that form too: none of Kubernetes' own clients
 // asks for it.
 func asV3Proto(document [][]byte) ([][]byte, error) {
-	expanded, err := archive.Expand(document)
+	text, err := archive.Text(document)
 	if err != nil {
 		return nil, err
-	}
-	text, err := io.ReadAll(expanded)
-	if err != nil {
-		return nil, fmt.Errorf("expand OpenAPI: %w", err)
 	}
 	message, err := handler3.ToV3ProtoBinary(text)
 	if err != nil {

@@ -59,6 +59,19 @@ func Expand(members [][]byte) (io.Reader, error) {
 	return z, nil
 }
 
+// Text returns the text of a sequence of members.
+func Text(members [][]byte) ([]byte, error) {
+	r, err := Expand(members)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("expand OpenAPI: %w", err)
+	}
+	return text, nil
+}
+
 // Writer collects members.
 type Writer struct {
 	data []byte
