@@ -1,7 +1,6 @@
 package crd
 
 import (
-	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,32 +15,6 @@ var (
 	subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 )
 
-// subresource is a subresource of a definition in some version, with the kind of its objects.
-type subresource struct {
-	name string
-	kind metav1.GroupVersionKind
-}
-
-// subresources lists the subresources of a definition in one of its versions.
-func subresources(d definition, gv schema.GroupVersion) []subresource {
-	on, err := apihelpers.GetSubresourcesForVersion(d, gv.Version)
-	if err != nil || on == nil { // an error means that there is no such version, and so no subresource
-		return nil
-	}
-	var list []subresource
-	if on.Status != nil {
-		list = append(list, subresource{"status", kind(d, gv)})
-	}
-	if on.Scale != nil {
-		list = append(list, subresource{"scale", metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"}})
-	}
-	return list
-}
-
-func kind(d definition, gv schema.GroupVersion) metav1.GroupVersionKind {
-	return metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: d.Status.AcceptedNames.Kind}
-}
-
 // verbsOf leaves out the verbs that are refused while a definition is being deleted.
 func verbsOf(d definition) metav1.Verbs {
 	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Terminating) {
@@ -50,31 +23,50 @@ func verbsOf(d definition) metav1.Verbs {
 	return verbs
 }
 
-// legacyResources describes definitions in one of their versions for discovery v1: subresources have their own entries, and name
-// their kind's group and version only if these differ.
-func legacyResources(definitions []definition, gv schema.GroupVersion) []metav1.APIResource {
+// describe lists the resources and subresources of definitions in one of their versions.
+func describe(definitions []definition, gv schema.GroupVersion) []metav1.APIResource {
 	list := []metav1.APIResource{}
 	for _, d := range definitions {
 		names := d.Status.AcceptedNames
-		namespaced := d.Spec.Scope == apiextensionsv1.NamespaceScoped
-		list = append(list, metav1.APIResource{
+		resource := metav1.APIResource{
 			Name:               names.Plural,
 			SingularName:       names.Singular,
-			Namespaced:         namespaced,
+			Namespaced:         d.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			Group:              gv.Group,
+			Version:            gv.Version,
 			Kind:               names.Kind,
 			Verbs:              verbsOf(d),
 			ShortNames:         names.ShortNames,
 			Categories:         names.Categories,
 			StorageVersionHash: storageVersionHash(d),
-		})
-		for _, s := range subresources(d, gv) {
-			entry := metav1.APIResource{
-				Name: names.Plural + "/" + s.name, Namespaced: namespaced, Kind: s.kind.Kind, Verbs: subresourceVerbs,
-			}
-			if s.kind.Group != gv.Group {
-				entry.Group, entry.Version = s.kind.Group, s.kind.Version
-			}
-			list = append(list, entry)
+		}
+		list = append(list, resource)
+		on, err := apihelpers.GetSubresourcesForVersion(d, gv.Version)
+		if err != nil || on == nil { // an error means that there is no such version, and so no subresource
+			continue
+		}
+		add := func(subresource string, kind schema.GroupVersionKind) {
+			list = append(list, metav1.APIResource{
+				Name: names.Plural + "/" + subresource, Namespaced: resource.Namespaced,
+				Group: kind.Group, Version: kind.Version, Kind: kind.Kind, Verbs: subresourceVerbs,
+			})
+		}
+		if on.Status != nil {
+			add("status", gv.WithKind(names.Kind))
+		}
+		if on.Scale != nil {
+			add("scale", autoscalingv1.SchemeGroupVersion.WithKind("Scale"))
+		}
+	}
+	return list
+}
+
+// describeLegacy is describe for discovery v1, where resources name the group and version of their kind only if these differ.
+func describeLegacy(definitions []definition, gv schema.GroupVersion) []metav1.APIResource {
+	list := describe(definitions, gv)
+	for i := range list {
+		if list[i].Group == gv.Group {
+			list[i].Group, list[i].Version = "", ""
 		}
 	}
 	return list
@@ -87,31 +79,4 @@ func storageVersionHash(d definition) string {
 		return ""
 	}
 	return discovery.StorageVersionHash(d.Spec.Group, storage, d.Spec.Names.Kind)
-}
-
-// aggregatedResources describes definitions in one of their versions, for aggregated discovery (KEP-3352).
-func aggregatedResources(definitions []definition, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
-	list := []apidiscoveryv2.APIResourceDiscovery{}
-	for _, d := range definitions {
-		names, readAs := d.Status.AcceptedNames, kind(d, gv)
-		entry := apidiscoveryv2.APIResourceDiscovery{
-			Resource:         names.Plural,
-			SingularResource: names.Singular,
-			Scope:            apidiscoveryv2.ScopeCluster,
-			ResponseKind:     &readAs,
-			Verbs:            verbsOf(d),
-			ShortNames:       names.ShortNames,
-			Categories:       names.Categories,
-		}
-		if d.Spec.Scope == apiextensionsv1.NamespaceScoped {
-			entry.Scope = apidiscoveryv2.ScopeNamespace
-		}
-		for _, s := range subresources(d, gv) {
-			entry.Subresources = append(entry.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-				Subresource: s.name, ResponseKind: &s.kind, Verbs: subresourceVerbs,
-			})
-		}
-		list = append(list, entry)
-	}
-	return list
 }

@@ -71,6 +71,6 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.
 		s.notFound.ServeHTTP(w, r)
 		return
 	}
-	list := func() []metav1.APIResource { return legacyResources(definitions, gv) }
+	list := func() []metav1.APIResource { return describeLegacy(definitions, gv) }
 	discovery.NewAPIVersionHandler(codecs.Serving(), gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
 }

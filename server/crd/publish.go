@@ -6,6 +6,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/client-go/tools/cache"
 )
@@ -58,10 +59,12 @@ func (p publisher) versionsOf(o any) {
 			p.manager.RemoveGroupVersion(metav1.GroupVersion(gv))
 			continue
 		}
+		// Fails only if a subresource has another scope than its resource.
+		resources, _ := genericapi.ConvertGroupVersionIntoToDiscovery(describe(serving, gv))
 		p.manager.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
 			Version:   gv.Version,
 			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
-			Resources: aggregatedResources(serving, gv),
+			Resources: resources,
 		})
 		p.manager.SetGroupVersionPriority(metav1.GroupVersion(gv), groupPriority, versionPriority)
 	}
