@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -259,6 +260,7 @@ func (c controller) prepare(ctx context.Context, s *runState) (func(context.Cont
 type clients struct {
 	config *rest.Config
 	kubernetes.Interface
+	metadata metadata.Interface
 }
 
 func newClients(loopback *rest.Config, name string) (clients, error) {
@@ -267,5 +269,9 @@ func newClients(loopback *rest.Config, name string) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make its client: %w", err)
 	}
-	return clients{config, client}, nil
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return clients{}, fmt.Errorf("make its client for metadata: %w", err)
+	}
+	return clients{config, client, metadataClient}, nil
 }

@@ -23,68 +23,31 @@ import (
 	"k8s.io/client-go/informers/storagemigration"
 )
 
-// Admissionregistration returns the group's informers, recording handlers; so do the other groups.
+// The groups of the factory, whose informers record handlers.
+
 func (s *sharedInformers) Admissionregistration() admissionregistration.Interface {
 	return admissionregistration.New(s, "", nil)
 }
-
-// Internal is as Admissionregistration.
 func (s *sharedInformers) Internal() apiserverinternal.Interface {
 	return apiserverinternal.New(s, "", nil)
 }
-
-// Apps is as Admissionregistration.
-func (s *sharedInformers) Apps() apps.Interface { return apps.New(s, "", nil) }
-
-// Autoscaling is as Admissionregistration.
-func (s *sharedInformers) Autoscaling() autoscaling.Interface { return autoscaling.New(s, "", nil) }
-
-// Batch is as Admissionregistration.
-func (s *sharedInformers) Batch() batch.Interface { return batch.New(s, "", nil) }
-
-// Certificates is as Admissionregistration.
+func (s *sharedInformers) Apps() apps.Interface                 { return apps.New(s, "", nil) }
+func (s *sharedInformers) Autoscaling() autoscaling.Interface   { return autoscaling.New(s, "", nil) }
+func (s *sharedInformers) Batch() batch.Interface               { return batch.New(s, "", nil) }
 func (s *sharedInformers) Certificates() certificates.Interface { return certificates.New(s, "", nil) }
-
-// Coordination is as Admissionregistration.
 func (s *sharedInformers) Coordination() coordination.Interface { return coordination.New(s, "", nil) }
-
-// Core is as Admissionregistration.
-func (s *sharedInformers) Core() core.Interface { return core.New(s, "", nil) }
-
-// Discovery is as Admissionregistration.
-func (s *sharedInformers) Discovery() discovery.Interface { return discovery.New(s, "", nil) }
-
-// Events is as Admissionregistration.
-func (s *sharedInformers) Events() events.Interface { return events.New(s, "", nil) }
-
-// Extensions is as Admissionregistration.
-func (s *sharedInformers) Extensions() extensions.Interface { return extensions.New(s, "", nil) }
-
-// Flowcontrol is as Admissionregistration.
-func (s *sharedInformers) Flowcontrol() flowcontrol.Interface { return flowcontrol.New(s, "", nil) }
-
-// Networking is as Admissionregistration.
-func (s *sharedInformers) Networking() networking.Interface { return networking.New(s, "", nil) }
-
-// Node is as Admissionregistration.
-func (s *sharedInformers) Node() node.Interface { return node.New(s, "", nil) }
-
-// Policy is as Admissionregistration.
-func (s *sharedInformers) Policy() policy.Interface { return policy.New(s, "", nil) }
-
-// Rbac is as Admissionregistration.
-func (s *sharedInformers) Rbac() rbac.Interface { return rbac.New(s, "", nil) }
-
-// Resource is as Admissionregistration.
-func (s *sharedInformers) Resource() resource.Interface { return resource.New(s, "", nil) }
-
-// Scheduling is as Admissionregistration.
-func (s *sharedInformers) Scheduling() scheduling.Interface { return scheduling.New(s, "", nil) }
-
-// Storage is as Admissionregistration.
-func (s *sharedInformers) Storage() storage.Interface { return storage.New(s, "", nil) }
-
-// Storagemigration is as Admissionregistration.
+func (s *sharedInformers) Core() core.Interface                 { return core.New(s, "", nil) }
+func (s *sharedInformers) Discovery() discovery.Interface       { return discovery.New(s, "", nil) }
+func (s *sharedInformers) Events() events.Interface             { return events.New(s, "", nil) }
+func (s *sharedInformers) Extensions() extensions.Interface     { return extensions.New(s, "", nil) }
+func (s *sharedInformers) Flowcontrol() flowcontrol.Interface   { return flowcontrol.New(s, "", nil) }
+func (s *sharedInformers) Networking() networking.Interface     { return networking.New(s, "", nil) }
+func (s *sharedInformers) Node() node.Interface                 { return node.New(s, "", nil) }
+func (s *sharedInformers) Policy() policy.Interface             { return policy.New(s, "", nil) }
+func (s *sharedInformers) Rbac() rbac.Interface                 { return rbac.New(s, "", nil) }
+func (s *sharedInformers) Resource() resource.Interface         { return resource.New(s, "", nil) }
+func (s *sharedInformers) Scheduling() scheduling.Interface     { return scheduling.New(s, "", nil) }
+func (s *sharedInformers) Storage() storage.Interface           { return storage.New(s, "", nil) }
 func (s *sharedInformers) Storagemigration() storagemigration.Interface {
 	return storagemigration.New(s, "", nil)
 }

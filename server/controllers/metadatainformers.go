@@ -118,18 +118,6 @@ func (m *metadataInformer) present() *generation {
 	return m.current
 }
 
-// add adds a handler to the current informer and counts it.
-func (m *metadataInformer) add(put func(cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error)) (cache.ResourceEventHandlerRegistration, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	generation := m.present()
-	registration, err := put(generation.informer)
-	if err == nil {
-		generation.handlers++
-	}
-	return registration, err
-}
-
 // run runs the generation's informer, if it is not running yet, until stop closes and it has no other user.
 func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 	m.mu.Lock()
@@ -160,23 +148,24 @@ type countedInformer struct {
 
 // AddEventHandler adds a handler to the current informer.
 func (i countedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return i.monitor.add(func(informer cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error) {
-		return informer.AddEventHandler(h)
-	})
+	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
 }
 
 // AddEventHandlerWithResyncPeriod adds a handler to the current informer.
 func (i countedInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return i.monitor.add(func(informer cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error) {
-		return informer.AddEventHandlerWithResyncPeriod(h, period)
-	})
+	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
 }
 
-// AddEventHandlerWithOptions adds a handler to the current informer.
+// AddEventHandlerWithOptions adds a handler to the current informer and counts it.
 func (i countedInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	return i.monitor.add(func(informer cache.SharedIndexInformer) (cache.ResourceEventHandlerRegistration, error) {
-		return informer.AddEventHandlerWithOptions(h, options)
-	})
+	i.monitor.mu.Lock()
+	defer i.monitor.mu.Unlock()
+	generation := i.monitor.present()
+	registration, err := generation.informer.AddEventHandlerWithOptions(h, options)
+	if err == nil {
+		generation.handlers++
+	}
+	return registration, err
 }
 
 // GetController returns a controller that runs the current informer.

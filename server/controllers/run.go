@@ -2,13 +2,11 @@ package controllers
 
 import (
 	"errors"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
@@ -42,17 +40,13 @@ func newRunState(c Config) (*runState, error) {
 	if resources, err := clients.Discovery().ServerPreferredNamespacedResources(); len(resources) == 0 {
 		return nil, errors.Join(errors.New("read discovery: the server lists no resources"), err)
 	}
-	metadataClient, err := metadata.NewForConfig(clients.config)
-	if err != nil {
-		return nil, fmt.Errorf("make the client for metadata: %w", err)
-	}
 	started, stop := make(chan struct{}), make(chan struct{})
 	shared := newSharedInformers(c.Informers, started, stop)
 	return &runState{
 		config:    c,
 		shared:    shared,
 		narrow:    map[string]informers.SharedInformerFactory{},
-		metadata:  newMetadataInformers(metadataClient, shared, c.InformersStop),
+		metadata:  newMetadataInformers(clients.metadata, shared, c.InformersStop),
 		resources: &resourceChanges{},
 		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Discovery())),
 		started:   started,

@@ -115,43 +115,17 @@ func (s *sharedInformers) removeHandlers() error {
 
 // delay returns a handler that gets events from started on.
 func (s *sharedInformers) delay(h cache.ResourceEventHandler) cache.ResourceEventHandler {
-	return delayedHandler{h, s}
-}
-
-// delayedHandler is a handler that waits until started is closed.
-type delayedHandler struct {
-	handler cache.ResourceEventHandler
-	owner   *sharedInformers
-}
-
-// OnAdd passes the event on.
-func (h delayedHandler) OnAdd(object any, initial bool) {
-	if h.started() {
-		h.handler.OnAdd(object, initial)
+	whenStarted := func(handle func()) {
+		select {
+		case <-s.started:
+			handle()
+		case <-s.stop:
+		}
 	}
-}
-
-// OnUpdate passes the event on.
-func (h delayedHandler) OnUpdate(before, after any) {
-	if h.started() {
-		h.handler.OnUpdate(before, after)
-	}
-}
-
-// OnDelete passes the event on.
-func (h delayedHandler) OnDelete(object any) {
-	if h.started() {
-		h.handler.OnDelete(object)
-	}
-}
-
-// started waits until handlers may run. It returns false if the controllers stopped first.
-func (h delayedHandler) started() bool {
-	select {
-	case <-h.owner.started:
-		return true
-	case <-h.owner.stop:
-		return false
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(object any, initial bool) { whenStarted(func() { h.OnAdd(object, initial) }) },
+		UpdateFunc: func(before, after any) { whenStarted(func() { h.OnUpdate(before, after) }) },
+		DeleteFunc: func(object any) { whenStarted(func() { h.OnDelete(object) }) },
 	}
 }
 
@@ -172,20 +146,17 @@ type recordingInformer struct {
 
 // AddEventHandler adds and records the handler.
 func (r recordingInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandler(r.owner.delay(h)))
+	return r.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
 }
 
 // AddEventHandlerWithResyncPeriod adds and records the handler.
 func (r recordingInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithResyncPeriod(r.owner.delay(h), period))
+	return r.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
 }
 
 // AddEventHandlerWithOptions adds and records the handler.
 func (r recordingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	return r.recorded(r.SharedIndexInformer.AddEventHandlerWithOptions(r.owner.delay(h), options))
-}
-
-func (r recordingInformer) recorded(registration cache.ResourceEventHandlerRegistration, err error) (cache.ResourceEventHandlerRegistration, error) {
+	registration, err := r.SharedIndexInformer.AddEventHandlerWithOptions(r.owner.delay(h), options)
 	if err == nil {
 		r.owner.record(r.SharedIndexInformer, registration)
 	}
