@@ -33,12 +33,11 @@ func (s *Store) compact(ctx context.Context) {
 	}
 	var marks []mark
 	const unmeasured = -1
-	var done, measured int64 = 0, unmeasured // revisions
-	failing := ""                            // the last failure that was logged
+	var target, done, measured int64 = 0, 0, unmeasured // revisions
+	failing := ""                                       // the last failure that was logged
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
 		now, newest := time.Now(), s.hub.at() // monotonic, which opts.Now may not be
 		marks = append(marks, mark{now, newest})
-		var target int64
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			target, marks = marks[0].revision, marks[1:]
 		}

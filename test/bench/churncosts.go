@@ -51,20 +51,14 @@ func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) 
 	if err := s.populate(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.costs(ctx); err != nil { // once, for caches and plans
-		return nil, err
-	}
-	before, err := s.costs(ctx)
+	before, err := s.costsAfterStart(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.churn(ctx); err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, s.sizes.Rest); err != nil {
-		return nil, err
-	}
-	after, err := s.costs(ctx)
+	after, err := s.costsAfterStart(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +81,21 @@ func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) 
 // cpuPerRequest returns the CPU time of the server and Postgres per request, in microseconds.
 func (s sample) cpuPerRequest() figure {
 	return microseconds(s.cpu+s.databaseCPU) / figure(len(s.latencies))
+}
+
+// costsAfterStart restarts the server and measures the requests, once what follows a start, or many updates, is over: both
+// measurements are of a server of the same age.
+func (s *session) costsAfterStart(ctx context.Context) ([]sample, error) {
+	if err := s.server.Restart(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := s.costs(ctx); err != nil { // for caches and plans
+		return nil, err
+	}
+	if err := wait(ctx, s.sizes.Settle); err != nil {
+		return nil, err
+	}
+	return s.costs(ctx)
 }
 
 // costs measures the requests.
@@ -147,7 +156,7 @@ func (s *session) metric(ctx context.Context, name string) (float64, error) {
 	}
 	line := regexp.MustCompile(`(?m)^sqube_store_` + name + ` (\S+)$`).FindSubmatch(c.answer.Bytes())
 	if line == nil {
-		return 0, fmt.Errorf("/metrics does not tell sqube_store_%s", name)
+		return 0, fmt.Errorf("/metrics has no sqube_store_%s", name)
 	}
 	return strconv.ParseFloat(string(line[1]), 64)
 }
