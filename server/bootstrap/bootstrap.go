@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -110,7 +111,7 @@ func New(c Config) (*Bootstrap, error) {
 func (b *Bootstrap) Checks() []healthz.HealthChecker {
 	checks := make([]healthz.HealthChecker, 0, len(b.hooks))
 	for _, h := range b.hooks {
-		checks = append(checks, check{h})
+		checks = append(checks, h.health())
 	}
 	return checks
 }
@@ -173,6 +174,22 @@ func (b *Bootstrap) Wait(ctx context.Context) error {
 // notServed reports whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
 // in a group that is not served; upstream installs no hook for it.
 func notServed(err error) bool { return apierrors.IsNotFound(err) }
+
+// object is a pointer to an object of type T.
+type object[T any] interface {
+	*T
+	metav1.Object
+}
+
+// byName returns the items of a list by name.
+func byName[T any, P object[T]](items []T) map[string]P {
+	found := make(map[string]P, len(items))
+	for i := range items {
+		item := P(&items[i])
+		found[item.GetName()] = item
+	}
+	return found
+}
 
 // created returns the error of a create, or nil for "already exists": another server may have been faster.
 func created(err error) error {

@@ -3,9 +3,9 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,16 +62,7 @@ func ensurePriorityLevels(ctx context.Context, client kubernetes.Interface) erro
 	if err != nil {
 		return err
 	}
-	present := snapshot[*flowcontrolv1.PriorityLevelConfiguration]{
-		listed: map[string]*flowcontrolv1.PriorityLevelConfiguration{},
-		live: func(name string) (*flowcontrolv1.PriorityLevelConfiguration, error) {
-			return levels.Get(ctx, name, metav1.GetOptions{})
-		},
-	}
-	for i := range list.Items {
-		present.listed[list.Items[i].Name] = &list.Items[i]
-	}
-	return ensureObjects(ctx, ensurer.NewPriorityLevelConfigurationOps(levels, present),
+	return ensureObjects(ctx, ensurer.NewPriorityLevelConfigurationOps(levels, newSnapshot(ctx, list.Items, levels.Get)),
 		flowcontrolbootstrap.SuggestedPriorityLevelConfigurations, flowcontrolbootstrap.MandatoryPriorityLevelConfigurations)
 }
 
@@ -81,16 +72,7 @@ func ensureFlowSchemas(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
-	present := snapshot[*flowcontrolv1.FlowSchema]{
-		listed: map[string]*flowcontrolv1.FlowSchema{},
-		live: func(name string) (*flowcontrolv1.FlowSchema, error) {
-			return schemas.Get(ctx, name, metav1.GetOptions{})
-		},
-	}
-	for i := range list.Items {
-		present.listed[list.Items[i].Name] = &list.Items[i]
-	}
-	return ensureObjects(ctx, ensurer.NewFlowSchemaOps(schemas, present),
+	return ensureObjects(ctx, ensurer.NewFlowSchemaOps(schemas, newSnapshot(ctx, list.Items, schemas.Get)),
 		flowcontrolbootstrap.SuggestedFlowSchemas, flowcontrolbootstrap.MandatoryFlowSchemas)
 }
 
@@ -115,8 +97,7 @@ func ensureObjects[T flowObject](ctx context.Context, ops ensurer.ObjectOps[T], 
 	if err != nil {
 		return err
 	}
-	wanted := append(append([]T{}, suggested...), mandatory...)
-	return ensurer.RemoveUnwantedObjects(ctx, ops, wanted)
+	return ensurer.RemoveUnwantedObjects(ctx, ops, slices.Concat(suggested, mandatory))
 }
 
 // snapshot is a lister over one list instead of an informer. Objects that are not in the list are fetched, in case another server
@@ -124,6 +105,10 @@ func ensureObjects[T flowObject](ctx context.Context, ops ensurer.ObjectOps[T], 
 type snapshot[T metav1.Object] struct {
 	listed map[string]T
 	live   func(name string) (T, error)
+}
+
+func newSnapshot[T any, P object[T]](ctx context.Context, items []T, get func(context.Context, string, metav1.GetOptions) (P, error)) snapshot[P] {
+	return snapshot[P]{byName[T, P](items), func(name string) (P, error) { return get(ctx, name, metav1.GetOptions{}) }}
 }
 
 // List returns the listed objects that the selector matches.

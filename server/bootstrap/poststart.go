@@ -95,27 +95,21 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	return h.lastErr
 }
 
-// check is a hook's health, named as upstream names it.
-type check struct{ hook *hook }
-
-var _ healthz.HealthChecker = check{}
-
-// Name returns poststarthook/NAME.
-func (c check) Name() string { return "poststarthook/" + c.hook.name }
-
-// Check returns nil when the hook is done, else an error with what it last failed on.
-func (c check) Check(*http.Request) error {
-	select {
-	case <-c.hook.done:
-		return nil
-	default:
-	}
-	c.hook.mu.Lock()
-	defer c.hook.mu.Unlock()
-	if c.hook.lastErr != nil {
-		return fmt.Errorf("not finished: %w", c.hook.lastErr)
-	}
-	return errors.New("not finished")
+// health passes when the hook is done. Until then, its error is the one with which the hook last failed.
+func (h *hook) health() healthz.HealthChecker {
+	return healthz.NamedCheck("poststarthook/"+h.name, func(*http.Request) error {
+		select {
+		case <-h.done:
+			return nil
+		default:
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.lastErr != nil {
+			return fmt.Errorf("not finished: %w", h.lastErr)
+		}
+		return errors.New("not finished")
+	})
 }
 
 // each calls do for every item, several at a time, and returns the first error and the number of errors: one failure does not

@@ -100,7 +100,7 @@ func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
 func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
 	failures := 3
 	h := &hook{name: "test", done: make(chan struct{}), ended: make(chan struct{})}
-	health := check{h}
+	health := h.health()
 	h.ensure = func(context.Context) error {
 		if failures == 0 {
 			return nil

@@ -24,12 +24,9 @@ func priorityClassesHook(client kubernetes.Interface) *hook {
 			if err != nil {
 				return fmt.Errorf("list priority classes: %w", err)
 			}
-			present := map[string]bool{}
-			for i := range list.Items {
-				present[list.Items[i].Name] = true
-			}
+			present := byName(list.Items)
 			return each(ctx, systemclasses.SystemPriorityClasses(), func(ctx context.Context, class *schedulingv1.PriorityClass) error {
-				if present[class.Name] {
+				if present[class.Name] != nil {
 					return nil
 				}
 				if _, err := classes.Create(ctx, class, metav1.CreateOptions{}); created(err) != nil {

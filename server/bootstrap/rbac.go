@@ -131,10 +131,7 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]recon
 	if err != nil {
 		return nil, fmt.Errorf("list cluster roles: %w", err)
 	}
-	present := map[string]*rbacv1.ClusterRole{}
-	for i := range list.Items {
-		present[list.Items[i].Name] = &list.Items[i]
-	}
+	present := byName(list.Items)
 	live := reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
 	var tasks []reconcileTask
 	for _, role := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
@@ -166,10 +163,7 @@ func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, k
 	if err != nil {
 		return nil, fmt.Errorf("list cluster role bindings: %w", err)
 	}
-	present := map[string]*rbacv1.ClusterRoleBinding{}
-	for i := range list.Items {
-		present[list.Items[i].Name] = &list.Items[i]
-	}
+	present := byName(list.Items)
 	live := reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
 	var tasks []reconcileTask
 	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), []rbacv1.ClusterRoleBinding{kubeletBinding(kubeletClient)}) {

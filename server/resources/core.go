@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,7 +29,6 @@ type coreStorages struct {
 	config   Config
 	client   kubernetes.Interface
 	storages map[string]rest.Storage
-	secrets  rest.Getter // for tokens that are bound to one
 }
 
 // newCoreGroup builds the legacy core group. Upstream's provider for it can't be used, since it keeps allocations in etcd.
@@ -36,7 +36,6 @@ func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllo
 	b := &coreStorages{config: c, client: client, storages: map[string]rest.Storage{}}
 	for _, add := range []func() error{
 		b.addPlain,
-		b.addWithStatus,
 		b.addNamespaces,
 		b.addReplicationControllers,
 		func() error { return b.addWorkloads(allocators) },
@@ -66,56 +65,35 @@ func (b *coreStorages) enabled() map[string]rest.Storage {
 	return enabled
 }
 
-// addPlain adds the resources that have no subresource.
+// addPlain adds the resources that have no subresource, or only status.
 func (b *coreStorages) addPlain() error {
 	options := b.config.RESTOptions
-	configMaps, err := configmapstore.NewREST(options)
-	if err != nil {
-		return err
-	}
-	secrets, err := secretstore.NewREST(options)
-	if err != nil {
-		return err
-	}
-	events, err := eventstore.NewREST(options, uint64(b.config.EventTTL.Seconds()))
-	if err != nil {
-		return err
-	}
-	limitRanges, err := limitrangestore.NewREST(options)
-	if err != nil {
-		return err
-	}
-	podTemplates, err := podtemplatestore.NewREST(options)
-	if err != nil {
-		return err
-	}
-	b.storages["configmaps"] = configMaps
-	b.storages["secrets"], b.secrets = secrets, secrets
-	b.storages["events"] = events
-	b.storages["limitranges"] = limitRanges
-	b.storages["podtemplates"] = podTemplates
-	return nil
+	return errors.Join(
+		b.plain("configmaps")(configmapstore.NewREST(options)),
+		b.plain("secrets")(secretstore.NewREST(options)),
+		b.plain("events")(eventstore.NewREST(options, uint64(b.config.EventTTL.Seconds()))),
+		b.plain("limitranges")(limitrangestore.NewREST(options)),
+		b.plain("podtemplates")(podtemplatestore.NewREST(options)),
+		b.withStatus("resourcequotas")(resourcequotastore.NewREST(options)),
+		b.withStatus("persistentvolumes")(pvstore.NewREST(options)),
+		b.withStatus("persistentvolumeclaims")(pvcstore.NewREST(options)),
+	)
 }
 
-// addWithStatus adds the resources whose only subresource is status.
-func (b *coreStorages) addWithStatus() error {
-	options := b.config.RESTOptions
-	quotas, quotaStatus, err := resourcequotastore.NewREST(options)
-	if err != nil {
+// plain returns a function that adds a resource without subresources.
+func (b *coreStorages) plain(resource string) func(rest.Storage, error) error {
+	return func(storage rest.Storage, err error) error {
+		b.storages[resource] = storage
 		return err
 	}
-	volumes, volumeStatus, err := pvstore.NewREST(options)
-	if err != nil {
+}
+
+// withStatus returns a function that adds a resource whose only subresource is status.
+func (b *coreStorages) withStatus(resource string) func(storage, status rest.Storage, err error) error {
+	return func(storage, status rest.Storage, err error) error {
+		b.storages[resource], b.storages[resource+"/status"] = storage, status
 		return err
 	}
-	claims, claimStatus, err := pvcstore.NewREST(options)
-	if err != nil {
-		return err
-	}
-	b.storages["resourcequotas"], b.storages["resourcequotas/status"] = quotas, quotaStatus
-	b.storages["persistentvolumes"], b.storages["persistentvolumes/status"] = volumes, volumeStatus
-	b.storages["persistentvolumeclaims"], b.storages["persistentvolumeclaims/status"] = claims, claimStatus
-	return nil
 }
 
 // addNamespaces adds namespaces, with the subresource that confirms the removal of their content.

@@ -79,7 +79,7 @@ func (b *coreStorages) addServiceAccounts(pods podstore.PodStorage, nodes *nodes
 		nodeGetter = nodes.Node.Store
 	}
 	accounts, err := serviceaccountstore.NewREST(b.config.RESTOptions, c.Issuer, c.Audiences, c.MaxExpiration,
-		pods.Pod.Store, b.secrets, nodeGetter, c.ExtendExpiration, c.MaxExtendedDuration)
+		pods.Pod.Store, b.storages["secrets"].(rest.Getter), nodeGetter, c.ExtendExpiration, c.MaxExtendedDuration)
 	if err != nil {
 		return err
 	}
