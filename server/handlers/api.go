@@ -2,7 +2,8 @@ package handlers
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,11 +78,7 @@ func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
 
 // addVersion builds the endpoints of one version, in the order of their names.
 func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, storages map[string]rest.Storage) error {
-	paths := make([]string, 0, len(storages))
-	for path := range storages {
-		paths = append(paths, path)
-	}
-	sort.Strings(paths)
+	paths := slices.Sorted(maps.Keys(storages))
 
 	served := &servedVersion{endpoints: map[string]*endpoint{}}
 	resources := make([]metav1.APIResource, 0, len(paths))

@@ -3,9 +3,10 @@ package handlers
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
-	"sort"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,14 +80,8 @@ func (e *endpoint) verbs() metav1.Verbs {
 	if e.watchItem != nil || e.watchCollection != nil {
 		set["watch"] = true
 	}
-	verbs := make(metav1.Verbs, 0, len(set))
-	for verb := range set {
-		if verb != "" {
-			verbs = append(verbs, verb)
-		}
-	}
-	sort.Strings(verbs)
-	return verbs
+	delete(set, "")
+	return slices.Sorted(maps.Keys(set))
 }
 
 // storageVersionHash returns the hash by which clients notice that the storage version has changed (KEP-2343). It is empty if

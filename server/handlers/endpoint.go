@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"net/http"
+	"slices"
 
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
@@ -131,7 +132,7 @@ func newRouteBuilder(t target, scope *handlers.RequestScope) (*routeBuilder, err
 		scope:      scope,
 		lifecycle:  cycle,
 		mediaTypes: objects,
-		streams:    append(append([]string{}, objects...), streams...),
+		streams:    slices.Concat(objects, streams),
 	}, nil
 }
 
@@ -183,7 +184,7 @@ func (b *routeBuilder) checkedForOutage(c Config, handler http.HandlerFunc) http
 // produced returns the media types of a response: the storage's own for the verb, and the given ones.
 func (b *routeBuilder) produced(verb string, types []string) []string {
 	if own, ok := b.storage.(rest.StorageMetadata); ok {
-		return append(append([]string{}, own.ProducesMIMETypes(verb)...), types...)
+		return slices.Concat(own.ProducesMIMETypes(verb), types)
 	}
 	return types
 }

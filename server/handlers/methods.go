@@ -3,6 +3,7 @@ package handlers
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,11 +73,8 @@ func accepted(header string, types []string) bool {
 func anyMediaType(header string, types []string) bool {
 	for item := range strings.SplitSeq(header, ",") {
 		name, _, _ := strings.Cut(item, ";")
-		name = strings.Trim(name, " ")
-		for _, candidate := range types {
-			if candidate == name {
-				return true
-			}
+		if slices.Contains(types, strings.Trim(name, " ")) {
+			return true
 		}
 	}
 	return false

@@ -37,17 +37,14 @@ func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.Han
 	json := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.JSON))
 	protobuf := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.Protobuf))
 	return func(w http.ResponseWriter, r *http.Request) {
-		if responseAudited(r) {
+		format, ok := storedFormat(r, scope)
+		switch {
+		case !ok || responseAudited(r):
 			objects(w, r)
-			return
-		}
-		switch mediaType(r, scope) {
-		case runtime.ContentTypeJSON:
+		case format == apistorage.JSON:
 			json(w, r)
-		case runtime.ContentTypeProtobuf:
-			protobuf(w, r)
 		default:
-			objects(w, r)
+			protobuf(w, r)
 		}
 	}
 }
@@ -58,20 +55,28 @@ func responseAudited(r *http.Request) bool {
 	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
 }
 
-// mediaType returns the media type of a response that has the objects as stored, or "" if the response is something else:
-// indented, a Table, a watch, an error.
-func mediaType(r *http.Request, scope *handlers.RequestScope) string {
+// storedFormat returns the format of a response that has the objects as stored, or false if the response is something else:
+// indented, in another format, a Table, a watch, an error.
+func storedFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Format, bool) {
 	if r.URL.RawQuery != "" && r.URL.Query().Has("watch") {
-		return ""
+		return 0, false
 	}
 	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-	if err != nil || options.Convert != nil {
-		return ""
+	if err != nil || options.Convert != nil || indented(form) {
+		return 0, false
 	}
-	if indented(form) {
-		return ""
+	return formatOf(options.Accepted.MediaType)
+}
+
+// formatOf returns the format of a media type, or false if objects can't be sent in it as stored.
+func formatOf(mediaType string) (apistorage.Format, bool) {
+	switch mediaType {
+	case runtime.ContentTypeJSON:
+		return apistorage.JSON, true
+	case runtime.ContentTypeProtobuf:
+		return apistorage.Protobuf, true
 	}
-	return options.Accepted.MediaType
+	return 0, false
 }
 
 // indented reports whether an encoding is indented. Besides Accept, a parameter and some user agents ask for that.

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -41,13 +40,7 @@ func eventFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Form
 	if err != nil || options.Convert != nil {
 		return 0, false
 	}
-	switch options.Accepted.MediaType {
-	case runtime.ContentTypeJSON:
-		return apistorage.JSON, true
-	case runtime.ContentTypeProtobuf:
-		return apistorage.Protobuf, true
-	}
-	return 0, false
+	return formatOf(options.Accepted.MediaType)
 }
 
 // eventWriter buffers events that are ready at the same time, until the handler of the watch has no more and flushes: each write

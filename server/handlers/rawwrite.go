@@ -35,16 +35,9 @@ func (a answers) to(r *http.Request) answered {
 	if !a.plain || responseAudited(r) {
 		return answered{}
 	}
-	like := apistorage.Raw{TypeMeta: metav1.TypeMeta{Kind: a.scope.Kind.Kind, APIVersion: a.scope.Kind.GroupVersion().String()}}
-	switch mediaType(r, a.scope) {
-	case runtime.ContentTypeJSON:
-		like.Format = apistorage.JSON
-	case runtime.ContentTypeProtobuf:
-		like.Format = apistorage.Protobuf
-	default:
-		return answered{}
-	}
-	return answered{like, true}
+	format, ok := storedFormat(r, a.scope)
+	kind := metav1.TypeMeta{Kind: a.scope.Kind.Kind, APIVersion: a.scope.Kind.GroupVersion().String()}
+	return answered{apistorage.Raw{TypeMeta: kind, Format: format}, ok}
 }
 
 // write calls write and returns what to send in the response.
