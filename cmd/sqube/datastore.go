@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -9,8 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/sharedkeys"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // addDatastoreFlag adds --datastore. The caller has the folder for the default.
@@ -44,4 +51,23 @@ func untilInterrupt(ctx context.Context) context.Context {
 	ctx, stop := signal.NotifyContext(ctx, ends...)
 	context.AfterFunc(ctx, stop)
 	return ctx
+}
+
+// decrypt decrypts a stored value.
+func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
+	if r == sharedkeys.Resource { // encrypted with another key, and valid JSON as it is
+		return stored, nil
+	}
+	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
+	data, _, err := apistorage.Decrypt(ctx, keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
+	if err != nil {
+		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config can't decrypt it: %w", err)
+	}
+	return data, nil
+}
+
+// addEncryptionFlag adds --encryption-provider-config to a command that reads once.
+func addEncryptionFlag(cmd *cobra.Command, o *encryption.Options) {
+	o.AddFlags(cmd.Flags())
+	_ = cmd.Flags().MarkHidden("encryption-provider-config-automatic-reload") // AddFlags has added it
 }

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/wholefile"
 	"github.com/sqube/sqube/sqlstore/inspect"
@@ -203,4 +208,108 @@ func jumpedCounter(revision int64, newest, now time.Time) dialect.Position {
 		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond
 	}
 	return dialect.Position{Revision: ahead, Compacted: ahead}
+}
+
+// isFollowed reports whether the source is a backup of sqube backup --follow.
+func isFollowed(source string) bool {
+	if strings.HasPrefix(source, "s3://") {
+		return true
+	}
+	info, err := os.Stat(source)
+	return err == nil && info.IsDir()
+}
+
+// fromFollowed restores a backup of sqube backup --follow.
+func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
+	place, err := logbackup.ParsePlace(source)
+	if err != nil {
+		return err
+	}
+	moment, err := r.time()
+	if err != nil {
+		return err
+	}
+	if r.list {
+		return printSpans(cmd, place)
+	}
+	dir, err := os.MkdirTemp("", "sqube-restore-")
+	if err != nil {
+		return err
+	}
+	defer closing(&err, func() error { return os.RemoveAll(dir) })
+	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, dir)
+	if err != nil {
+		return err
+	}
+	newest, ended := backup.Newest()
+	return r.fill(cmd, place.String(), state.Revision, jumpedCounter(newest, ended, time.Now()), func(yield func(*dialect.LogRow) error) error {
+		return state.Rows(cmd.Context(), yield)
+	})
+}
+
+// fetch copies the needed files of a backup to an empty folder.
+func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
+	for try := range logbackup.Tries {
+		if backup, err = logbackup.Open(ctx, place); err == nil {
+			state, err = backup.Fetch(ctx, revision, moment, fmt.Sprintf("%s/%d", dir, try))
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return backup, state, err
+}
+
+// printSpans prints the times that a backup covers.
+func printSpans(cmd *cobra.Command, place logbackup.Place) error {
+	backup, err := logbackup.Open(cmd.Context(), place)
+	if err != nil {
+		return err
+	}
+	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION", "SIZE")
+	for _, s := range backup.Spans {
+		table.row(s.Began.UTC().Format(time.RFC3339), s.Ended.UTC().Format(time.RFC3339), fmt.Sprint(s.From), fmt.Sprint(s.To), size(s.Size))
+	}
+	return table.end()
+}
+
+// restorePgDump restores an archive of pg_dump.
+func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
+	ctx := cmd.Context()
+	switch {
+	case !r.target.Shared():
+		return errors.New("an archive of pg_dump can only be restored to Postgres: give --datastore postgres://…")
+	case r.revision != 0 || r.moment != "":
+		return errors.New("--to-revision and --to-time need a database: restore the archive to a database first, then that database")
+	}
+	revision, aside, err := r.target.RestoreDump(ctx, file, r.force)
+	if errors.Is(err, dialect.ErrNotEmpty) {
+		return r.notEmpty()
+	}
+	if err != nil {
+		return err
+	}
+	r.aside = aside
+	if _, err := r.target.Migrate(ctx); err != nil { // the archive may have an older schema
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the content of %s, revision %d\n", r.target, file, revision)
+	return nil
+}
+
+// isPgDump reports whether the source is an archive of pg_dump.
+func isPgDump(source string) (bool, error) {
+	if datastore.Named(source) {
+		return false, nil
+	}
+	f, err := os.Open(source)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	magic := make([]byte, 5)
+	if _, err := io.ReadFull(f, magic); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return bytes.Equal(magic, []byte("PGDMP")), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/version/verflag"
@@ -23,6 +25,7 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -235,4 +238,63 @@ func untilSignal(ctx context.Context, stopping *atomic.Bool) (context.Context, c
 		os.Exit(1)
 	}()
 	return ctx, cancel
+}
+
+// selectControlPlane makes --control-plane select all controllers and accept bootstrap tokens, unless flags say otherwise. Call it
+// before the server's own checks.
+func (o *serveOptions) selectControlPlane() {
+	given := func(section, flag string) bool { return o.server.Flags.FlagSet(section).Changed(flag) }
+	if !o.controlPlane.All {
+		return
+	}
+	if !given(server.ClusterFlags, "controllers") {
+		o.server.Controllers = []string{controllers.All}
+	}
+	if !given(server.AccessFlags, "enable-bootstrap-token-auth") {
+		o.server.Access.Authentication.BootstrapToken.Enable = true
+	}
+}
+
+// completeControlPlane checks the flags of the control plane and applies them to the server's options.
+func (o *serveOptions) completeControlPlane() error {
+	err := o.controlPlane.Complete(o.server.Controllers, o.server.ServiceClusterIPRange)
+	o.server.ControllerSettings = o.controlPlane.Settings()
+	o.server.Scheduler = o.controlPlane.SchedulerController()
+	return err
+}
+
+func (o *serveOptions) addInMemoryFlag(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
+}
+
+// completeInMemory checks that an in-memory server would not hide existing data.
+func (o *serveOptions) completeInMemory() error {
+	if !o.server.InMemory {
+		return nil
+	}
+	if o.database != "" {
+		return errors.New("--in-memory and --datastore must not be given together")
+	}
+	if keys := filepath.Join(o.server.DataDir, "pki"); exists(keys) {
+		return fmt.Errorf("--in-memory would replace the admin.kubeconfig of the cluster whose keys are in %s: give another --data-dir", keys)
+	}
+	o.datastore.Path, o.datastore.Memory = "", true
+	return nil
+}
+
+// removeInMemoryFiles removes the files that an in-memory server has on disk.
+func (o *serveOptions) removeInMemoryFiles() error {
+	if !o.server.InMemory {
+		return nil
+	}
+	err := os.Remove(filepath.Join(o.server.DataDir, "admin.kubeconfig"))
+	if errors.Is(err, fs.ErrNotExist) { // the server did not get that far
+		return nil
+	}
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,3 +72,21 @@ func size(bytes int64) string {
 		return fmt.Sprintf("%d kB", (bytes+999)/1e3)
 	}
 }
+
+// table prints rows in columns, for a terminal.
+type table struct{ writer *tabwriter.Writer }
+
+func newTable(out io.Writer, heads ...string) table {
+	t := table{tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)}
+	t.row(heads...)
+	return t
+}
+
+func (t table) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = cmp.Or(terminal.Printable(cell), "-")
+	}
+	fmt.Fprintln(t.writer, strings.Join(cells, "\t"))
+}
+
+func (t table) end() error { return t.writer.Flush() }
