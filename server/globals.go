@@ -1,12 +1,16 @@
 package server
 
 import (
+	"errors"
 	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
@@ -34,3 +38,11 @@ func limitPatches(limit int64) {
 		jsonpatch.AccumulatedCopySizeLimit = limit
 	}
 }
+
+// SetDefaultGates sets the defaults of the process's feature gates. Call it before any gate is set. It may be called more than once.
+var SetDefaultGates = sync.OnceValue(func() error {
+	gates := utilfeature.DefaultMutableFeatureGate
+	return errors.Join(logsapi.AddFeatureGates(gates),
+		// On by default, unlike in kube-apiserver: nothing is stored as CBOR, and only clients that request it get it.
+		gates.OverrideDefault(features.CBORServingAndStorage, true))
+})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
@@ -175,4 +177,38 @@ func isClosed(done <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// hooks are kube-apiserver's post-start hooks that only start something.
+var hooks = []string{
+	"aggregator-reload-proxy-client-cert",
+	"start-kube-aggregator-informers",
+	"apiservice-status-local-available-controller",
+	"apiservice-status-remote-available-controller",
+	"kube-apiserver-autoregistration",
+	"apiservice-openapi-controller",
+	"apiservice-openapiv3-controller",
+}
+
+// Checks are kube-apiserver's health checks of the aggregation layer, with its names. They pass once the start is complete.
+func (a *Aggregator) Checks() []healthz.HealthChecker {
+	checks := []healthz.HealthChecker{
+		healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return a.registrar.registered() }),
+		after("poststarthook/apiservice-registration-controller", a.installed, "APIServices are still being read"),
+		after("poststarthook/apiservice-discovery-controller", a.discovered, "aggregated API servers are still being asked what they serve"),
+	}
+	for _, hook := range hooks {
+		checks = append(checks, after("poststarthook/"+hook, a.started, "not finished"))
+	}
+	return checks
+}
+
+// after makes a check that passes once done is closed.
+func after(name string, done <-chan struct{}, before string) healthz.HealthChecker {
+	return healthz.NamedCheck(name, func(*http.Request) error {
+		if !isClosed(done) {
+			return errors.New(before)
+		}
+		return nil
+	})
 }

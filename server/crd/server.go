@@ -2,8 +2,10 @@ package crd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -12,12 +14,17 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/apiapproval"
 	"k8s.io/apiextensions-apiserver/pkg/controller/establish"
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
+	"k8s.io/apiextensions-apiserver/pkg/controller/nonstructuralschema"
+	"k8s.io/apiextensions-apiserver/pkg/controller/status"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sqube/sqube/server/codecs"
@@ -136,4 +143,67 @@ func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFa
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.
 func (s *Server) HasSynced() bool {
 	return s.informer.Informer().HasSynced() && s.published.HasSynced()
+}
+
+// workers is how many definitions each controller handles at once, like kube-apiserver.
+const workers = 5
+
+// Run reads the definitions and runs their controllers over the loopback client until ctx ends. It returns when all of them have
+// ended. It must be called once.
+//
+//	naming               decides which definition gets a name, in status.acceptedNames
+//	establishing         lets definitions be served once their names are accepted
+//	nonstructuralschema  reports schemas that are not structural
+//	apiapproval          reports *.k8s.io groups without approval
+//	finalizer            deletes custom resources before their definition
+func (s *Server) Run(ctx context.Context) {
+	definitions := s.client.ApiextensionsV1()
+	naming := status.NewNamingConditionController(klog.FromContext(ctx), s.informer, definitions)
+	nonStructural := nonstructuralschema.NewConditionController(s.informer, definitions)
+	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(s.informer, definitions)
+	finalizing := finalizer.NewCRDFinalizer(s.informer, definitions, s.resources)
+
+	s.factory.StartWithContext(ctx)
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context){
+		naming.RunWithContext,
+		s.establishing.RunWithContext,
+		func(ctx context.Context) { nonStructural.RunWithContext(workers, ctx) },
+		func(ctx context.Context) { approval.RunWithContext(workers, ctx) },
+		func(ctx context.Context) { finalizing.RunWithContext(workers, ctx) },
+	} {
+		running.Go(func() { run(ctx) })
+	}
+	close(s.started)
+	running.Wait()
+	s.factory.Shutdown()
+}
+
+// Checks are kube-apiserver's health checks of custom resources, under its names. They pass once the start is complete.
+func (s *Server) Checks() []healthz.HealthChecker {
+	started := func(*http.Request) error {
+		if !closed(s.started) {
+			return errors.New("not finished")
+		}
+		return nil
+	}
+	return []healthz.HealthChecker{
+		healthz.NamedCheck("poststarthook/start-apiextensions-informers", started),
+		healthz.NamedCheck("poststarthook/start-apiextensions-controllers", started),
+		healthz.NamedCheck("poststarthook/crd-informer-synced", func(*http.Request) error {
+			if !s.HasSynced() {
+				return errors.New("custom resource definitions are still being read")
+			}
+			return nil
+		}),
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

@@ -1,8 +1,12 @@
 package handlers
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
+	"slices"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
 // addVersionDiscovery makes the resource list of a version and adds it to the aggregated discovery (KEP-3352).
@@ -46,4 +53,91 @@ func (a *API) legacyVersions() http.Handler {
 func document(serializer runtime.NegotiatedSerializer, handler http.Handler) methods {
 	mediaTypes, _ := negotiation.MediaTypesForSerializer(serializer)
 	return methods{http.MethodGet: {handler: handler.ServeHTTP, consumes: mediaTypes, produces: mediaTypes}}
+}
+
+// The verbs of discovery for the methods of each kind of path.
+var (
+	collectionVerbs = map[string]string{
+		http.MethodGet:    "list",
+		http.MethodPost:   "create",
+		http.MethodDelete: "deletecollection",
+	}
+	itemVerbs = map[string]string{
+		http.MethodGet:    "get",
+		http.MethodPost:   "create",
+		http.MethodPut:    "update",
+		http.MethodPatch:  "patch",
+		http.MethodDelete: "delete",
+	}
+)
+
+// describe returns what discovery says about a target.
+func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIResource, error) {
+	described := metav1.APIResource{
+		Name:       t.path(),
+		Namespaced: t.namespaced,
+		Kind:       kind.Kind,
+		Verbs:      e.verbs(),
+	}
+	if own, ok := t.storage.(rest.KindProvider); ok {
+		described.Kind = own.Kind()
+	}
+	if own, ok := t.storage.(rest.GroupVersionKindProvider); ok { // a kind of another group, such as a Scale
+		other := own.GroupVersionKind(t.version)
+		described.Group, described.Version, described.Kind = other.Group, other.Version, other.Kind
+	}
+	if named, ok := t.storage.(rest.ShortNamesProvider); ok {
+		described.ShortNames = named.ShortNames()
+	}
+	if categorized, ok := t.storage.(rest.CategoriesProvider); ok {
+		described.Categories = categorized.Categories()
+	}
+	if t.subresource == "" {
+		named, ok := t.storage.(rest.SingularNameProvider)
+		if !ok {
+			return metav1.APIResource{}, errors.New("its storage doesn't say its singular name")
+		}
+		described.SingularName = named.GetSingularName()
+	}
+	hash, err := storageVersionHash(t)
+	if err != nil {
+		return metav1.APIResource{}, err
+	}
+	described.StorageVersionHash = hash
+	return described, nil
+}
+
+// verbs returns the verbs for discovery, sorted.
+func (e *endpoint) verbs() metav1.Verbs {
+	set := map[string]bool{}
+	for method := range e.collection {
+		set[collectionVerbs[method]] = true
+	}
+	for method := range e.item {
+		set[itemVerbs[method]] = true // HEAD and OPTIONS, which some subresources connect, have none
+	}
+	if e.watchItem != nil || e.watchCollection != nil {
+		set["watch"] = true
+	}
+	delete(set, "")
+	return slices.Sorted(maps.Keys(set))
+}
+
+// storageVersionHash returns the hash by which clients notice that the storage version has changed (KEP-2343). It is empty if
+// nothing is stored.
+func storageVersionHash(t target) (string, error) {
+	stored, ok := t.storage.(rest.StorageVersionProvider)
+	if !ok || stored.StorageVersion() == nil || !utilfeature.DefaultFeatureGate.Enabled(features.StorageVersionHash) {
+		return "", nil
+	}
+	object := t.storage.New()
+	kinds, _, err := t.group.Scheme.ObjectKinds(object)
+	if err != nil {
+		return "", fmt.Errorf("finding the kind of its storage: %w", err)
+	}
+	kind, ok := stored.StorageVersion().KindForGroupVersionKinds(kinds)
+	if !ok {
+		return "", fmt.Errorf("%s has no version to be stored in", reflect.TypeOf(object))
+	}
+	return discovery.StorageVersionHash(kind.Group, kind.Version, kind.Kind), nil
 }

@@ -1,10 +1,13 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
@@ -13,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/server/stack"
 )
 
 // The handlers of reads have no state and are made once.
@@ -149,4 +154,30 @@ func connect(connecter rest.Connecter, path string, scope *handlers.RequestScope
 	return func(w http.ResponseWriter, r *http.Request) {
 		handlers.ConnectResource(connecter, scope, admit, path, scope.Subresource != "")(w, r)
 	}
+}
+
+// Upstream's handlers start a goroutine for each write. These types are the first code of sqube that runs in it.
+
+// stackCreater makes an empty object at the beginning of each creation.
+type stackCreater struct{ runtime.ObjectCreater }
+
+// New implements runtime.ObjectCreater.
+func (c stackCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	stack.Write()
+	return c.ObjectCreater.New(kind)
+}
+
+type stackUpdater struct{ rest.Updater }
+
+// Update implements rest.Updater.
+func (u stackUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	stack.Write()
+	return u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
+}
+
+type stackPatcher struct {
+	rest.Getter
+	stackUpdater
 }

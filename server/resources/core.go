@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,20 +9,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/cluster/ports"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/registry/core/componentstatus"
 	configmapstore "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
+	endpointsstore "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
 	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
 	limitrangestore "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
+	nodestore "k8s.io/kubernetes/pkg/registry/core/node/storage"
 	pvstore "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
 	pvcstore "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
+	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	podtemplatestore "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
 	controllerstore "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	resourcequotastore "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
 	secretstore "k8s.io/kubernetes/pkg/registry/core/secret/storage"
+	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
+	serviceaccountstore "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
+	kubeschedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
 // coreStorages collects the storages of the legacy core group by resource or resource/subresource.
@@ -118,4 +128,96 @@ func (b *coreStorages) addReplicationControllers() error {
 	b.storages["replicationcontrollers/status"] = controllers.Status
 	b.storages["replicationcontrollers/scale"] = controllers.Scale
 	return nil
+}
+
+// addWorkloads adds resources that need each other: pods reach their kubelet through nodes, Services read pods and endpoints, and
+// tokens are bound to pods, secrets and nodes.
+func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
+	c := b.config
+	nodes, err := nodestore.NewStorage(c.RESTOptions, c.Kubelet, c.ProxyTransport)
+	if err != nil {
+		return err
+	}
+	pods, err := podstore.NewStorage(c.RESTOptions, nodes.KubeletConnectionInfo, c.ProxyTransport, b.client.PolicyV1(), c.Authorizer)
+	if err != nil {
+		return err
+	}
+	endpoints, err := endpointsstore.NewREST(c.RESTOptions)
+	if err != nil {
+		return err
+	}
+	services, serviceStatus, serviceProxy, err := servicestore.NewREST(c.RESTOptions, allocators.primary.IPFamily(),
+		allocators.byFamily, allocators.nodePorts, endpoints, pods.Pod, c.ProxyTransport)
+	if err != nil {
+		return err
+	}
+
+	b.storages["nodes"] = nodes.Node
+	b.storages["nodes/status"] = nodes.Status
+	b.storages["nodes/proxy"] = nodes.Proxy
+	b.storages["endpoints"] = endpoints
+	b.storages["services"] = services
+	b.storages["services/status"] = serviceStatus
+	b.storages["services/proxy"] = serviceProxy
+	b.addPods(pods)
+	return b.addServiceAccounts(pods, nodes)
+}
+
+// addPods adds pods and their subresources.
+func (b *coreStorages) addPods(pods podstore.PodStorage) {
+	b.storages["pods"] = pods.Pod
+	b.storages["pods/status"] = pods.Status
+	b.storages["pods/ephemeralcontainers"] = pods.EphemeralContainers
+	if utilfeature.DefaultFeatureGate.Enabled(features.InPlacePodVerticalScaling) {
+		b.storages["pods/resize"] = pods.Resize
+	}
+	b.storages["pods/binding"] = pods.Binding
+	b.storages["bindings"] = pods.LegacyBinding
+	if pods.Eviction != nil {
+		b.storages["pods/eviction"] = pods.Eviction
+	}
+	// The pod's kubelet serves these.
+	b.storages["pods/log"] = pods.Log
+	b.storages["pods/attach"] = pods.Attach
+	b.storages["pods/exec"] = pods.Exec
+	b.storages["pods/portforward"] = pods.PortForward
+	b.storages["pods/proxy"] = pods.Proxy
+}
+
+// addServiceAccounts adds serviceaccounts, and the token subresource if there is an issuer.
+func (b *coreStorages) addServiceAccounts(pods podstore.PodStorage, nodes *nodestore.NodeStorage) error {
+	c := b.config.ServiceAccounts
+	var nodeGetter rest.Getter
+	if utilfeature.DefaultFeatureGate.Enabled(features.ServiceAccountTokenNodeBinding) ||
+		utilfeature.DefaultFeatureGate.Enabled(features.ServiceAccountTokenPodNodeInfo) {
+		nodeGetter = nodes.Node.Store
+	}
+	accounts, err := serviceaccountstore.NewREST(b.config.RESTOptions, c.Issuer, c.Audiences, c.MaxExpiration,
+		pods.Pod.Store, b.storages["secrets"].(rest.Getter), nodeGetter, c.ExtendExpiration, c.MaxExtendedDuration)
+	if err != nil {
+		return err
+	}
+	b.storages["serviceaccounts"] = accounts
+	if accounts.Token != nil {
+		b.storages["serviceaccounts/token"] = accounts.Token
+	}
+	return nil
+}
+
+// componentServers lists what componentstatuses probes: the components that usually run beside the API server. The datastore is not
+// included: /readyz reports its state.
+func componentServers() map[string]componentstatus.Server {
+	local := func(port int) componentstatus.Server {
+		return &componentstatus.HttpServer{
+			EnableHTTPS: true,
+			TLSConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe of this host, which sends no secret
+			Addr:        "127.0.0.1",
+			Port:        port,
+			Path:        "/healthz",
+		}
+	}
+	return map[string]componentstatus.Server{
+		"controller-manager": local(ports.KubeControllerManagerPort),
+		"scheduler":          local(kubeschedulerconfig.DefaultKubeSchedulerPort),
+	}
 }

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	generated "k8s.io/kubernetes/pkg/generated/openapi"
+
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
@@ -73,4 +77,48 @@ func owners(path string, v3Paths []string) []string {
 		return versions
 	}
 	return nil
+}
+
+// enumHeader begins the list of values in the description of an enum, or of a list of one.
+const enumHeader = "Possible enum values:"
+
+// enums puts enums back into schemas. Upstream's snapshot is taken with the feature gate OpenAPIEnums off, because it
+// is also what clients are generated from; a server has it on.
+type enums map[string]common.OpenAPIDefinition
+
+func newEnums() enums {
+	return generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef("#/" + name) })
+}
+
+// restore changes the schemas (by definition name) in place.
+func (e enums) restore(schemas object) {
+	for name, schema := range schemas {
+		if definition, ok := e[name]; ok {
+			restore(schema, &definition.Schema)
+		}
+	}
+}
+
+func restore(schema any, from *spec.Schema) {
+	to, ok := schema.(object)
+	if !ok || from == nil {
+		return
+	}
+	if len(from.Enum) > 0 {
+		to["enum"] = from.Enum
+	}
+	if strings.Contains(from.Description, enumHeader) {
+		to["description"] = from.Description
+	}
+	if properties, ok := to["properties"].(object); ok {
+		for name, property := range from.Properties {
+			restore(properties[name], &property)
+		}
+	}
+	if from.Items != nil {
+		restore(to["items"], from.Items.Schema)
+	}
+	if from.AdditionalProperties != nil {
+		restore(to["additionalProperties"], from.AdditionalProperties.Schema)
+	}
 }

@@ -3,12 +3,17 @@ package controlplane
 import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/core"
 	informersv1 "k8s.io/client-go/informers/core/v1"
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/sqube/sqube/server/controllers"
 )
 
 // schedulable are shared informers for the scheduler, without Pods that have ended, which use no resources of their nodes.
@@ -98,4 +103,45 @@ func (l unfinishedNamespace) Get(name string) (*corev1.Pod, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
 	return pod, err
+}
+
+// joining are shared informers for the controllers of bootstrap tokens: only bootstrap tokens of all Secrets, and only cluster-info of
+// all ConfigMaps. kube-controller-manager holds all of both.
+type joining struct {
+	informers.SharedInformerFactory
+	tokens, info informers.SharedInformerFactory
+}
+
+func newJoining(shared controllers.Shared) joining {
+	return joining{
+		shared.Informers,
+		shared.Selected(fields.OneTermEqualSelector("type", string(api.SecretTypeBootstrapToken))),
+		shared.Selected(fields.OneTermEqualSelector(metav1.ObjectNameField, api.ConfigMapClusterInfo)),
+	}
+}
+
+// Core returns the group's informers.
+func (j joining) Core() core.Interface { return joiningCore{j.SharedInformerFactory.Core(), j} }
+
+type joiningCore struct {
+	core.Interface
+	joining joining
+}
+
+// V1 returns the version's informers.
+func (c joiningCore) V1() informersv1.Interface { return joiningV1{c.Interface.V1(), c.joining} }
+
+type joiningV1 struct {
+	informersv1.Interface
+	joining joining
+}
+
+// Secrets returns the informer of bootstrap tokens.
+func (v joiningV1) Secrets() informersv1.SecretInformer {
+	return v.joining.tokens.Core().V1().Secrets()
+}
+
+// ConfigMaps returns the informer of cluster-info.
+func (v joiningV1) ConfigMaps() informersv1.ConfigMapInformer {
+	return v.joining.info.Core().V1().ConfigMaps()
 }
