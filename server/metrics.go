@@ -108,14 +108,12 @@ type storeCollector struct {
 	instances[*sqlstore.Store]
 }
 
-// DescribeWithStability implements metrics.StableCollector.
 func (c *storeCollector) DescribeWithStability(descs chan<- *metrics.Desc) {
 	for _, gauge := range storeGauges {
 		descs <- gauge.desc
 	}
 }
 
-// CollectWithStability implements metrics.StableCollector.
 func (c *storeCollector) CollectWithStability(found chan<- metrics.Metric) {
 	open := c.list()
 	if len(open) == 0 {
@@ -146,12 +144,10 @@ type certificateCollector struct {
 	instances[*Server]
 }
 
-// DescribeWithStability implements metrics.StableCollector.
 func (c *certificateCollector) DescribeWithStability(descs chan<- *metrics.Desc) {
 	descs <- certificateExpiration
 }
 
-// CollectWithStability implements metrics.StableCollector.
 func (c *certificateCollector) CollectWithStability(found chan<- metrics.Metric) {
 	seen := map[string]bool{} // servers may share files
 	for _, s := range c.list() {

@@ -233,7 +233,6 @@ type secondsValue struct {
 	target  *time.Duration
 }
 
-// Set implements pflag.Value.
 func (v secondsValue) Set(text string) error {
 	err := v.Value.Set(text)
 	*v.target = time.Duration(*v.seconds) * time.Second

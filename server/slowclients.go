@@ -42,7 +42,6 @@ type watchResponse struct {
 // writeChunk is how many bytes are written at once, so that a slow client makes visible progress on a large event.
 const writeChunk = 64 << 10
 
-// Write implements http.ResponseWriter.
 func (w *watchResponse) Write(data []byte) (written int, err error) {
 	for len(data) > writeChunk && err == nil {
 		var n int

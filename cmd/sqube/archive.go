@@ -126,5 +126,4 @@ type archived struct {
 	end func() error
 }
 
-// Close implements dialect.Reader.
 func (e archived) Close() error { return errors.Join(e.end(), e.Engine.Close()) }

@@ -78,7 +78,6 @@ func (e *emulation) apply() error {
 
 var component = regexp.MustCompile(`(^|,)\s*kube:`)
 
-// Set implements pflag.Value.
 func (g *featureGates) Set(text string) error {
 	g.given = append(g.given, text)
 	return nil

@@ -132,7 +132,6 @@ var harmless = []string{
 	"The manifest file is empty, ignoring.", // --allow-metric-labels-manifest is not given
 }
 
-// Write implements io.Writer.
 func (w *levelWriter) Write(line []byte) (int, error) {
 	if !w.logger.Enabled(context.Background(), w.level) {
 		return len(line), nil

@@ -31,7 +31,6 @@ func newCertificates(next authenticator.Request, headers func() []string) *certi
 	return &certificates{next, headers, utilcache.NewLRUExpireCache(rememberCertificates)}
 }
 
-// AuthenticateRequest implements authenticator.Request.
 func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if !c.onlyCertificate(r) {
 		return c.next.AuthenticateRequest(r)

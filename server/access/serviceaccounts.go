@@ -159,10 +159,8 @@ func verifyingKeys(path string) ([]any, error) {
 
 func publicKey(private any) (any, error) {
 	switch key := private.(type) {
-	case *rsa.PrivateKey:
-		return &key.PublicKey, nil
-	case *ecdsa.PrivateKey:
-		return &key.PublicKey, nil
+	case *rsa.PrivateKey, *ecdsa.PrivateKey:
+		return key.(crypto.Signer).Public(), nil
 	}
 	return nil, fmt.Errorf("a key of type %T can't sign service account tokens: use RSA or ECDSA", private)
 }

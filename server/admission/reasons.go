@@ -37,7 +37,6 @@ func withReasons(plugin admission.Interface, name string) admission.Interface {
 // whose name is invalid in a path.
 type namespaces struct{ admission.Interface }
 
-// Admit implements admission.MutationInterface.
 func (n namespaces) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if problems := content.IsPathSegmentName(a.GetNamespace()); len(problems) > 0 && a.GetKind().GroupKind() != api.Kind("Namespace") {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid namespace %q: %s", a.GetNamespace(), strings.Join(problems, ", ")))
@@ -47,14 +46,12 @@ func (n namespaces) Admit(ctx context.Context, a admission.Attributes, o admissi
 
 type mutator struct{ admission.MutationInterface }
 
-// Admit implements admission.MutationInterface.
 func (m mutator) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	return reason(m.MutationInterface.Admit(ctx, a, o))
 }
 
 type validator struct{ admission.ValidationInterface }
 
-// Validate implements admission.ValidationInterface.
 func (v validator) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	return reason(v.ValidationInterface.Validate(ctx, a, o))
 }
@@ -64,7 +61,6 @@ type both struct {
 	validating validator
 }
 
-// Validate implements admission.ValidationInterface.
 func (b both) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	return b.validating.Validate(ctx, a, o)
 }

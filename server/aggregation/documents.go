@@ -34,8 +34,6 @@ type published struct {
 	remote  openapi.Remote
 }
 
-var _ openapiv3.SpecProxier = &documents{}
-
 func newDocuments() *documents {
 	return &documents{changed: workqueue.NewTyped[string](), byName: map[string]*published{}}
 }
@@ -61,7 +59,6 @@ func (d *documents) run(ctx context.Context) {
 	running.Wait()
 }
 
-// AddUpdateAPIService implements openapiv3.SpecProxier.
 func (d *documents) AddUpdateAPIService(handler http.Handler, service *apiregistrationv1.APIService) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +71,6 @@ func (d *documents) AddUpdateAPIService(handler http.Handler, service *apiregist
 	d.changed.Add(service.Name)
 }
 
-// RemoveAPIServiceSpec implements openapiv3.SpecProxier.
 func (d *documents) RemoveAPIServiceSpec(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

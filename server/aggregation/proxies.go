@@ -26,8 +26,6 @@ type proxies struct {
 	byTarget map[schema.GroupVersion]*proxy
 }
 
-var _ apiserver.APIHandlerManager = &proxies{}
-
 func newProxies(c Config, certificate dynamiccertificates.CertKeyContentProvider, discovery apiserver.DiscoveryAggregationController, openAPI *openapiv3.AggregationController) *proxies {
 	return &proxies{config: c, certificate: certificate, discovery: discovery, openAPI: openAPI, byTarget: map[schema.GroupVersion]*proxy{}}
 }

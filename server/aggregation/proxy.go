@@ -97,7 +97,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // unreachable responds to requests that could not be passed on.
 type unreachable struct{}
 
-// Error implements proxy.ErrorResponder.
 func (unreachable) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }

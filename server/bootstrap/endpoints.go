@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	"k8s.io/utils/ptr"
 )
 
@@ -25,8 +24,6 @@ type soleAddress struct {
 	mu      sync.Mutex
 	address string
 }
-
-var _ reconcilers.Leases = &soleAddress{}
 
 // ListLeases returns the address, if it has been set.
 func (s *soleAddress) ListLeases() ([]string, error) {
@@ -83,8 +80,6 @@ type sighting struct {
 	resourceVersion string
 	since           time.Time
 }
-
-var _ reconcilers.Leases = &addressLeases{}
 
 func newAddressLeases(client kubernetes.Interface, duration time.Duration, now func() time.Time) *addressLeases {
 	return &addressLeases{

@@ -63,7 +63,6 @@ type boundTransport struct {
 	next http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *boundTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := t.ctx.Err(); err != nil {
 		return nil, err
@@ -87,43 +86,38 @@ func bindingTask(what string, binding reconciliation.RoleBinding, client reconci
 	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
 }
 
-// listed serves a reconciler's first get from a list, which replaces some 160 gets by two lists. Later gets follow a write
+// listed returns a function that serves a reconciler's first get from a list, which replaces some 160 gets by two lists. Later gets follow a write
 // conflict and must see the current object.
-type listed[T any] struct {
-	value T
-	found bool
-	asked bool
-	live  func(namespace, name string) (T, error)
-}
-
-// Get implements part of reconciliation.RuleOwnerModifier and RoleBindingModifier.
-func (l *listed[T]) Get(namespace, name string) (T, error) {
-	if l.asked {
-		return l.live(namespace, name)
+func listed[T any](value T, found bool, live func(namespace, name string) (T, error)) func(namespace, name string) (T, error) {
+	asked := false
+	return func(namespace, name string) (T, error) {
+		if asked {
+			return live(namespace, name)
+		}
+		asked = true
+		if !found {
+			return value, apierrors.NewNotFound(rbacv1.Resource("bootstrap"), name)
+		}
+		return value, nil
 	}
-	l.asked = true
-	if !l.found {
-		return l.value, apierrors.NewNotFound(rbacv1.Resource("bootstrap"), name)
-	}
-	return l.value, nil
 }
 
 type listedRole struct {
 	reconciliation.RuleOwnerModifier
-	get *listed[reconciliation.RuleOwner]
+	get func(namespace, name string) (reconciliation.RuleOwner, error)
 }
 
 func (l listedRole) Get(namespace, name string) (reconciliation.RuleOwner, error) {
-	return l.get.Get(namespace, name)
+	return l.get(namespace, name)
 }
 
 type listedBinding struct {
 	reconciliation.RoleBindingModifier
-	get *listed[reconciliation.RoleBinding]
+	get func(namespace, name string) (reconciliation.RoleBinding, error)
 }
 
 func (l listedBinding) Get(namespace, name string) (reconciliation.RoleBinding, error) {
-	return l.get.Get(namespace, name)
+	return l.get(namespace, name)
 }
 
 func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]reconcileTask, error) {
@@ -138,9 +132,7 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]recon
 		existing, found := present[role.Name]
 		tasks = append(tasks, roleTask("cluster role "+role.Name,
 			reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
-			listedRole{live, &listed[reconciliation.RuleOwner]{
-				value: reconciliation.ClusterRoleRuleOwner{ClusterRole: existing}, found: found, live: live.Get,
-			}}))
+			listedRole{live, listed[reconciliation.RuleOwner](reconciliation.ClusterRoleRuleOwner{ClusterRole: existing}, found, live.Get)}))
 	}
 	return tasks, nil
 }
@@ -170,9 +162,7 @@ func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, k
 		existing, found := present[binding.Name]
 		tasks = append(tasks, bindingTask("cluster role binding "+binding.Name,
 			reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
-			listedBinding{live, &listed[reconciliation.RoleBinding]{
-				value: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: existing}, found: found, live: live.Get,
-			}}))
+			listedBinding{live, listed[reconciliation.RoleBinding](reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: existing}, found, live.Get)}))
 	}
 	return tasks, nil
 }

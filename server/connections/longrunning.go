@@ -61,14 +61,12 @@ func newTimeoutWriter(w http.ResponseWriter, f responsewriter.CloseNotifierFlush
 	return i
 }
 
-// Write implements http.ResponseWriter.
 func (i *timeoutWriter) Write(data []byte) (int, error) {
 	i.timer.Reset(i.writeTimeout)
 	defer i.timer.Stop()
 	return i.ResponseWriter.Write(data)
 }
 
-// Flush implements http.Flusher.
 func (i *timeoutWriter) Flush() {
 	i.timer.Reset(i.writeTimeout)
 	defer i.timer.Stop()

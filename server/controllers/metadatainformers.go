@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/controller-manager/pkg/informerfactory"
 )
 
 // whole are the resources whose objects quota reads beyond their metadata.
@@ -43,8 +42,6 @@ type metadataInformers struct {
 	mu         sync.Mutex
 	byResource map[schema.GroupVersionResource]*metadataInformer
 }
-
-var _ informerfactory.InformerFactory = &metadataInformers{}
 
 func newMetadataInformers(client metadata.Interface, shared *sharedInformers, stop <-chan struct{}) *metadataInformers {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -96,7 +96,6 @@ type impersonating struct {
 	clientbuilder.SimpleControllerClientBuilder
 }
 
-// Config implements clientbuilder.ControllerClientBuilder.
 func (b impersonating) Config(name string) (*rest.Config, error) {
 	config, err := b.SimpleControllerClientBuilder.Config(name)
 	if err == nil {
@@ -108,7 +107,6 @@ func (b impersonating) Config(name string) (*rest.Config, error) {
 	return config, err
 }
 
-// Client implements clientbuilder.ControllerClientBuilder.
 func (b impersonating) Client(name string) (kubernetes.Interface, error) {
 	config, err := b.Config(name)
 	if err != nil {
@@ -117,13 +115,10 @@ func (b impersonating) Client(name string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// ConfigOrDie implements clientbuilder.ControllerClientBuilder.
 func (b impersonating) ConfigOrDie(name string) *rest.Config { return orDie(b.Config(name)) }
 
-// ClientOrDie implements clientbuilder.ControllerClientBuilder.
 func (b impersonating) ClientOrDie(name string) kubernetes.Interface { return orDie(b.Client(name)) }
 
-// DiscoveryClientOrDie implements clientbuilder.ControllerClientBuilder.
 func (b impersonating) DiscoveryClientOrDie(name string) discovery.DiscoveryInterface {
 	return orDie(b.DiscoveryClient(name))
 }

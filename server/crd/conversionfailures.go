@@ -62,12 +62,10 @@ type countedResolver struct {
 	conversionFailures *conversionFailures
 }
 
-// ClientConfigFor implements webhook.AuthenticationInfoResolver.
 func (r countedResolver) ClientConfigFor(hostPort string) (*rest.Config, error) {
 	return r.counted(r.AuthenticationInfoResolver.ClientConfigFor(hostPort))
 }
 
-// ClientConfigForService implements webhook.AuthenticationInfoResolver.
 func (r countedResolver) ClientConfigForService(name, namespace string, port int) (*rest.Config, error) {
 	return r.counted(r.AuthenticationInfoResolver.ClientConfigForService(name, namespace, port))
 }

@@ -142,7 +142,6 @@ type watchCloser struct {
 // Unwrap returns the storage itself.
 func (c watchCloser) Unwrap() storage.Interface { return c.Interface }
 
-// Watch implements storage.Interface.
 func (c watchCloser) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.open, cancel)

@@ -61,7 +61,6 @@ func withoutReason(body []byte) (message string, ok bool) {
 // namedCreater is a storage whose errors about posted fields have a reason. Upstream returns those about a Binding without.
 type namedCreater struct{ rest.NamedCreater }
 
-// Create implements rest.NamedCreater.
 func (c namedCreater) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	created, err := c.NamedCreater.Create(ctx, name, obj, validate, options)
 	if aggregate, ok := err.(utilerrors.Aggregate); ok && !slices.ContainsFunc(aggregate.Errors(), isNotOfField) {
@@ -116,7 +115,6 @@ type bufferedResponse struct {
 	body  bytes.Buffer
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (b *bufferedResponse) WriteHeader(code int) {
 	if slices.Contains(b.codes, code) {
 		b.code = code
@@ -125,7 +123,6 @@ func (b *bufferedResponse) WriteHeader(code int) {
 	b.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter.
 func (b *bufferedResponse) Write(data []byte) (int, error) {
 	if b.code != 0 {
 		return b.body.Write(data)

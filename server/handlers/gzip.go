@@ -60,10 +60,8 @@ type gzipResponse struct {
 	gzip  *gzip.Writer // nil until the response is long
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (g *gzipResponse) WriteHeader(code int) { g.code = code }
 
-// Write implements http.ResponseWriter.
 func (g *gzipResponse) Write(p []byte) (int, error) {
 	if g.gzip == nil {
 		if len(g.begin)+len(p) <= gzipFrom {

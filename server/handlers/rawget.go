@@ -73,7 +73,6 @@ type answer struct {
 	begun       bool
 }
 
-// Write implements io.Writer.
 func (a *answer) Write(p []byte) (int, error) {
 	if !a.begun {
 		a.begun = true

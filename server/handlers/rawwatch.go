@@ -58,7 +58,6 @@ var buffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// Write implements http.ResponseWriter.
 func (e *eventWriter) Write(p []byte) (int, error) {
 	for written := 0; ; {
 		if e.ready == nil {

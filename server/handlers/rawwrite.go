@@ -59,7 +59,6 @@ type answeredCreater struct {
 	answered
 }
 
-// Create implements rest.Creater.
 func (c answeredCreater) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	return c.write(ctx, func(ctx context.Context) (runtime.Object, error) {
 		return c.Creater.Create(ctx, obj, validate, options)
@@ -72,7 +71,6 @@ type answeredUpdater struct {
 	answered
 }
 
-// Update implements rest.Updater.
 func (u answeredUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (_ runtime.Object, created bool, err error) {

@@ -65,7 +65,6 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 // unpooled makes encoders without a buffer. A watch would keep a buffer as large as its largest event until it ends.
 type unpooled struct{ runtime.NegotiatedSerializer }
 
-// EncoderForVersion implements runtime.NegotiatedSerializer.
 func (u unpooled) EncoderForVersion(encoder runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
 	return struct{ runtime.Encoder }{u.NegotiatedSerializer.EncoderForVersion(encoder, version)}
 }
@@ -161,7 +160,6 @@ func connect(connecter rest.Connecter, path string, scope *handlers.RequestScope
 // stackCreater makes an empty object at the beginning of each creation.
 type stackCreater struct{ runtime.ObjectCreater }
 
-// New implements runtime.ObjectCreater.
 func (c stackCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	stack.Write()
 	return c.ObjectCreater.New(kind)
@@ -169,7 +167,6 @@ func (c stackCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) 
 
 type stackUpdater struct{ rest.Updater }
 
-// Update implements rest.Updater.
 func (u stackUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {

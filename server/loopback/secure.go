@@ -70,7 +70,6 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 }
 
-// Accept implements net.Listener.
 func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.connections:
@@ -83,19 +82,15 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 // Close implements net.Listener. What closes it is the end of the transport.
 func (l *pipeListener) Close() error { return nil }
 
-// Addr implements net.Listener.
 func (l *pipeListener) Addr() net.Addr { return pipeAddress{} }
 
 // pipeConnection has the address that handlers and the audit log see of in-process clients.
 type pipeConnection struct{ net.Conn }
 
-// RemoteAddr implements net.Conn.
 func (pipeConnection) RemoteAddr() net.Addr { return pipeAddress{} }
 
 type pipeAddress struct{}
 
-// Network implements net.Addr.
 func (pipeAddress) Network() string { return "pipe" }
 
-// String implements net.Addr.
 func (pipeAddress) String() string { return remoteAddr }

@@ -30,8 +30,6 @@ type RESTOptions struct {
 	DeleteCollectionWorkers int
 }
 
-var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
-
 // NewRESTOptions returns the storage options of the built-in groups. The decorator makes the storage.Interface of a resource; it is
 // the only access to the database.
 func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.StorageDecorator) (*RESTOptions, error) {
@@ -90,8 +88,6 @@ type CodecRESTOptions struct {
 	// DeleteCollectionWorkers is how many objects of a collection are deleted at once; 0 means 1.
 	DeleteCollectionWorkers int
 }
-
-var _ generic.RESTOptionsGetter = CodecRESTOptions{}
 
 // GetRESTOptions returns how the resource is stored. It never fails.
 func (o CodecRESTOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {

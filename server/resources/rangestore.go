@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/kubernetes/pkg/apis/core"
-	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
 )
 
@@ -38,11 +37,6 @@ type rangeStore struct {
 	mu     sync.Mutex
 	bitmap allocator.Snapshottable
 }
-
-var (
-	_ allocator.Interface           = (*rangeStore)(nil)
-	_ rangeallocation.RangeRegistry = (*rangeStore)(nil)
-)
 
 // newRangeStore stores the range called name under /core/rangeallocations. The bitmap determines its size and the order in which
 // free items are chosen.

@@ -67,8 +67,6 @@ func ParseRuntimeConfig(given map[string]string) (*serverstorage.ResourceConfig,
 // and "api/all" must be applied once, before the more particular keys.
 type registries []*runtime.Scheme
 
-var _ resourceconfig.GroupVersionRegistry = registries{}
-
 // IsGroupRegistered reports whether any scheme has types of the group.
 func (r registries) IsGroupRegistered(group string) bool {
 	return r.of(group) != nil

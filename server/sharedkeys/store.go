@@ -38,8 +38,6 @@ type Store struct {
 	sealer *Sealer
 }
 
-var _ pki.SharedStore = (*Store)(nil)
-
 // Open returns the shared keys in store. Without a sealer it returns nil, or an error if the store holds shared keys.
 func Open(ctx context.Context, store *sqlstore.Store, sealer *Sealer) (pki.SharedStore, error) {
 	if sealer != nil {

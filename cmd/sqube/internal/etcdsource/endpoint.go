@@ -60,10 +60,8 @@ func OpenEndpoint(ctx context.Context, address *url.URL, files TLS) (_ Source, e
 	return e, nil
 }
 
-// Revision implements Source.
 func (e *endpoint) Revision() int64 { return e.revision }
 
-// Walk implements Source.
 func (e *endpoint) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
 	// All keys are text, so this end is after all keys with the prefix.
 	request := &etcdserverpb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix + "\xff"), Revision: e.revision, Limit: pageKeys}
@@ -106,5 +104,4 @@ func (e *endpoint) timeToLive(ctx context.Context, lease int64) (time.Duration, 
 	return ttl, nil
 }
 
-// Close implements Source.
 func (e *endpoint) Close() error { return e.connection.Close() }

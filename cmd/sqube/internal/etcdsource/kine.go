@@ -74,7 +74,6 @@ func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kin
 	return k, nil
 }
 
-// Revision implements Source.
 func (k *kine) Revision() int64 { return k.revision }
 
 // Walk implements Source. A lease in kine is a time to live in seconds, which restarts with kine.
@@ -99,7 +98,6 @@ WHERE id IN (SELECT max(id) FROM kine WHERE substr(name, 1, $1) = $2 GROUP BY na
 	return errors.Join(rows.Err(), k.unchanged())
 }
 
-// Close implements Source.
 func (k *kine) Close() error {
 	var err error
 	if k.tx != nil {

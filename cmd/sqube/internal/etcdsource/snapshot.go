@@ -95,7 +95,6 @@ func keyBucket(tx *bolt.Tx) (*bolt.Bucket, error) {
 	return bucket, nil
 }
 
-// Revision implements Source.
 func (s *snapshot) Revision() int64 { return s.revision }
 
 // Walk implements Source. It goes from the newest revision to the oldest, so the first change of a key that it sees is the last one.
@@ -183,5 +182,4 @@ func timeToLive(leases *bolt.Bucket, id int64) (time.Duration, error) {
 	return time.Duration(left) * time.Second, nil
 }
 
-// Close implements Source.
 func (s *snapshot) Close() error { return s.db.Close() }

@@ -45,7 +45,6 @@ func OneLine(err error) error {
 
 type oneLine struct{ error }
 
-// Error implements error.
 func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 
 // Unwrap returns the error with all its lines.
