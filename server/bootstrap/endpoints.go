@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -20,37 +21,27 @@ import (
 )
 
 // soleAddress lists the addresses of live servers if there is only one: its own. It writes nothing.
-type soleAddress struct {
-	mu      sync.Mutex
-	address string
-}
+type soleAddress struct{ address atomic.Pointer[string] } // nil before it is set
 
 // ListLeases returns the address, if it has been set.
 func (s *soleAddress) ListLeases() ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.address == "" {
-		return nil, nil
+	if address := s.address.Load(); address != nil {
+		return []string{*address}, nil
 	}
-	return []string{s.address}, nil
+	return nil, nil
 }
 
 // UpdateLease sets the address.
 func (s *soleAddress) UpdateLease(address string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.address = address
+	s.address.Store(&address)
 	return nil
 }
 
 // RemoveLease removes the address. It returns a storage not-found error if it was not set.
 func (s *soleAddress) RemoveLease(address string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.address != address {
+	if s.address.Swap(nil) == nil {
 		return storage.NewKeyNotFoundError(address, 0)
 	}
-	s.address = ""
 	return nil
 }
 
