@@ -200,7 +200,8 @@ func TestDiscovery(t *testing.T) {
 	all := &apidiscoveryv2.APIGroupDiscoveryList{}
 	eventually(t, "aggregated discovery", func() bool {
 		must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
-		return all.Items[len(all.Items)-1].Name == "example.com"
+		last := all.Items[len(all.Items)-1] // its versions are published one after the other
+		return last.Name == "example.com" && len(last.Versions) == 2
 	})
 	versions := all.Items[len(all.Items)-1].Versions
 	if len(versions) != 2 || versions[0].Version != "v1" || len(versions[0].Resources[0].Subresources) != 2 || len(versions[1].Resources[0].Subresources) != 0 {
