@@ -20,7 +20,7 @@ import (
 // managerParameter is the query parameter that names the field manager.
 const managerParameter = "fieldManager"
 
-// withAuthor tells the store who makes a write, and through which field manager.
+// withAuthor sets the user and the field manager that the store records with a write.
 func withAuthor(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

@@ -48,7 +48,7 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err
 	}
-	if b.id, err = bootstrap.ServerID(o.URL()); err != nil { // the URL tells servers on one host apart
+	if b.id, err = bootstrap.ServerID(o.URL()); err != nil { // the URL distinguishes servers on one host
 		return nil, err
 	}
 	if b.outbound, err = newOutbound(o, b.id); err != nil {

@@ -170,8 +170,7 @@ func whileServing(next http.Handler, serving context.Context) http.Handler {
 	})
 }
 
-// withMemoryAccount has the lists of a read account for their memory until they are
-// answered.
+// withMemoryAccount counts the memory of a list until its response has been sent.
 func withMemoryAccount(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Verb != "list" {

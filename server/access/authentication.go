@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/server/loopback"
 )
 
-// Cluster is where authenticators and authorizers look things up.
+// Cluster is what authenticators and authorizers read from.
 type Cluster struct {
 	// Client reaches the server's own API, see package loopback.
 	Client kubernetes.Interface

@@ -1,6 +1,6 @@
-// Package access decides who a caller is and what the caller may do: authentication, authorization, and the service
-// account tokens that are issued and recognized. All of it is kube-apiserver's own code and takes kube-apiserver's own
-// flags; what is added here are defaults, so that none of the flags is needed.
+// Package access decides who a caller is and what the caller may do: authentication, authorization, and the service account tokens
+// that are issued and recognized. All of it is kube-apiserver's own code, with kube-apiserver's own flags; this package adds
+// defaults, so that none of the flags is needed.
 //
 // Order of use: [NewOptions], [Options.AddFlags], [Options.Complete], [Options.Validate], then [NewServiceAccounts],
 // [NewAuthentication] and [NewAuthorization].
@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// DefaultIssuer names who issues service account tokens, and what they are for, unless --service-account-issuer
-	// or --api-audiences say otherwise.
+	// DefaultIssuer is the issuer of service account tokens, and their audience, unless --service-account-issuer or --api-audiences
+	// say otherwise.
 	DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
 	minTokenExpiration = time.Hour
@@ -39,8 +39,8 @@ type Options struct {
 	SigningEndpoint string
 }
 
-// NewOptions returns kube-apiserver's defaults. Where it has none, or one that no cluster is run with, they are those
-// of a kubeadm cluster: the authorizers Node and RBAC, an issuer, and the headers of a front proxy.
+// NewOptions returns kube-apiserver's defaults. If kube-apiserver has none, or one that no cluster uses, they are those of a kubeadm cluster:
+// the authorizers Node and RBAC, an issuer, and the headers of a front proxy.
 func NewOptions() *Options {
 	o := &Options{
 		Authentication: kubeoptions.NewBuiltInAuthenticationOptions().WithAll(),
@@ -80,7 +80,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// Files are what a server falls back to where no flag names a file.
+// Files are used if no flag names a file.
 type Files struct {
 	ClientCA          string // authority of client certificates; trusted also beside --client-ca-file
 	FrontProxyCA      string // authority of front proxies, for --requestheader-client-ca-file
@@ -102,8 +102,8 @@ func (o *Options) Complete(f Files) error {
 	return nil
 }
 
-// completeClientCA makes the operator's authority and the server's own be trusted both, so that the kubeconfigs that
-// the server has written go on working. The files are read again when they change.
+// completeClientCA trusts both the operator's authority and the server's own, so that the kubeconfigs that the server has written
+// stay valid. The files are read again when they change.
 func (o *Options) completeClientCA(own string) error {
 	cert := o.Authentication.ClientCert
 	provider, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", own)
@@ -122,9 +122,8 @@ func (o *Options) completeClientCA(own string) error {
 	return nil
 }
 
-// Validate returns everything that is wrong with the flags, and with the files they name as far as it can be told
-// without reading them, as one error. It may be called before Complete, so that nothing is made for a server that will
-// not start, and again after it.
+// Validate returns all problems of the flags, and of the files they name as far as they need not be read, as one error. It may be
+// called before Complete, so that nothing is created for a server that will not start, and again after it.
 func (o *Options) Validate() error {
 	var errs []error
 	for _, f := range o.files() {
@@ -136,7 +135,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...) // upstream's checks would stumble over the same files
+		return errors.Join(errs...) // upstream's checks would fail for the same files
 	}
 	for _, mode := range o.Authorization.Modes {
 		if !modes.IsValidAuthorizationMode(mode) {
@@ -156,7 +155,8 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateAuthentication asks upstream, which wants a file with keys of service accounts. Here the one that signs is enough.
+// validateAuthentication runs upstream's checks, which require a file with keys of service accounts. Here the signing key is
+// enough.
 func (o *Options) validateAuthentication() []error {
 	authentication, accounts := *o.Authentication, *o.Authentication.ServiceAccounts
 	if len(accounts.KeyFiles) == 0 {

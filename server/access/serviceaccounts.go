@@ -28,9 +28,9 @@ type ServiceAccounts struct {
 	Key any
 	// Generator signs tokens.
 	Generator serviceaccount.TokenGenerator
-	// PublicKeys verify them; there may be more than the one that signs.
+	// PublicKeys verify them: the signing key's and others.
 	PublicKeys serviceaccount.PublicKeysGetter
-	// MaxExpiration is the longest lifetime that a token may be requested for; 0 means no limit.
+	// MaxExpiration is the longest lifetime that a client may request for a token; 0 means no limit.
 	MaxExpiration time.Duration
 	// ExtendExpiration extends the lifetime of pods' tokens to MaxExtendedExpiration.
 	ExtendExpiration      bool

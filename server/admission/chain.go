@@ -63,8 +63,8 @@ type Config struct {
 	Egress *egressselector.EgressSelector
 	// Tracing records requests to webhooks; nil for none.
 	Tracing trace.TracerProvider
-	// Self reaches this server, for webhooks that name the service kubernetes in default; see loopback.SecureConfig. If nil
-	// it is Loopback, which is no good for a webhook with a CA bundle.
+	// Self reaches this server, for webhooks that name the service kubernetes in default; see loopback.SecureConfig. If nil, it is
+	// Loopback, which does not work for a webhook with a CA bundle.
 	Self *rest.Config
 
 	// ServerID is the identity of this server process.

@@ -44,8 +44,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// Validate returns everything that is wrong with the flags as one error, mostly in kube-apiserver's words: a plugin that
-// is not known, one that is both enabled and disabled, a file that can't be read.
+// Validate returns all problems of the flags as one error, mostly in kube-apiserver's words: an unknown plugin, one that is both
+// enabled and disabled, a file that can't be read.
 func (o *Options) Validate() error {
 	errs := o.kube.Validate()
 	if path := o.kube.GenericAdmission.ConfigFile; path != "" {

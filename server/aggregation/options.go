@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Options are the flags of kube-apiserver on the aggregation layer.
+// Options are kube-apiserver's flags for the aggregation layer.
 type Options struct {
-	// ClientCertFile and ClientKeyFile are what this server identifies itself with to servers that it passes requests on
-	// to.
+	// ClientCertFile and ClientKeyFile are the certificate that this server presents to the servers that it proxies requests to.
 	ClientCertFile, ClientKeyFile string
 	// EndpointRouting sends requests to an endpoint of a Service instead of to its cluster IP.
 	EndpointRouting bool
@@ -30,7 +29,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", o.RejectRedirects, "Do not forward redirects from aggregated API servers to clients.")
 }
 
-// Validate returns what is wrong with the flags, naming them.
+// Validate returns a problem of the flags; the error names them.
 func (o *Options) Validate() error {
 	if (o.ClientCertFile == "") != (o.ClientKeyFile == "") {
 		return errors.New("--proxy-client-cert-file and --proxy-client-key-file must be given together")
@@ -44,7 +43,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Complete sets the certificate to use where no flag names one.
+// Complete sets the certificate to use if no flag names one.
 func (o *Options) Complete(certFile, keyFile string) {
 	if o.ClientCertFile == "" {
 		o.ClientCertFile, o.ClientKeyFile = certFile, keyFile

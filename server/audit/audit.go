@@ -1,5 +1,5 @@
-// Package audit records requests as kube-apiserver does: what a policy selects of them goes to a file, to a webhook, or
-// to both (https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/).
+// Package audit records requests as kube-apiserver does: a policy selects what is written to a file, to a webhook, or to both
+// (https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/).
 package audit
 
 import (
@@ -29,8 +29,7 @@ func NewOptions() *Options { return &Options{kube: options.NewAuditOptions()} }
 // AddFlags adds the flags to fs under kube-apiserver's names.
 func (o *Options) AddFlags(fs *pflag.FlagSet) { o.kube.AddFlags(fs) }
 
-// Validate returns everything that is wrong with the flags as one error, which names them. It reads the policy and the
-// webhook's kubeconfig.
+// Validate returns all problems of the flags as one error, which names the flags. It reads the policy and the webhook's kubeconfig.
 func (o *Options) Validate() error {
 	errs := []error{
 		about("--audit-log-*", o.kube.LogOptions.Validate()...),

@@ -32,8 +32,8 @@
 //
 // It runs all of the controllers above, and two instances would do everything twice. So while it holds its Lease, the controllers
 // here are stopped. They start again when it releases the Lease or stops renewing it. The same holds for the scheduler and
-// kube-scheduler. A controller that is selected by name always runs here: that is for a kube-controller-manager that was told
-// to leave it out.
+// kube-scheduler. A controller that is selected by name always runs here: that is for a kube-controller-manager that is configured
+// without it.
 //
 // # What it costs
 //

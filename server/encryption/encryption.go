@@ -107,8 +107,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 const configFlag = "encryption-provider-config"
 
-// Validate reads the file without connecting to any KMS plugin. An error names the flag that has to change, or what is
-// wrong with the file.
+// Validate reads the file without connecting to any KMS plugin. Errors name the flag that has to change, or the problem in the
+// file.
 func (o *Options) Validate() error {
 	if o.ConfigFile == "" {
 		if o.AutomaticReload {
@@ -122,7 +122,7 @@ func (o *Options) Validate() error {
 	return err
 }
 
-// load reads the file and starts what it takes, until ctx ends.
+// load reads the file and starts its providers, until ctx ends.
 func (o *Options) load(ctx context.Context, serverID string) (*encryptionconfig.EncryptionConfiguration, error) {
 	config, err := encryptionconfig.LoadEncryptionConfig(ctx, o.ConfigFile, o.AutomaticReload, serverID)
 	if err != nil {

@@ -38,7 +38,7 @@ import (
 type Importer struct {
 	prefix    string
 	keys      *encryption.Encryption
-	resources map[string]*resource // by path: what stands between the prefix and the namespace or name
+	resources map[string]*resource // by path: the part of a key between the prefix and the namespace or name
 }
 
 // resource is one resource and how sqube stores it.
@@ -57,7 +57,7 @@ func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
 	return &Importer{prefix, keys, builtIn}, nil
 }
 
-// Result is what was made of a key.
+// Result is the result for a key.
 type Result struct {
 	Resource string // such as deployments.apps, or the part of the key in its place if there is no such resource
 	Object   string // "namespace/name", or "name"

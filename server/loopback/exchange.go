@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// PanicError is what a client gets when the handler of its request panicked.
+// PanicError is the error of a request whose handler panicked.
 type PanicError struct {
-	// Value is what was given to panic.
+	// Value is the argument of panic.
 	Value any
 }
 
@@ -19,7 +19,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("loopback: the handler panicked: %v", e.Value)
 }
 
-// Unwrap gives the panic's value where that is an error, so that errors.Is(err, http.ErrAbortHandler) works.
+// Unwrap returns the panic's value if it is an error, so that errors.Is(err, http.ErrAbortHandler) works.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
@@ -29,7 +29,7 @@ func (e *PanicError) Unwrap() error {
 type exchange struct {
 	ctx    context.Context // the handler's
 	cancel context.CancelFunc
-	noBody bool // the answer to HEAD
+	noBody bool // the response to HEAD
 
 	header http.Header // the handler's, until decided
 	body   *pipe
@@ -76,7 +76,7 @@ func (e *exchange) serve(h http.Handler, r *http.Request) {
 	h.ServeHTTP(e, r)
 }
 
-// abort ends the exchange because the client is gone: whoever reads or writes the body gets err.
+// abort ends the exchange because the client has gone: reads and writes of the body return err.
 func (e *exchange) abort(err error) {
 	e.body.abort(err)
 	e.cancel()
@@ -110,7 +110,7 @@ func (e *exchange) fail(err error) {
 	close(e.decided)
 }
 
-// Write sends p, waiting while the client is behind. It returns an error once the client is gone.
+// Write sends p, waiting while the client is behind. It returns an error once the client has gone.
 func (e *exchange) Write(p []byte) (int, error) {
 	e.WriteHeader(http.StatusOK)
 	if !bodyAllowed(e.status) {
@@ -132,7 +132,7 @@ func (e *exchange) CloseNotify() <-chan bool {
 	return gone
 }
 
-// response is what the client gets once the exchange is decided.
+// response returns the client's response once the exchange is decided.
 func (e *exchange) response(req *http.Request) (*http.Response, error) {
 	if e.err != nil {
 		return nil, e.err

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// errBodyClosed is what a handler gets that writes to a body its client has closed.
+// errBodyClosed is the error of writes to a body that the client has closed.
 var errBodyClosed = errors.New("loopback: the client closed the response body")
 
-// pipeBuffer is how far a handler may run ahead of its client, about what a socket's buffers would give it.
+// pipeBuffer is how many bytes a handler may be ahead of its client, about as many as a socket would buffer.
 const pipeBuffer = 32 << 10
 
-// buffers are lent to a pipe only while it holds unread bytes: thousands of idle watches own none.
+// A pipe has one of buffers only while it holds unread bytes: thousands of idle watches have none.
 var buffers = sync.Pool{New: func() any { return new([pipeBuffer]byte) }}
 
-// pipe carries a body from a handler to a client. Unlike io.Pipe it buffers, so that an event costs no switch to the
-// client's goroutine and back, and gives its memory back when it is drained.
+// pipe carries a body from a handler to a client. Unlike io.Pipe it buffers, so that an event costs no switch to the client's
+// goroutine and back, and releases its memory when it is empty.
 type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu: bytes came or went, or an end was closed
@@ -61,7 +61,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	}
 }
 
-// Read waits for at least one byte. After the last one it returns what closeWrite was given.
+// Read waits for at least one byte. After the last one it returns the reason given to closeWrite.
 func (p *pipe) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -87,7 +87,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 	}
 }
 
-// closeWrite says that no more will be written and why (io.EOF when all is well). The first call counts.
+// closeWrite ends writing, for a reason (io.EOF without an error). Only the first call counts.
 func (p *pipe) closeWrite(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *pipe) closeWrite(reason error) {
 	p.changed.Broadcast()
 }
 
-// abort drops what is unread and fails both ends with reason. The first call counts.
+// abort drops unread bytes and fails both ends with reason. Only the first call counts.
 func (p *pipe) abort(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

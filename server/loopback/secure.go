@@ -14,11 +14,11 @@ import (
 // readHeaderTimeout bounds how long a connection may keep a goroutine without a request.
 const readHeaderTimeout = 32 * time.Second
 
-// SecureConfig returns a client-go configuration like [Transport.Config] for clients that insist on TLS, as those of
-// webhooks do: they add authorities and set names, for which client-go wants a transport of its own. Whatever address such a
-// client dials, the connection ends in this process, so no one else can pass for the server or get to be the loopback user.
+// SecureConfig returns a client-go configuration like [Transport.Config] for clients that require TLS, such as those of webhooks:
+// they add authorities and set names, for which client-go needs its own transport. Whatever address such a client dials, the
+// connection ends in this process, so no one else can pose as the server or become the loopback user.
 //
-// certificate is asked at every handshake; ca, in PEM, is what clients verify it with.
+// certificate is called for every handshake; clients verify its result with ca, in PEM.
 func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), ca []byte) *rest.Config {
 	listener := &pipeListener{connections: make(chan net.Conn), closed: t.base.Done()}
 	server := &http.Server{
@@ -79,12 +79,12 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. What closes it is the end of the transport.
+// Close does nothing: the listener ends with the transport.
 func (l *pipeListener) Close() error { return nil }
 
 func (l *pipeListener) Addr() net.Addr { return pipeAddress{} }
 
-// pipeConnection has the address that handlers and the audit log see of in-process clients.
+// pipeConnection has the address that in-process clients have for handlers and in the audit log.
 type pipeConnection struct{ net.Conn }
 
 func (pipeConnection) RemoteAddr() net.Addr { return pipeAddress{} }

@@ -17,7 +17,7 @@ import (
 // ErrShutdown is returned for requests made after [Transport.Shutdown].
 var ErrShutdown = errors.New("loopback: the API server has stopped serving in-process requests")
 
-// remoteAddr is what handlers and the audit log see as the caller's address. Port 0 tells it from a real connection.
+// remoteAddr is what handlers and the audit log see as the caller's address. Port 0 distinguishes it from a real connection.
 const remoteAddr = "127.0.0.1:0"
 
 // Transport is an http.RoundTripper that serves requests with a handler in the same process.
@@ -35,8 +35,8 @@ type Transport struct {
 	running sync.WaitGroup // grows only under mu while !closed, so that Shutdown may wait on it
 }
 
-// New returns a Transport whose requests wait until SetHandler is called. Clients can so be built, and informers and
-// controllers started, before the handler chain that they will talk to, which itself is built from those clients.
+// New returns a Transport whose requests wait until SetHandler is called. So clients can be built, and informers and controllers
+// started, before the handler chain, which is itself built with those clients.
 func New() *Transport {
 	base, stop := context.WithCancel(withIdentity(context.Background()))
 	return &Transport{base: base, stop: stop, served: make(chan struct{})}
@@ -70,12 +70,11 @@ func (t *Transport) Shutdown(ctx context.Context) error {
 	}
 }
 
-// RoundTrip runs the handler and returns as soon as it has decided the response's headers, while the body goes on.
+// RoundTrip runs the handler and returns as soon as it has decided the response's headers, while the body is still being written.
 //
-// The handler's context ends when the request's context does, when the response's body is closed, when the handler
-// returns, and at Shutdown. It holds none of the request context's values: a handler often calls the API again with
-// its own context, and as over a network the inner request must not see the outer one's user, audit event or
-// request info.
+// The handler's context ends when the request's context does, when the response's body is closed, when the handler returns, and at
+// Shutdown. It has none of the request context's values: handlers often call the API with their own context, and as over a network,
+// the inner request must not see the outer one's user, audit event or request info.
 //
 // Errors: [ErrShutdown]; the request context's error; a [*PanicError] when the handler panics before it has sent
 // headers (after that, reading the body returns it).
@@ -124,8 +123,8 @@ func (t *Transport) begin(client context.Context) (http.Handler, error) {
 	return *t.handler.Load(), nil
 }
 
-// serverRequest is req as a server would have parsed it. A RoundTripper must leave req itself as it is, and filters
-// delete headers (Authorization) and replace the body, so nothing mutable is shared.
+// serverRequest returns req as a server would have parsed it. A RoundTripper must not change req, and filters delete headers
+// (Authorization) and replace the body, so nothing mutable is shared.
 func serverRequest(ctx context.Context, req *http.Request) *http.Request {
 	u := &url.URL{
 		Path:       req.URL.Path,
@@ -176,9 +175,9 @@ func closeBody(req *http.Request) {
 // host is a name for URLs only, never looked up; ".invalid" is reserved for this (RFC 6761, section 6.4).
 const host = "http://loopback.invalid"
 
-// Config returns a new client-go configuration whose requests go through t as the loopback user, without a rate
-// limit. The caller may change it: ContentType and UserAgent are usual, and Impersonate makes a client act as someone
-// with fewer rights. Copies keep the transport and with it the identity; that includes rest.AnonymousClientConfig.
+// Config returns a new client-go configuration whose requests go through t as the loopback user, without a rate limit. The caller
+// may change it: usually ContentType and UserAgent, or Impersonate for a client with fewer rights. Copies keep the transport and
+// with it the identity; that includes rest.AnonymousClientConfig.
 func (t *Transport) Config() *rest.Config {
 	return &rest.Config{
 		Host:      host,
@@ -190,7 +189,7 @@ func (t *Transport) Config() *rest.Config {
 // identityKey is private so that no other package can put an identity into a context.
 type identityKey struct{}
 
-// loopbackUser is who in-process clients are: the name and groups kube-apiserver gives its own loopback client.
+// loopbackUser is the user of in-process clients, with the name and groups of kube-apiserver's own loopback client.
 var loopbackUser = user.DefaultInfo{
 	Name:   user.APIServerUser,
 	Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated},
@@ -200,15 +199,15 @@ func withIdentity(ctx context.Context) context.Context {
 	return context.WithValue(ctx, identityKey{}, true)
 }
 
-// Authenticator recognizes requests made through a [Transport] and no others. It belongs first in the union of
-// authenticators. It never returns an error: a request that came another way is simply not its own.
+// Authenticator recognizes requests made through a [Transport] and no others. It must come first in the union of authenticators. It
+// never returns an error: it leaves other requests to the next authenticator.
 var Authenticator authenticator.Request = authenticator.RequestFunc(authenticate)
 
 func authenticate(req *http.Request) (*authenticator.Response, bool, error) {
 	if ours, ok := req.Context().Value(identityKey{}).(bool); !ok || !ours {
 		return nil, false, nil
 	}
-	// A fresh copy for every request: what receives a user.Info may keep its slices.
+	// A new copy for every request: a receiver of a user.Info may keep its slices.
 	caller := loopbackUser
 	caller.Groups = append([]string(nil), loopbackUser.Groups...)
 	return &authenticator.Response{User: &caller}, true, nil

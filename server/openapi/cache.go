@@ -18,7 +18,7 @@ type cache struct {
 	entries map[string]*entry
 }
 
-// errPanicked is what is left of a build that did not return.
+// errPanicked is the result of a build that did not return.
 var errPanicked = errors.New("rendering the OpenAPI document panicked; the log has the stack")
 
 type entry struct {

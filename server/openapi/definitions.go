@@ -49,8 +49,8 @@ func byPath(definitions []definition) map[string][]definition {
 	return paths
 }
 
-// identity names what a definition says: its spec, which is all that the documents are made from, changes only together
-// with its generation.
+// identity identifies the content of a definition: the documents are made from its spec, which changes only together with its
+// generation.
 func identity(d definition) string {
 	return fmt.Sprintf("%s %s %d", d.Name, d.UID, d.Generation)
 }

@@ -27,8 +27,8 @@ type Remote struct {
 // Path returns the path of the group version without its first slash, such as "apis/example.com/v1".
 func (r Remote) Path() string { return "apis/" + r.GroupVersion.String() }
 
-// ofRemote returns the OpenAPI v3 document of another server: its own, or else one that is converted from OpenAPI v2, with
-// what that can't say missing. ok is false if there is neither.
+// ofRemote returns the OpenAPI v3 document of another server: its own, or else one converted from OpenAPI v2, which can express
+// less. ok is false if there is neither.
 func (s *Service) ofRemote(r Remote) (d document, ok bool) {
 	switch {
 	case r.V3URL != "":
@@ -56,8 +56,8 @@ func (s *Service) withRemotes(own string) (etag string, remotes []Remote) {
 	return own, remotes
 }
 
-// mergeV2 merges documents of other servers into this server's own, which comes as JSON. What several have under one name
-// but not alike is renamed, as the aggregator of kube-apiserver does it. Unlike buildV2, this costs a lot.
+// mergeV2 merges documents of other servers into this server's own, which is JSON. If several have different definitions of one
+// name, these are renamed, as by kube-apiserver's aggregator. Unlike buildV2, this is expensive.
 func mergeV2(own [][]byte, remotes []Remote, f form) ([][]byte, error) {
 	merged, err := readV2(own)
 	if err != nil {
@@ -80,7 +80,7 @@ func mergeV2(own [][]byte, remotes []Remote, f form) ([][]byte, error) {
 	return compressed(text)
 }
 
-// hash is an ETag of what is made from these.
+// hash returns the ETag of a document that is made from these.
 func hash(parts ...string) string {
 	h := sha512.New()
 	for _, part := range parts {

@@ -50,7 +50,7 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 	}
 }
 
-// respondText sends a document that isn't worth a compressor, which takes 800 KB.
+// respondText sends a document that is too short for a compressor, which takes 800 KB.
 func respondText(w http.ResponseWriter, r *http.Request, contentType, etag string, text []byte) {
 	if upToDate(w, r, etag) {
 		return
@@ -60,8 +60,7 @@ func respondText(w http.ResponseWriter, r *http.Request, contentType, etag strin
 	send(w, r, [][]byte{text})
 }
 
-// upToDate sends what every answer has of its header. If the client's copy is the current one it answers so and returns
-// true.
+// upToDate sets the header that every response has. If the client's copy is current, it responds with that and returns true.
 func upToDate(w http.ResponseWriter, r *http.Request, etag string) bool {
 	w.Header().Set("Etag", `"`+etag+`"`)
 	if !notModified(r, etag) {
@@ -91,7 +90,7 @@ const (
 	asProto
 )
 
-// mediaType is one that a client may accept, and what it then gets.
+// mediaType is one that a client may accept, and the response's.
 type mediaType struct {
 	subType     string
 	form        form
@@ -100,8 +99,8 @@ type mediaType struct {
 
 const jsonContentType = "application/json"
 
-// The media types of kube-openapi (pkg/handler and pkg/handler3), best first. The ones with "@" are not valid media types;
-// kubectl asks for the one of v2, and gets the valid one as every server has answered since Kubernetes 1.24.
+// The media types of kube-openapi (pkg/handler and pkg/handler3), best first. The ones with "@" are not valid media types; kubectl
+// sends the one of v2, and gets the valid one, as from every server since Kubernetes 1.24.
 var (
 	v2Types = []mediaType{
 		{"json", asJSON, jsonContentType},
@@ -115,8 +114,7 @@ var (
 	}
 )
 
-// negotiate picks the first of the client's accepted types that is offered; ok is false if none is. It tells caches what
-// the answer depends on.
+// negotiate picks the first of the client's accepted types that is offered; ok is false if none is. It sets Vary for caches.
 func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (chosen mediaType, ok bool) {
 	w.Header().Add("Vary", "Accept")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -134,7 +132,7 @@ func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (cho
 	return mediaType{}, false
 }
 
-// acceptsGzip reports whether the response may be compressed. As elsewhere in API servers only the plain token counts.
+// acceptsGzip reports whether the response may be compressed. As elsewhere in API servers, only the plain token counts.
 func acceptsGzip(r *http.Request) bool {
 	for _, header := range r.Header.Values("Accept-Encoding") {
 		for token := range strings.SplitSeq(header, ",") {

@@ -21,13 +21,13 @@ type Definitions interface {
 type Config struct {
 	// BuiltIn are the built-in group versions that are switched on.
 	BuiltIn []schema.GroupVersion
-	// Definitions are published as far as they are established; nil publishes none.
+	// Definitions are published once they are established; nil publishes none.
 	Definitions Definitions
-	// Remotes lists what other servers publish; nil for nothing. Where two have the same, the first is published.
+	// Remotes lists what other servers publish; nil for nothing. If two publish the same, the first one counts.
 	Remotes func() []Remote
 }
 
-// Service answers requests for OpenAPI documents. It can be used by many goroutines at once.
+// Service serves OpenAPI documents. It may be used concurrently.
 type Service struct {
 	builtin     *builtin
 	definitions Definitions
@@ -72,8 +72,8 @@ func (s *Service) Register(r *mux.Router) {
 	r.PathPrefix(PathV3 + "/").Handler(s)
 }
 
-// ServeHTTP answers for all three kinds of path: the OpenAPI v2 document, the list of OpenAPI v3 documents, and each of
-// these. Another path, or the document of something that isn't served, is not found.
+// ServeHTTP serves the OpenAPI v2 document, the list of OpenAPI v3 documents, and each of these. Other paths, and documents of what
+// is not served, are not found.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == PathV2:

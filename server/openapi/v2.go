@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
 
-// serveV2 answers with the document of everything that is served.
+// serveV2 serves the document of everything that is served.
 func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 	definitions, err := s.established()
 	if err != nil {
@@ -43,18 +43,18 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// pieces are the compressed parts that one definition brings to the document.
+// pieces are the compressed parts of one definition in the document.
 type pieces struct {
 	paths, definitions, parameters, proto []byte
-	// shared is what other definitions bring too. It is empty unless built-in parts that have it are switched off.
+	// shared is what other definitions have too. It is empty unless the built-in parts that have it are switched off.
 	shared swagger.Part
 }
 
-// buildV2 puts the document together from compressed pieces.
+// buildV2 assembles the document from compressed pieces.
 //
 //	head "paths":{ built-in … custom … } "definitions":{ built-in … custom … } "parameters":{ built-in … custom … }
 //
-// As protobuf it is the messages one after the other: fields that are set in several are joined.
+// In protobuf, it is a sequence of messages: fields that are set in several are joined.
 func (s *Service) buildV2(definitions []definition, f form) ([][]byte, error) {
 	custom := make([]pieces, 0, len(definitions)+1)
 	common := swagger.Part{}
@@ -135,8 +135,8 @@ func (j *joiner) add(member []byte) {
 	j.comma = true
 }
 
-// renderV2 builds what a definition brings. What a built-in part has already (the meta types) is left out: upstream too
-// lets the static document win.
+// renderV2 builds the parts of a definition, without what a built-in part has already (the meta types): the static document wins in
+// upstream, too.
 func (s *Service) renderV2(d definition) (pieces, error) {
 	known, err := get(s.rendered, "v2 names", s.builtinNames)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 	return p, nil
 }
 
-// shared reports whether a name is that of what every definition refers to: a parameter, or one of the meta types.
+// shared reports whether every definition refers to a name: that of a parameter, or of a meta type.
 func shared(section, name string) bool {
 	return section == swagger.Parameters ||
 		section == swagger.Definitions && (strings.HasPrefix(name, "io.k8s.apimachinery.") || strings.HasPrefix(name, "io.k8s.api.autoscaling."))
@@ -232,9 +232,9 @@ func (s *Service) builtinNames() (map[string]bool, error) {
 	return names, nil
 }
 
-// overlap reports whether documents of a definition have paths or definitions that a built-in part has too, besides those
-// that every one refers to. Few have: names of definitions are made of the group's, and no built-in group has a custom
-// resource of the name of a built-in one unless someone means it.
+// overlap reports whether documents of a definition have paths or definitions that a built-in part has too, except those that all
+// definitions refer to. Few do: names of definitions contain the group, and custom resources with the name of a built-in one exist
+// only on purpose.
 func overlap(docs []*spec.Swagger, known map[string]bool) bool {
 	for _, doc := range docs {
 		for name := range doc.Definitions {
@@ -254,9 +254,8 @@ func overlap(docs []*spec.Swagger, known map[string]bool) bool {
 	return false
 }
 
-// besideBuiltin returns what the documents add to the built-in ones, as kube-apiserver merges them: paths that there are
-// already are left out, with the definitions that nothing else needs, and definitions that there are already, but not alike,
-// get other names.
+// besideBuiltin returns what the documents add to the built-in ones, as kube-apiserver merges them: existing paths are left out,
+// with the definitions that nothing else needs, and definitions that differ from an existing one of the same name are renamed.
 func (s *Service) besideBuiltin(docs []*spec.Swagger) ([]*spec.Swagger, error) {
 	static, err := get(s.rendered, "v2 built-in", s.builtinV2)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
-// document is an OpenAPI v3 document that can be had.
+// document is an OpenAPI v3 document that is available.
 type document struct {
 	url    string       // with its hash
 	remote http.Handler // has the document; or, if nil, it is what follows
@@ -57,7 +57,7 @@ func (s *Service) documents() (map[string]document, error) {
 	return docs, nil
 }
 
-// serveV3Index answers with the paths of all documents and where to get them, in handler3's format.
+// serveV3Index serves the paths and URLs of all documents, in handler3's format.
 func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
 	docs, err := s.documents()
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
 	respondText(w, r, jsonContentType, fmt.Sprintf("%X", sha512.Sum512(text)), text)
 }
 
-// serveV3 answers with one document. A request that names the hash of the document may cache the answer for good; one
-// that names an old hash is sent to the current one (KEP-2896).
+// serveV3 serves one document. The response to a request with the document's hash may be cached forever; one with an old hash is
+// redirected to the current one (KEP-2896).
 func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	docs, err := s.documents()
 	if err != nil {
@@ -150,8 +150,8 @@ func writeV3(path string, doc *spec3.OpenAPI, f form) ([][]byte, error) {
 	return compressed(text)
 }
 
-// asV3Proto turns a compressed document into protobuf. It is not embedded in that form too: none of Kubernetes' own clients
-// asks for it.
+// asV3Proto turns a compressed document into protobuf. It is not embedded in that form, since none of Kubernetes' own clients
+// requests it.
 func asV3Proto(document [][]byte) ([][]byte, error) {
 	text, err := archive.Text(document)
 	if err != nil {

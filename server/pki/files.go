@@ -22,7 +22,7 @@ const (
 type FileError struct {
 	Path string
 	Err  error
-	// Hint tells the operator how to fix it.
+	// Hint says how to fix it.
 	Hint string
 }
 

@@ -63,8 +63,8 @@ func ParseRuntimeConfig(given map[string]string) (*serverstorage.ResourceConfig,
 	return config, nil
 }
 
-// registries answers for several schemes at once, because a value of --runtime-config may name a group of any of them
-// and "api/all" must be applied once, before the more particular keys.
+// registries combines several schemes, because a value of --runtime-config may name a group of any of them, and "api/all" must be
+// applied once, before more specific keys.
 type registries []*runtime.Scheme
 
 // IsGroupRegistered reports whether any scheme has types of the group.

@@ -18,7 +18,7 @@ const mode fs.FileMode = 0o600
 // unfinished is part of the name of a file that is being written, which begins with a dot.
 const unfinished = ".unfinished-"
 
-// Replace has write fill a file and gives it the name path. Readers find the old file or the new one. On an error the old file
+// Replace calls write to fill a file, and renames it to path. Readers find the old file or the new one. On an error the old file
 // stays.
 func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err error) {
 	folder, name := filepath.Dir(path), filepath.Base(path)
@@ -41,7 +41,7 @@ func IsUnfinished(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.Contains(name, unfinished)
 }
 
-// Create has write fill a new file and gives it the name path, which must not exist. On an error nothing is left. If several
+// Create calls write to fill a new file, and renames it to path, which must not exist. On an error nothing is left. If several
 // processes create the same path, one succeeds and the others fail at once.
 func Create(path string, write func(*os.File) error) (err error) {
 	if err := free(path); err != nil {

@@ -66,7 +66,7 @@ func run(program string, arguments ...string) string {
 // quote quotes text for a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// Etcd is the stand-in for etcd. It stores nothing itself: it serves health checks, and tells API servers their data directory.
+// Etcd is the stand-in for etcd. It stores nothing itself: it serves health checks, and gives API servers their data directory.
 type Etcd struct {
 	DataDir           string
 	ListenClientURLs  []string

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// compressor is a writer that can be used again: a new one takes 800 KB.
+// compressor is a reusable writer: a new one takes 800 KB.
 type compressor struct {
 	text bytes.Buffer
 	gzip *gzip.Writer
@@ -77,7 +77,7 @@ type Writer struct {
 	data []byte
 }
 
-// Add compresses text into a member of its own, and says where it is.
+// Add compresses text into its own member and returns where that is.
 func (w *Writer) Add(text []byte) (Span, error) {
 	if len(text) == 0 {
 		return Span{}, nil

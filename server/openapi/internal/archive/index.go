@@ -1,7 +1,7 @@
 // Package archive is the file format of the embedded OpenAPI documents: one file of gzip members and an index of them.
 //
-// Members are kept compressed all the way to the client: RFC 1952 (2.2) makes any sequence of members one valid gzip
-// stream, so a document of several pieces is sent by sending the pieces.
+// Members stay compressed on their way to the client: any sequence of members is a valid gzip stream (RFC 1952, section 2.2), so a
+// document is sent as its pieces.
 package archive
 
 import "slices"
@@ -12,7 +12,7 @@ const (
 	IndexFile = "index.json"
 )
 
-// Index says what lies where in the data file.
+// Index is the content of the data file.
 type Index struct {
 	// Release is the Kubernetes release that the documents describe, such as "v1.36.0".
 	Release string     `json:"release"`
@@ -38,7 +38,7 @@ type Swagger struct {
 	Fragments []Fragment `json:"fragments"`
 }
 
-// Fragment is the part of the OpenAPI v2 document that is there when at least one of its owners is served.
+// Fragment is a part of the OpenAPI v2 document that is served with at least one of its owners.
 type Fragment struct {
 	Owners Owners `json:"owners,omitempty"`
 	// Paths, Definitions and Parameters are members of the JSON objects of these names, without braces.
@@ -51,7 +51,7 @@ type Fragment struct {
 	Names Span `json:"names"`
 }
 
-// Owners are the group versions because of which something is published, such as "apps/v1"; none means always.
+// Owners are the group versions that something is published for, such as "apps/v1"; if there are none, it is always published.
 type Owners []string
 
 // Served reports whether one of the owners is switched on.

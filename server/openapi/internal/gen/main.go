@@ -1,8 +1,8 @@
 // Command gen writes the OpenAPI documents of the built-in APIs in the form the server embeds.
 //
-// It takes the documents that k8s.io/kubernetes ships under api/openapi-spec, puts back what upstream's snapshot leaves
-// out (the release, and enums, which a kube-apiserver publishes by default), renders each as JSON, and
-// that of v2 as protobuf too, compresses every piece, and writes them to one archive with an index.
+// It takes the documents that k8s.io/kubernetes has under api/openapi-spec, adds what upstream's snapshot leaves out (the release,
+// and enums, which kube-apiserver publishes by default), renders each as JSON, and v2 as protobuf too, compresses every piece, and
+// writes them to one archive with an index.
 //
 //	go run ./internal/gen -out builtin
 package main
@@ -48,7 +48,7 @@ func run(out string) error {
 	return w.WriteFiles(out, index)
 }
 
-// upstream finds the folder of the documents in the module cache and the release they belong to.
+// upstream returns the folder of the documents in the module cache, and their release.
 func upstream() (dir, release string, err error) {
 	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Version}}", module).Output()
 	if err != nil {
@@ -61,10 +61,10 @@ func upstream() (dir, release string, err error) {
 	return filepath.Join(lines[0], "api", "openapi-spec"), lines[1], nil
 }
 
-// object is a JSON object whose numbers keep their spelling.
+// object is a JSON object whose numbers are kept as written.
 type object = map[string]any
 
-// readDocument reads an upstream document and names the release in it.
+// readDocument reads an upstream document and sets the release in it.
 func readDocument(path, release string) (object, error) {
 	f, err := os.Open(path)
 	if err != nil {

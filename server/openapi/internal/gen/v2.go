@@ -10,14 +10,14 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
 
-// fragment is what one set of owners has in common: what is served as long as one of them is.
+// fragment is what is served with any of a set of owners.
 type fragment struct {
 	owners []string
 	part   swagger.Part
 }
 
-// version2 splits the Swagger document, so that a server can leave out what is switched off and add what custom
-// resources bring by putting pieces one after the other, without parsing three megabytes.
+// version2 splits the Swagger document, so that a server can leave out what is switched off, and add custom resources, by
+// concatenating pieces, without parsing three megabytes.
 func version2(w *archive.Writer, file, release string, enums enums) (archive.Swagger, error) {
 	doc, err := readDocument(file, release)
 	if err != nil {
@@ -35,8 +35,8 @@ func version2(w *archive.Writer, file, release string, enums enums) (archive.Swa
 	return store(w, head, fragments)
 }
 
-// split puts each path into the fragment of its owners, and each definition and parameter into the fragment of all owners
-// from whose paths it can be reached.
+// split puts each path into the fragment of its owners, and each definition and parameter into the fragment of all owners whose
+// paths refer to it.
 func split(doc object) []*fragment {
 	var v3Paths []string
 	for path := range doc["paths"].(object) {
@@ -60,7 +60,7 @@ func split(doc object) []*fragment {
 			if set[""] {
 				list = nil
 			} else if len(list) == 0 {
-				continue // only what was left out above had a use for it
+				continue // used only by what was left out above
 			}
 			key := strings.Join(list, " ")
 			f := bySet[key]
@@ -86,7 +86,7 @@ func groupVersions(paths []string) []string {
 	return gvs
 }
 
-// reach marks what value refers to, at any depth, as used by the owners.
+// reach marks everything that value refers to, at any depth, as used by the owners.
 func reach(doc object, value any, owners []string, users map[string]map[string]bool) {
 	switch v := value.(type) {
 	case []any:

@@ -58,8 +58,8 @@ func version3(w *archive.Writer, dir, release string, enums enums) ([]archive.Do
 	return docs, nil
 }
 
-// owners names the group versions because of which a request path exists: the one it lies in, or for the discovery path
-// of a group each version of that group. A path that always exists has none.
+// owners returns the group versions that a request path exists for: the one that it is in, or for the discovery path of a group,
+// all versions of the group. A path that always exists has none.
 func owners(path string, v3Paths []string) []string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -82,8 +82,8 @@ func owners(path string, v3Paths []string) []string {
 // enumHeader begins the list of values in the description of an enum, or of a list of one.
 const enumHeader = "Possible enum values:"
 
-// enums puts enums back into schemas. Upstream's snapshot is taken with the feature gate OpenAPIEnums off, because it
-// is also what clients are generated from; a server has it on.
+// enums adds enums to schemas. Upstream's snapshot is made with the feature gate OpenAPIEnums off, because clients are generated
+// from it; in a server it is on.
 type enums map[string]common.OpenAPIDefinition
 
 func newEnums() enums {

@@ -1,4 +1,4 @@
-// Package swagger renders parts of an OpenAPI v2 document so that parts put one after the other are a document.
+// Package swagger renders parts of an OpenAPI v2 document that make up a document when they are concatenated.
 package swagger
 
 import (
@@ -28,7 +28,7 @@ var Sections = []string{Paths, Definitions, Parameters}
 // Part is some of the paths, definitions and parameters of a document: by section, by name.
 type Part map[string]Object
 
-// Add takes in what is in from, too.
+// Add adds the content of from.
 func (p Part) Add(from Part) {
 	for section, values := range from {
 		for name, value := range values {
@@ -37,7 +37,7 @@ func (p Part) Add(from Part) {
 	}
 }
 
-// Set takes in one thing.
+// Set sets one value.
 func (p Part) Set(section, name string, value any) {
 	if p[section] == nil {
 		p[section] = Object{}
@@ -45,7 +45,7 @@ func (p Part) Set(section, name string, value any) {
 	p[section][name] = value
 }
 
-// Take moves what fits into a part of its own.
+// Take moves what fits to a new part.
 func (p Part) Take(fits func(section, name string) bool) Part {
 	taken := Part{}
 	for section, values := range p {
@@ -60,8 +60,8 @@ func (p Part) Take(fits func(section, name string) bool) Part {
 	return taken
 }
 
-// Names lists the names in all sections. No two of them share one: paths begin with a slash, parameters end in a hash,
-// definitions are type names.
+// Names lists the names in all sections. They are all different: paths begin with a slash, parameters end in a hash, definitions
+// are type names.
 func (p Part) Names() []string {
 	var names []string
 	for _, section := range Sections {
@@ -93,9 +93,8 @@ func JSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Proto renders the part as a Document message in which only its three fields are set. Messages written one after the
-// other read as one message that has the fields of all, lists joined
-// (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
+// Proto renders the part as a Document message in which only its three fields are set. A sequence of messages is read as one
+// message with the fields of all, and with their lists joined (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
 func (p Part) Proto() ([]byte, error) {
 	message, err := parse(Object{"swagger": "2.0", "info": Object{"title": "", "version": ""}}, p)
 	if err != nil {
@@ -106,7 +105,7 @@ func (p Part) Proto() ([]byte, error) {
 	})
 }
 
-// HeadProto renders what a document has besides its parts.
+// HeadProto renders everything in a document except its parts.
 func HeadProto(head Object) ([]byte, error) {
 	message, err := parse(head, Part{})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package definitions is the form in which a binary carries what server-side apply has to know about the built-in kinds:
-// JSON with one-letter names, which is read in a few milliseconds. The OpenAPI schemas that it is made from (see ../gen)
-// take ten times as long to read and understand.
+// Package definitions is the embedded form of what server-side apply has to know about the built-in kinds: JSON with one-letter
+// names, which is read in a few milliseconds. Reading the OpenAPI schemas that it is made from (see ../gen) takes ten times as
+// long.
 package definitions
 
 import (
@@ -69,7 +69,7 @@ type Field struct {
 	Default any    `json:"d,omitempty"`
 }
 
-// Write writes the definitions, always the same for the same ones.
+// Write writes the definitions. The same definitions give the same bytes.
 func (d *Definitions) Write(w io.Writer) error {
 	packed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Ref) schema() schema.TypeRef {
 	return s
 }
 
-// FromSchema is the inverse of Schema, but that it sorts types and fields. Unions are left out: no built-in kind has any.
+// FromSchema is the inverse of Schema, except that it sorts types and fields. Unions are left out: no built-in kind has any.
 func FromSchema(types []schema.TypeDef) []Type {
 	var d []Type
 	for _, t := range types {
