@@ -3,7 +3,6 @@ package logbackup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -88,7 +87,7 @@ func (f *Follower) resume(ctx context.Context) error {
 	g := f.known[len(f.known)-1]
 	h, err := readHead(ctx, f.place, g.snapshot.Name, f.last.set)
 	if err != nil {
-		return fmt.Errorf("%s: %w", g.snapshot.Name, err)
+		return err
 	}
 	chain, covered := g.chain(h.UpTo)
 	f.current, f.began, f.shipped = g, g.snapshot.Changed, h.UpTo
@@ -96,26 +95,16 @@ func (f *Follower) resume(ctx context.Context) error {
 		end := chain[len(chain)-1]
 		f.shipped = end.upTo
 		if _, err := readHead(ctx, f.place, end.Name, f.last.set); err != nil {
-			return fmt.Errorf("%s: %w", end.Name, err)
-		}
-	}
-	f.seen, g.segments = f.shipped, chain
-	for _, s := range covered {
-		if err := f.place.Remove(ctx, s.Name); err != nil {
 			return err
 		}
 	}
-	return nil
+	f.seen, g.segments = f.shipped, chain
+	return f.remove(ctx, covered)
 }
 
 // readHead reads a whole file, returns its first head, and calls row with each row.
 func readHead(ctx context.Context, place Place, name string, row func(*dialect.LogRow)) (first head, err error) {
-	from, err := place.Open(ctx, name)
-	if err != nil {
-		return first, err
-	}
-	defer from.Close()
-	return first, read(from, func(h head) error {
+	err = readFile(ctx, place, name, func(h head) error {
 		if first.Format == 0 {
 			first = h
 		}
@@ -124,6 +113,7 @@ func readHead(ctx context.Context, place Place, name string, row func(*dialect.L
 		row(l)
 		return nil
 	}))
+	return first, err
 }
 
 // reportEvery is how often to log a persistent failure.
@@ -283,10 +273,8 @@ func (f *Follower) forget(ctx context.Context) error {
 	for len(f.known) > 1 && time.Since(f.known[1].snapshot.Changed) > f.options.Keep {
 		g := f.known[0]
 		// If this is interrupted, the rest is not a generation, or still a complete one.
-		for _, s := range g.segments {
-			if err := f.place.Remove(ctx, s.Name); err != nil {
-				return err
-			}
+		if err := f.remove(ctx, g.segments); err != nil {
+			return err
 		}
 		if err := f.place.Remove(ctx, g.snapshot.Name); err != nil {
 			return err

@@ -74,14 +74,17 @@ func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, to
 
 // fetch copies a file.
 func (s *State) fetch(ctx context.Context, place Place, name string) error {
+	return s.files.Put(ctx, path.Base(name), func(to io.Writer) error { return copyFile(ctx, to, place, name) })
+}
+
+// copyFile writes the content of a file in a place.
+func copyFile(ctx context.Context, to io.Writer, place Place, name string) error {
 	from, err := place.Open(ctx, name)
 	if err != nil {
 		return err
 	}
-	return s.files.Put(ctx, path.Base(name), func(to io.Writer) error {
-		_, err := io.Copy(to, from)
-		return errors.Join(err, from.Close())
-	})
+	_, err = io.Copy(to, from)
+	return errors.Join(err, from.Close())
 }
 
 // scan reads all files and returns the changes after a revision.

@@ -159,28 +159,29 @@ func (f *Follower) merge(ctx context.Context) error {
 		}
 		s := segment{after: parts[0].after, upTo: parts[len(parts)-1].upTo, level: level + 1}
 		s.Name = g.segmentPath(s.after, s.upTo, s.level)
-		if err := f.put(ctx, &s, func(to io.Writer) error { return f.copy(ctx, to, parts) }); err != nil {
+		err := f.put(ctx, &s, func(to io.Writer) error {
+			for _, part := range parts {
+				if err := copyFile(ctx, to, f.place, part.Name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		g.segments = append(g.segments[:first:first], s)
-		for _, part := range parts {
-			if err := f.place.Remove(ctx, part.Name); err != nil {
-				return err // the next start removes it
-			}
+		if err := f.remove(ctx, parts); err != nil {
+			return err // the next start removes the rest
 		}
 	}
 	return nil
 }
 
-// copy concatenates files.
-func (f *Follower) copy(ctx context.Context, to io.Writer, parts []segment) error {
-	for _, part := range parts {
-		from, err := f.place.Open(ctx, part.Name)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(to, from)
-		if err := errors.Join(err, from.Close()); err != nil {
+// remove removes files.
+func (f *Follower) remove(ctx context.Context, files []segment) error {
+	for _, s := range files {
+		if err := f.place.Remove(ctx, s.Name); err != nil {
 			return err
 		}
 	}
