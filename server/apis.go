@@ -139,14 +139,11 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 	o := b.options
 	return crd.New(crd.Config{
 		Storage: b.storage, Loopback: b.loopback.Config(), Admission: chain.Interface, Authorizer: s.authorization.Authorizer,
-		Discovery: discovery,
-		Webhooks: crd.Webhooks{
-			Services:       hooks.services,
-			Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.egress, hooks.self, b.outbound.tracing),
-		},
-		Limits:     crd.Limits{RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout, MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers},
-		SoleServer: !o.SharedDatastore,
-		Complete:   complete,
+		Discovery: discovery, Services: hooks.services,
+		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.egress, hooks.self, b.outbound.tracing),
+		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout,
+		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
+		SoleServer: !o.SharedDatastore, Complete: complete,
 	})
 }
 

@@ -25,32 +25,19 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// Discovery gets custom group versions added.
 	Discovery aggregated.ResourceManager
-	// Webhooks is how conversion webhooks are reached.
-	Webhooks Webhooks
-	Limits   Limits
+	// Services finds the address of a conversion webhook that is given as a Service.
+	Services webhook.ServiceResolver
+	// Authentication finds the credentials to show to a conversion webhook.
+	Authentication webhook.AuthenticationInfoResolverWrapper
+	// The server's flags of the same names. 0 for MaxRequestBodyBytes means no limit, and for DeleteCollectionWorkers 1.
+	RequestTimeout, MinRequestTimeout time.Duration
+	MaxRequestBodyBytes               int64
+	DeleteCollectionWorkers           int
 	// Complete is closed when all other groups are known. Until then a request that finds nothing gets a 503. Optional.
 	Complete <-chan struct{}
 	// SoleServer says that no other server uses the same database: no need to wait until all of them know a new definition.
 	// Optional.
 	SoleServer bool
-}
-
-// Webhooks is how webhooks are reached, as for admission.
-type Webhooks struct {
-	// Services finds the address of a webhook that is given as a Service.
-	Services webhook.ServiceResolver
-	// Authentication finds the credentials to show to a webhook.
-	Authentication webhook.AuthenticationInfoResolverWrapper
-}
-
-// Limits are the server's flags of the same names.
-type Limits struct {
-	RequestTimeout    time.Duration
-	MinRequestTimeout time.Duration
-	// MaxRequestBodyBytes is the limit for a write request; 0 means none.
-	MaxRequestBodyBytes int64
-	// DeleteCollectionWorkers is how many objects of a collection are deleted at once; 0 means 1.
-	DeleteCollectionWorkers int
 }
 
 func (c Config) validate() error {
@@ -63,8 +50,8 @@ func (c Config) validate() error {
 		return errors.New("Admission and Authorizer are required: changes of custom resources pass them")
 	case c.Discovery == nil:
 		return errors.New("Discovery is required: where custom resources are published")
-	case c.Webhooks.Services == nil || c.Webhooks.Authentication == nil:
-		return errors.New("Webhooks is required: how conversion webhooks are reached")
+	case c.Services == nil || c.Authentication == nil:
+		return errors.New("Services and Authentication are required: conversion webhooks are reached with them")
 	}
 	return nil
 }

@@ -62,13 +62,11 @@ func start(t *testing.T) *server {
 		Admission:  admission.NewChainHandler(),
 		Authorizer: authorizer,
 		Discovery:  apis,
-		Webhooks: crd.Webhooks{
-			Services: webhook.NewDefaultServiceResolver(),
-			Authentication: func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-				return r
-			},
+		Services:   webhook.NewDefaultServiceResolver(),
+		Authentication: func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+			return r
 		},
-		Limits:     crd.Limits{RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20},
+		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
 		SoleServer: true,
 	})
 	must(t, err)

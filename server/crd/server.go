@@ -89,7 +89,7 @@ func New(c Config) (*Server, error) {
 		seen = noEstablishedWait{seen}
 	}
 	options := customResourceOptions(closeWatchesOnDestroy(c.Storage))
-	options.DeleteCollectionWorkers = c.Limits.DeleteCollectionWorkers
+	options.DeleteCollectionWorkers = c.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, // discovery is served elsewhere
 		seen,
@@ -97,21 +97,21 @@ func New(c Config) (*Server, error) {
 		options,
 		c.Admission,
 		s.establishing,
-		c.Webhooks.Services,
-		s.conversionFailures.wrap(c.Webhooks.Authentication),
+		c.Services,
+		s.conversionFailures.wrap(c.Authentication),
 		1, // a higher number delays every new definition by 5 s
 		c.Authorizer,
-		c.Limits.RequestTimeout,
-		c.Limits.MinRequestTimeout,
+		c.RequestTimeout,
+		c.MinRequestTimeout,
 		// Not nil, or custom resources would be merged without their schemas. It can be empty, because what upstream puts
 		// there (the meta types) is in each definition's own document too.
 		map[string]*spec.Schema{},
-		c.Limits.MaxRequestBodyBytes,
+		c.MaxRequestBodyBytes,
 	)
 	if err != nil {
 		return nil, fmt.Errorf("build the handler of custom resources: %w", err)
 	}
-	converters, err := conversion.NewCRConverterFactory(c.Webhooks.Services, c.Webhooks.Authentication)
+	converters, err := conversion.NewCRConverterFactory(c.Services, c.Authentication)
 	if err != nil {
 		return nil, fmt.Errorf("build the conversion of custom resources: %w", err)
 	}
