@@ -3,7 +3,7 @@
 // The schema is the same on every engine (see the migrations folder), and so is
 // the SQL of every read, which the store writes itself. An Engine runs those
 // reads, and implements what engines do differently: committing a group of
-// writes, learning of other processes' writes, returning free space.
+// writes, noticing other processes' writes, returning free space.
 package dialect
 
 import (
@@ -15,11 +15,11 @@ import (
 // Reader is a database with a log, opened for reading. Another process may
 // serve it at the same time.
 //
-// Every method may return the error of its context, or an *Error. If that wraps
-// ErrUnavailable, nothing was done, or it is unknown whether it was: retry. If
-// it wraps ErrCorrupt, a retry does not help. If it wraps neither, the database
-// refused what it was given, and nothing was done. All methods may be called
-// concurrently.
+// Every method may return the error of its context, or an *Error. One that
+// wraps ErrUnavailable can be retried; the operation may or may not have taken
+// effect. Retrying does not help with ErrCorrupt. If it wraps neither, the
+// database rejected its input and did nothing. All methods are safe for
+// concurrent use.
 type Reader interface {
 	// Name is "sqlite" or "postgres".
 	Name() string
@@ -31,66 +31,66 @@ type Reader interface {
 	// text in parameter.
 	Contains(column, parameter string) string
 
-	// Query runs one reading statement in one snapshot, and calls row for each
-	// row of the result. An error of row ends the query and is returned as it
-	// is.
+	// Query runs one read-only statement in one snapshot, and calls row for
+	// each row of the result. An error from row ends the query and is returned
+	// unchanged.
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
 
 	// Streams reports whether a Query that row ends early costs no more than
 	// the rows it has seen. Otherwise the whole result is sent.
 	Streams() bool
 
-	// Close ends all work and closes the database.
+	// Close stops all operations and closes the database.
 	Close() error
 }
 
-// Engine is a database with a log, opened for serving. Its methods return
-// errors as Reader's do. Commit, Load, Compact and Shrink are each called by
+// Engine is a database with a log, opened for serving. Its methods return the
+// same errors as Reader's. Commit, Load, Compact and Shrink are each called by
 // one goroutine at a time.
 type Engine interface {
 	Reader
 
-	// Commit appends a group of writes in one transaction. All of them become
-	// visible and durable together, or none. A conflict fails a single write.
-	// After ErrFull, a group of deletions alone may still succeed.
-	// In the group, writes that replace a row come before those that create an
-	// object, since an engine may handle all of the former first.
+	// Commit appends a group of writes in one transaction. Either all of them
+	// become visible and durable together, or none do. A conflict fails only
+	// the write concerned. After ErrFull, a group of deletions alone may still
+	// succeed. In the group, writes that replace a row come before those that
+	// create an object, since an engine may handle replacements first.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
 	// Load fills an empty log in one transaction with the rows that rows passes
-	// to add, and sets the counter. It returns ErrNotEmpty if there are rows
-	// already, and the error of rows as it is. The database must not be in use
-	// by others.
+	// to add, and sets the counter. It returns ErrNotEmpty if the log already
+	// has rows, and an error from rows unchanged. Nothing else may be using the
+	// database.
 	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error) error
 
 	// Compact records upTo as the compacted revision, and then removes up to
 	// limit rows that were replaced at or before upTo, in one short
-	// transaction. It may stop earlier if rows are large, so that writers wait
-	// a few milliseconds at most. It returns how many rows it removed; 0 means
+	// transaction. It may stop early if rows are large, so that writers wait a
+	// few milliseconds at most. It returns the number of rows removed; 0 means
 	// that it is done.
 	Compact(ctx context.Context, upTo int64, limit int) (int, error)
 
 	// Shrink makes free space usable again, or returns it to the file system, a
 	// little at a time. It reports whether there may be more to do. It may take
-	// long if it blocks no one.
+	// a long time, as long as it does not block other operations.
 	Shrink(ctx context.Context) (more bool, err error)
 
-	// Space returns how much space the database takes. It is cheap, whatever
-	// the size of the database, and may be called at any time.
+	// Space returns how much space the database takes. It is cheap for
+	// databases of any size, and may be called at any time.
 	Space(ctx context.Context) (Space, error)
 
 	// Notifications returns a channel of newest revisions that other processes
-	// may have written. Nil if there are no other processes (SQLite).
+	// may have written. It is nil if there can be none (SQLite).
 	Notifications() <-chan int64
 }
 
 // Space is how much space a database takes on disk, in bytes.
 type Space struct {
 	Database int64 // without write-ahead logs
-	Free     int64 // the unused part of Database; 0 if the engine does not know
+	Free     int64 // the unused part of Database; 0 if unknown
 	WAL      int64 // the write-ahead log; 0 if the database has none of its own (Postgres)
 	// HeldBack has a sentence for each thing that keeps the space of removed
-	// rows from being reused, which says what to do about it. A sentence does
+	// rows from being reused, including what to do about it. A sentence does
 	// not change while its cause remains.
 	HeldBack []string
 }
@@ -137,7 +137,7 @@ type Write struct {
 }
 
 // Committed is the result of a group commit. Each write got a revision, in
-// order; those that conflicted left theirs unused.
+// order; those of conflicting writes stay unused.
 type Committed struct {
 	Last   int64  // the revision of the last write
 	Landed []bool // whether write i is in the log
@@ -149,7 +149,7 @@ func (c Committed) Before() int64 { return c.Last - int64(len(c.Landed)) }
 // Revision is the id of the row of write i.
 func (c Committed) Revision(i int) int64 { return c.Before() + int64(i) + 1 }
 
-// Error is a failure of the database.
+// Error is a database failure.
 type Error struct {
 	Op     string // such as "commit"
 	Engine string // such as "sqlite"
@@ -162,14 +162,14 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Engine, e.Op
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
-	// ErrUnavailable marks a failure that may pass: the database is down, busy
-	// or out of space. A commit may have taken effect.
+	// ErrUnavailable marks a failure that may be temporary: the database is
+	// down, busy or out of space. A commit may have taken effect.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrFull is the ErrUnavailable of a full disk: reads work, and writes will
-	// when there is space again.
+	// ErrFull is the ErrUnavailable of a full disk: reads still work, and
+	// writes will work once there is space again.
 	ErrFull = fmt.Errorf("%w: no space is left on its disk", ErrUnavailable)
 	// ErrCorrupt marks a database whose contents contradict the schema.
 	ErrCorrupt = errors.New("the database is damaged")
-	// ErrLocked is returned if another process serves this database.
+	// ErrLocked is returned if another process is serving this database.
 	ErrLocked = errors.New("the database is in use by another sqube")
 )

@@ -1,6 +1,6 @@
 package dialect
 
-// Position is where a log stands: the one row of the table counter.
+// Position is the position of a log: the one row of the table counter.
 type Position struct {
 	// Revision is the newest revision.
 	Revision int64
@@ -11,11 +11,11 @@ type Position struct {
 
 // A log that may have lost its last commits, because it was restored or because
 // a standby took over, must not use their revisions again: clients have seen
-// them with other contents. So its counter jumps by RevisionJump, further than
-// commits can have been lost, and by RevisionJumpPerSecond for each second since
-// the last write it has, more than any cluster commits: a backup that is
-// restored twice starts from the same counter twice, and clients have seen what
-// was written in between.
+// them with other contents. So its counter jumps by RevisionJump, which is more
+// than the commits that can have been lost, plus RevisionJumpPerSecond for each
+// second since its last write, which is more than any cluster commits. The
+// latter matters if a backup is restored twice: the counter starts at the same
+// value, but clients have seen what was written in between.
 const (
 	RevisionJump          = 1_000_000_000
 	RevisionJumpPerSecond = 10_000

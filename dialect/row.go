@@ -47,5 +47,5 @@ func (r *LogRow) Scan(row Row, preceding ...any) error {
 	return nil
 }
 
-// ErrNotEmpty is returned if a log to load has rows.
+// ErrNotEmpty is returned if a log to be filled has rows.
 var ErrNotEmpty = errors.New("the database is not empty")

@@ -1,17 +1,17 @@
 // Package migrations holds the schema as numbered steps, and migrates a
 // database from any step to the newest.
 //
-// A number means the same change on every engine; a step with nothing to do on
-// one of them says so in its file. Every step can be run again after it was
-// interrupted: golang-migrate marks a step before it runs and clears the mark
-// afterwards, so a mark left by a power failure does not say whether the step
+// A number means the same change on every engine; if there is nothing to do on
+// one of them, the step's file says so. Every step can be run again after an
+// interruption: golang-migrate marks a step before it runs and clears the mark
+// afterwards, so a mark left by a power failure does not tell whether the step
 // happened. Up then runs it again.
 //
 // A step leaves in place what servers of the previous version use, since they
 // may keep running beside newer ones. A released step never changes. The tests
-// migrate every released version to the newest, with the rows of testdata in
-// it: a step that changes the form of rows adds a file with rows in the new
-// form.
+// migrate every released version to the newest, filled with the rows of
+// testdata: a step that changes the format of rows adds a file with rows in the
+// new format.
 package migrations
 
 import (
@@ -44,17 +44,18 @@ const (
 
 // Status is the schema version of a database.
 type Status struct {
-	Current uint // the last step taken, 0 for none
+	Current uint // the last step applied, 0 for none
 	Newest  uint // the last step that this binary knows
-	// Interrupted is set if the step Current began and was not seen to end.
+	// Interrupted is set if the step Current began and is not known to have
+	// ended.
 	Interrupted bool
 }
 
 // ErrNewer is returned for a database with the schema of a newer sqube.
 var ErrNewer = errors.New("use a sqube at least as new as the one that last served it")
 
-// Usable returns nil if the schema is this binary's, else an error that says
-// what to do. It wraps ErrNewer if the schema is newer.
+// Usable returns nil if the schema is this binary's, and otherwise an error
+// that says what to do. It wraps ErrNewer if the schema is newer.
 func (s Status) Usable() error {
 	switch {
 	case s.Current == 0:
@@ -79,9 +80,9 @@ func (s Status) newer() error {
 	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
 }
 
-// Up migrates db to the newest step and returns its status before. If db is
+// Up migrates db to the newest step and returns its previous status. If db is
 // newer than this binary, it does nothing and returns ErrNewer. If several
-// processes call it at once, one migrates and the others wait for it, or until
+// processes call it at once, one migrates and the others wait for it or until
 // ctx ends. A step that fails changes nothing, and the next Up runs it again.
 func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err error) {
 	unlock, err := lock(ctx, db, engine)
@@ -109,7 +110,7 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		}
 	}
 	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-		step, _, _ := m.Version() // 0 if it can't be told
+		step, _, _ := m.Version() // 0 if unknown
 		return before, fmt.Errorf("step %d of the schema failed, nothing was changed, and the next start or sqube migrate up takes it again: %w", step, cause(err))
 	}
 	return before, nil
@@ -117,8 +118,8 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 
 // lock keeps other processes out of Up until unlock is called. golang-migrate
 // locks too, but only around the steps: a process that reads the version during
-// a step takes that for interrupted. On SQLite there are no other processes,
-// since the engine has locked the file.
+// a step would consider that interrupted. On SQLite there are no other
+// processes, since the engine has locked the file.
 func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err error) {
 	if engine == Postgres {
 		return lockPostgres(ctx, db)
@@ -150,7 +151,8 @@ func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err er
 	return status, versionError(err)
 }
 
-// hasVersion counts golang-migrate's table, which its drivers would create.
+// hasVersion counts golang-migrate's tables without creating one, as its
+// drivers would.
 var hasVersion = map[Engine]string{
 	SQLite:   "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'",
 	Postgres: "SELECT count(to_regclass('schema_migrations'))",
@@ -163,8 +165,8 @@ func versionError(err error) error {
 	return fmt.Errorf("reading the schema version: %w", cause(err))
 }
 
-// cause returns the database's error in an error of golang-migrate, which does
-// not unwrap and repeats the whole step.
+// cause returns the database's error in an error of golang-migrate, which
+// repeats the whole step and has no Unwrap.
 func cause(err error) error {
 	if wrapped := new(database.Error); errors.As(err, &wrapped) || errors.As(err, wrapped) {
 		return wrapped.OrigErr
@@ -172,7 +174,7 @@ func cause(err error) error {
 	return err
 }
 
-// open returns what migrates db, and the status of db.
+// open returns the migration of db, and the status of db.
 func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, err error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {
@@ -197,7 +199,7 @@ func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, err err
 	return m, status, err
 }
 
-// connect returns what runs steps on db. It need not be closed.
+// connect returns the driver that runs steps on db. It need not be closed.
 func connect(db *sql.DB, engine Engine) (database.Driver, error) {
 	switch engine {
 	case SQLite:

@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// up brings a database's schema up to date. It opens it anew, since Up closes what it is given on Postgres.
+// up migrates a database. It opens its own connection, since Up closes what it is given on Postgres.
 func up(t *testing.T, engine harness.Engine) migrations.Status {
 	t.Helper()
 	before, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
@@ -43,7 +43,7 @@ func execute(t *testing.T, db *sql.DB, statements string) {
 	}
 }
 
-// contents returns what is in the log and in its views, a line for each row.
+// contents returns the rows of the log and its views, one per line.
 func contents(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	var text strings.Builder
@@ -81,31 +81,31 @@ func contents(t *testing.T, db *sql.DB) string {
 func TestUpFromEmptyAndAgain(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		if status := read(t, engine); status.Current != 0 || status.Newest == 0 || status.Interrupted {
-			t.Errorf("an empty database stands at %+v", status)
+			t.Errorf("the status of an empty database is %+v", status)
 		}
 		if before := up(t, engine); before.Current != 0 {
-			t.Errorf("before the first Up it stood at %+v", before)
+			t.Errorf("before the first Up, the status was %+v", before)
 		}
 		if before := up(t, engine); before.Usable() != nil {
-			t.Errorf("before the second Up it stood at %+v", before)
+			t.Errorf("before the second Up, the status was %+v", before)
 		}
 	})
 }
 
-// TestUpFromEachSchema takes what servers have left, at each version of the schema, to the newest one, also where power was
-// lost at a step: that is taken again, since it is not known whether it happened. No row changes.
+// TestUpFromEachSchema migrates what servers have left at each version of the schema to the newest one, also after a power
+// failure during a step. That step runs again, since it is not known whether it happened. No row changes.
 func TestUpFromEachSchema(t *testing.T) {
 	newest := len(harness.Schemas(t, "sqlite"))
 	for version := 1; version <= newest; version++ {
 		left := map[string]string{
-			"whole":                   "",
-			"its step not told ended": "UPDATE schema_migrations SET dirty = true",
+			"whole":                         "",
+			"its step not recorded as done": "UPDATE schema_migrations SET dirty = true",
 		}
 		if version < newest {
-			left["the next step begun"] = "UPDATE schema_migrations SET version = version + 1, dirty = true"
+			left["the next step started"] = "UPDATE schema_migrations SET version = version + 1, dirty = true"
 		}
 		if version == 1 {
-			left["its step cut off"] = "DROP VIEW history; DROP INDEX log_expires; UPDATE schema_migrations SET dirty = true"
+			left["its step half done"] = "DROP VIEW history; DROP INDEX log_expires; UPDATE schema_migrations SET dirty = true"
 		}
 		for how, statements := range left {
 			t.Run(fmt.Sprintf("schema %d, %s", version, how), func(t *testing.T) {
@@ -114,13 +114,13 @@ func TestUpFromEachSchema(t *testing.T) {
 					want := contents(t, db)
 					execute(t, db, statements)
 					if before := up(t, engine); before.Interrupted != (how != "whole") || before.Newest != uint(newest) {
-						t.Errorf("before Up it stood at %+v", before)
+						t.Errorf("before Up, the status was %+v", before)
 					}
 					if status := read(t, engine); status.Usable() != nil {
-						t.Errorf("after Up it stands at %+v", status)
+						t.Errorf("after Up, the status is %+v", status)
 					}
 					if got := contents(t, db); got != want {
-						t.Errorf("the rows are\n%s\nthey were\n%s", got, want)
+						t.Errorf("the rows are\n%s\ninstead of\n%s", got, want)
 					}
 				})
 			})
@@ -128,22 +128,22 @@ func TestUpFromEachSchema(t *testing.T) {
 	}
 }
 
-// TestFailedStep has a table of somebody else's in the way of the first step.
+// TestFailedStep fails the first step with an unrelated table of the same name.
 func TestFailedStep(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		db := harness.OpenDatabase(t, engine)
 		execute(t, db, "CREATE TABLE log (line text)")
 		_, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
 		if err == nil || !strings.HasPrefix(err.Error(), "step 1 of the schema failed, nothing was changed, ") || strings.Contains(err.Error(), "CREATE TABLE") {
-			t.Errorf("a step that fails is told as %v", err)
+			t.Errorf("the error of a failed step is %v", err)
 		}
 		if status := read(t, engine); status.Usable() == nil {
-			t.Errorf("after it failed it stands at %+v", status)
+			t.Errorf("after the failure, the status is %+v", status)
 		}
 		execute(t, db, "DROP TABLE log")
 		up(t, engine)
 		if status := read(t, engine); status.Usable() != nil {
-			t.Errorf("taken again, it stands at %+v", status)
+			t.Errorf("after a retry, the status is %+v", status)
 		}
 	})
 }
@@ -157,12 +157,12 @@ func TestNewerDatabaseIsLeftAlone(t *testing.T) {
 			t.Errorf("Up of a newer database: %v", err)
 		}
 		if status := read(t, engine); status.Current != 9999 || status.Interrupted || !errors.Is(status.Usable(), migrations.ErrNewer) {
-			t.Errorf("a newer database stands at %+v", status)
+			t.Errorf("the status of a newer database is %+v", status)
 		}
 	})
 }
 
-// TestAutovacuum looks at what the second step sets on Postgres.
+// TestAutovacuum checks what the second step sets on Postgres.
 func TestAutovacuum(t *testing.T) {
 	engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
 	db := harness.LaySchema(t, engine, 1)
@@ -172,12 +172,12 @@ func TestAutovacuum(t *testing.T) {
 WHERE c.relname = 'log' AND c.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
    AND toast.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
    OR c.relname = 'counter' AND c.reloptions @> '{fillfactor=10,autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_cost_delay=0}'`).Scan(&tables); err != nil || tables != 2 {
-		t.Errorf("the settings are those of %d tables, not of 2: %v", tables, err)
+		t.Errorf("%d tables have the settings, want 2: %v", tables, err)
 	}
 }
 
-// TestReplicasMigrateOnce has several processes start at once on an empty
-// Postgres database: one takes the steps, the others find them taken.
+// TestReplicasMigrateOnce starts several processes at once on an empty Postgres
+// database: one runs the steps, the others find them done.
 func TestReplicasMigrateOnce(t *testing.T) {
 	dsn := harness.Postgres(t)
 	const replicas = 8
@@ -199,19 +199,19 @@ func TestReplicasMigrateOnce(t *testing.T) {
 	first := 0
 	for _, status := range found {
 		if status.Interrupted {
-			t.Errorf("one came in between: %+v", status)
+			t.Errorf("one process saw an intermediate status: %+v", status)
 		}
 		if status.Current == 0 {
 			first++
 		}
 	}
 	if first != 1 {
-		t.Errorf("%d took the steps, want 1", first)
+		t.Errorf("%d processes ran the steps, want 1", first)
 	}
 }
 
-// TestEnginesHaveTheSameSteps holds the engines to the same numbers and names,
-// each with a way up and a way down.
+// TestEnginesHaveTheSameSteps checks that all engines have steps of the same
+// numbers and names, each with an up and a down file.
 func TestEnginesHaveTheSameSteps(t *testing.T) {
 	steps := map[migrations.Engine][]string{}
 	for _, engine := range []migrations.Engine{migrations.SQLite, migrations.Postgres} {
@@ -224,13 +224,13 @@ func TestEnginesHaveTheSameSteps(t *testing.T) {
 			name, isUp := strings.CutSuffix(file.Name(), ".up.sql")
 			name, isDown := strings.CutSuffix(name, ".down.sql")
 			if isUp == isDown {
-				t.Errorf("%s/%s is no step", engine, file.Name())
+				t.Errorf("%s/%s is not a step", engine, file.Name())
 			}
 			ways[name]++
 		}
 		for name, n := range ways {
 			if n != 2 {
-				t.Errorf("%s/%s goes in one direction only", engine, name)
+				t.Errorf("%s/%s has one direction only", engine, name)
 			}
 		}
 		steps[engine] = slices.Sorted(maps.Keys(ways))
@@ -240,8 +240,8 @@ func TestEnginesHaveTheSameSteps(t *testing.T) {
 	}
 }
 
-// TestReleasedStepsStay holds the steps that databases have taken to what they were: a change is a step of its own. Only the
-// newest may be missing from testdata/released.sha256, which is as sha256sum writes it.
+// TestReleasedStepsStay checks that released steps are unchanged: every change needs a new step. Only the newest step may be
+// missing from testdata/released.sha256, the output of sha256sum.
 func TestReleasedStepsStay(t *testing.T) {
 	released, err := os.ReadFile("testdata/released.sha256")
 	if err != nil {
@@ -257,7 +257,7 @@ func TestReleasedStepsStay(t *testing.T) {
 			name := engine + "/" + filepath.Base(step)
 			isNew := i == len(steps)-1 && !strings.Contains(string(released), name)
 			if line := fmt.Sprintf("%x  %s\n", sha256.Sum256(text), name); !isNew && !strings.Contains(string(released), line) {
-				t.Errorf("%s is not what it was when it was released: write a new step", name)
+				t.Errorf("%s has changed since its release: write a new step", name)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // postgresDriver runs steps on Postgres, with the table of golang-migrate's own
-// driver. That one locks in a session, which fails behind a pooler in
+// driver. That one takes a session lock, which fails behind a pooler in
 // transaction mode and on some engines; this one leaves locking to Up.
 type postgresDriver struct{ db *sql.DB }
 
@@ -33,14 +33,13 @@ func (d postgresDriver) Run(migration io.Reader) error {
 	}
 	_, err = d.db.Exec(string(statements))
 	if answer := new(pgconn.PgError); errors.As(err, &answer) && tunes(string(statements)) {
-		slog.Warn("the database refuses table settings and keeps its own", "error", err)
+		slog.Warn("the database rejected table settings and keeps its own", "error", err)
 		return nil
 	}
 	return err
 }
 
-// tunes reports whether the statements only set storage parameters, of which engines other than Postgres have others or
-// none.
+// tunes reports whether the statements only set storage parameters. Engines other than Postgres may not have these.
 func tunes(statements string) bool {
 	for statement := range strings.SplitSeq(comments.ReplaceAllString(statements, ""), ";") {
 		if statement = strings.TrimSpace(statement); statement != "" && !parameters.MatchString(statement) {
@@ -80,7 +79,7 @@ func (d postgresDriver) Version() (version int, dirty bool, err error) {
 	return version, dirty, err
 }
 
-// Close implements database.Driver. The database is the caller's.
+// Close implements database.Driver. The caller closes the database.
 func (postgresDriver) Close() error { return nil }
 
 // Lock implements database.Driver. Up holds the lock.
@@ -102,14 +101,14 @@ const lockKey int64 = 0x7371756265 // "sqube"
 
 // lockPostgres keeps other processes out of Up until unlock is called. It locks
 // in a transaction, which stays in one session even behind a pooler. An engine
-// without advisory locks is not locked: the steps can be run twice.
+// without advisory locks is not locked: it does no harm to run steps twice.
 func lockPostgres(ctx context.Context, db *sql.DB) (unlock func(), err error) {
-	// Not under ctx, whose end would release the lock during a step.
+	// Not with ctx, whose end would release the lock during a step.
 	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return nil, err
 	}
-	// This only fails if the connection is lost, and the lock with it.
+	// This fails only if the connection, and with it the lock, is lost.
 	unlock = func() { _ = tx.Rollback() }
 	_, err = tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey)
 	const unknownFeature, unknownFunction = "0A000", "42883"

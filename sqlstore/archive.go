@@ -9,9 +9,9 @@ import (
 // archives the log.
 var ErrArchivedElsewhere = errors.New("another process writes the archive")
 
-// archived returns the revision up to which compaction may go if it wants to go to target: as far as the archive has what is
-// removed, or as far as the process that writes the archive has gone. While the archive fails, compaction goes up to surplus
-// all the same, which bounds the database.
+// archived returns the revision up to which compaction may go, at most target: as far as the removed versions are archived, or
+// as far as the process that writes the archive has compacted. If the archive fails, compaction still goes up to surplus, which
+// bounds the database.
 func (s *Store) archived(target, surplus int64) (upTo int64) {
 	if s.opts.Archived == nil {
 		return target
@@ -26,7 +26,7 @@ func (s *Store) archived(target, surplus int64) (upTo int64) {
 	case err == nil && changed:
 		s.opts.Log.Info("the archive works again", "revision", archived)
 	case err != nil && changed:
-		s.opts.Log.Warn("writing the archive fails, so versions stay in the database, which grows (--retention-rows limits that)", "error", err)
+		s.opts.Log.Warn("writing the archive failed, so versions stay in the database, which grows (--retention-rows limits that)", "error", err)
 	}
 	if err != nil && surplus > archived {
 		s.opts.Log.Error("removing versions that are not archived, since there are more than --retention-rows",
@@ -36,7 +36,7 @@ func (s *Store) archived(target, surplus int64) (upTo int64) {
 	return min(target, archived)
 }
 
-// archived notes how far the archive is and whether it fails, and reports whether that has changed.
+// archived records how far the archive is and whether it fails, and reports whether that has changed.
 func (z *size) archived(revision int64, fails bool) (changed bool) {
 	z.update(func() {
 		z.stats.Archived = revision

@@ -16,11 +16,11 @@ import (
 // A collection is an ordered tree of records. A snapshot is a copy-on-write
 // copy of it, which costs nothing until the collection changes. Records share
 // their values with the hub's changes, so a row that this process wrote is in
-// memory once.
+// memory only once.
 //
 // The rows of all collections, their indexes and encodings, and the recent changes take no more than the budget. If a
-// collection does not fit, its rows are kept without values, except for as many compressed values as possible; the others
-// are read by id. If it does not fit like that either, it is read from the database.
+// collection does not fit, its rows are kept without values, except for as many compressed values as possible; the others are
+// read by id. If even that does not fit, the collection is read from the database.
 type cache struct {
 	budget int64
 
@@ -34,12 +34,12 @@ type cache struct {
 }
 
 const (
-	// treeDegree is that of upstream's watch cache.
+	// treeDegree is the same as in upstream's watch cache.
 	treeDegree = 16
 	// recordOverhead is roughly the memory of a record besides its strings.
 	recordOverhead = 200
-	// refillAfter is how long a collection that did not fit stays out of memory at first, maxRefillAfter at most. retryAfter
-	// is for one that could not be read.
+	// refillAfter is how long a collection that did not fit initially stays out of memory, and maxRefillAfter the maximum.
+	// retryAfter is for a collection that could not be read.
 	refillAfter    = time.Minute
 	maxRefillAfter = time.Hour
 	retryAfter     = time.Second
@@ -47,12 +47,12 @@ const (
 	// only for lists that began earlier.
 	olderShare   = 16
 	maxSnapshots = 16
-	// largeShare is the part of the budget for a collection whose rows have
+	// largeShare is the part of the budget for a collection with rows of
 	// largeRow bytes or more on average. Reading such a row from the database
-	// costs little compared to sending it, and memory holds few of them.
+	// costs little compared to sending it, and memory has room for only a few.
 	largeShare = 16
 	largeRow   = 32 << 10
-	// bareReserve is the part of the budget that a bare collection leaves to
+	// bareReserve is the part of the budget that a bare collection leaves for
 	// others.
 	bareReserve = 4
 	// recentShare is the part of the budget for recent changes.
@@ -160,7 +160,7 @@ func (c *cache) room() int64 { return c.budget - c.recent.bytes.Load() }
 // bareLimit returns how many bytes a bare collection may take.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 
-// evict drops encodings, and then shrinks the collections not read for longest,
+// evict drops encodings, and then shrinks the least recently read collections,
 // until the rest fits.
 func (c *cache) evict() {
 	c.encodings.shrink(c.room() - c.bytes)
@@ -188,7 +188,7 @@ func (c *cache) shrink(col *collection) {
 		col.strip(nil)
 		c.bytes += col.bytes
 		col.stripped, col.retry = c.clock, time.Now().Add(refillAfter)
-		col.unindexed = time.Time{} // there is room for indexes now
+		col.unindexed = time.Time{} // there is space for indexes now
 		if !c.fits(col) {
 			c.drop(col)
 			return
@@ -207,7 +207,7 @@ func (c *cache) shrink(col *collection) {
 }
 
 // grows reports whether to read a bare collection into memory with its values:
-// if there is room besides the collections that were read since it became bare.
+// if it fits beside the collections that were read since it became bare.
 func (c *cache) grows(col *collection) bool {
 	if !col.bare || time.Now().Before(col.retry) {
 		return false
@@ -241,7 +241,7 @@ func (c *cache) reset(position int64) {
 		if col.filling != nil {
 			col.filling.err, col.filling.missed = errMissed, nil
 		} else {
-			col.packer = nil // which stops pack
+			col.packer = nil // stops pack
 			delete(c.collections, resource)
 		}
 	}
@@ -253,7 +253,7 @@ func (c *cache) reset(position int64) {
 
 // lookup returns a snapshot of a collection at a revision, 0 for the newest,
 // and the revision of that state. If the collection is not in memory but should
-// be, it returns the filling under way, and whether the caller has to start it.
+// be, it returns the filling in progress, and whether the caller must start it.
 func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at int64, f *filling, begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

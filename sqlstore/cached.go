@@ -13,9 +13,9 @@ import (
 // processes. Then it reads from the database.
 const tailTimeout = time.Second
 
-// cached returns the state that q reads and where the log stood, or nil if q
-// has to be read from the database. It returns ErrFuture and ErrCompacted as
-// Page does.
+// cached returns the state that q reads and the log's position, or nil if q
+// must be read from the database. Like Page, it returns ErrFuture and
+// ErrCompacted.
 //
 // A read without a revision sees every write that any process acknowledged
 // before it began: if other processes write too, it reads the newest revision
@@ -56,7 +56,7 @@ func (s *Store) beginFill(resource Resource, f *filling) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	if s.closed {
-		s.fill(resource, f) // which fails
+		s.fill(resource, f) // fails
 		return
 	}
 	s.done.Go(func() { s.fill(resource, f) })
@@ -85,13 +85,13 @@ func (s *Store) fill(resource Resource, f *filling) {
 	})
 }
 
-// current returns where the log stands. If no other process writes, the hub
-// knows, unless a failed commit may have taken effect.
+// current returns the position of the log. If no other process writes, the hub
+// has it, unless a failed commit may have taken effect.
 func (s *Store) current(ctx context.Context) (dialect.Position, error) {
 	if s.engine.Notifications() == nil && s.ambiguous.Load() == s.resolved.Load() {
 		return dialect.Position{Revision: s.hub.at(), Compacted: s.compacted.Load()}, nil
 	}
-	ctx, cancel := s.bounded(ctx) // it may have to wait for a read before its own
+	ctx, cancel := s.bounded(ctx) // it may have to wait for an earlier read first
 	defer cancel()
 	return s.newest.read(ctx, func() (dialect.Position, error) { return s.Position(s.ctx) })
 }
@@ -111,8 +111,8 @@ func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 }
 
 // revisions shares reads of the log's position between callers: while one read
-// is under way, all callers that come wait for the next one, which begins after
-// they came.
+// is in progress, new callers wait for the next one, which begins after their
+// call.
 type revisions struct {
 	mu      sync.Mutex
 	reading bool
@@ -125,8 +125,8 @@ type revisionRead struct {
 	err  error
 }
 
-// read returns the result of a call to ask that began after read did.
-func (r *revisions) read(ctx context.Context, ask func() (dialect.Position, error)) (dialect.Position, error) {
+// read returns the result of a call to query that began after the call to read.
+func (r *revisions) read(ctx context.Context, query func() (dialect.Position, error)) (dialect.Position, error) {
 	r.mu.Lock()
 	if r.next == nil {
 		r.next = &revisionRead{done: make(chan struct{})}
@@ -134,7 +134,7 @@ func (r *revisions) read(ctx context.Context, ask func() (dialect.Position, erro
 	mine := r.next
 	if !r.reading {
 		r.reading = true
-		go r.run(ask)
+		go r.run(query)
 	}
 	r.mu.Unlock()
 	select {
@@ -145,7 +145,7 @@ func (r *revisions) read(ctx context.Context, ask func() (dialect.Position, erro
 	}
 }
 
-func (r *revisions) run(ask func() (dialect.Position, error)) {
+func (r *revisions) run(query func() (dialect.Position, error)) {
 	for {
 		r.mu.Lock()
 		read := r.next
@@ -155,7 +155,7 @@ func (r *revisions) run(ask func() (dialect.Position, error)) {
 		if read == nil {
 			return
 		}
-		read.at, read.err = ask()
+		read.at, read.err = query()
 		close(read.done)
 	}
 }

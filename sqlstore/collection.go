@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// collection is the rows of one resource in the cache.
+// collection has the rows of one resource in the cache.
 type collection struct {
 	rows *btree.BTreeG[*Record] // nil while it is not in memory
 	// filled is the revision of the list that filled it, which includes older
@@ -25,18 +25,19 @@ type collection struct {
 
 	indexes  map[attr]*index
 	indexing *indexing // nil if no index is being made
-	// unindexed is until when no index is made, after one did not fit.
+	// unindexed is the time until which no index is made, because one did not
+	// fit.
 	unindexed time.Time
 
 	filling *filling
 	// retry is when the collection may be read into memory again, after it or
 	// its values did not fit.
 	retry time.Time
-	pause time.Duration // the last one until retry
+	pause time.Duration // the last pause before retry
 
-	current *snapshot // nil if none was needed since the last change
+	current *snapshot // nil if none has been needed since the last change
 	older   []*snapshot
-	dropped int64 // bytes of all rows that changes ever removed
+	dropped int64 // total bytes of rows that changes have removed
 }
 
 // snapshot is the state of a collection from revision from up to revision to.
@@ -59,12 +60,12 @@ func (s *snapshot) addIndex(a attr, keys *btree.BTreeG[valueKey]) {
 }
 
 // add adds a row to the collection and returns the one it replaces. In a bare
-// collection by compresses its value; nil to leave it in the database.
+// collection, by compresses its value, or is nil to leave it in the database.
 func (col *collection) add(r *Record, by *packer) (before *Record) {
 	if col.bare {
 		r = by.pack(r)
 	} else {
-		own := *r // r is part of a Change, which would keep the previous version in memory, and that the one before it, and so on
+		own := *r // r is part of a Change, which would keep all previous versions in memory, each keeping the one before
 		if cap(r.Value) > len(r.Value)+len(r.Value)/4 {
 			// The encoder's buffer is larger than the value.
 			own.Value = bytes.Clone(r.Value)

@@ -9,7 +9,7 @@ import (
 
 // A batch of compaction removes compactBatch rows, then leaves the database to
 // others for compactPause. Shrinking may take longer than other accesses, since
-// it blocks no one.
+// it blocks nothing.
 const (
 	compactBatch  = 500
 	compactPause  = 20 * time.Millisecond
@@ -24,8 +24,8 @@ const (
 //	than the archive is ─► remove in batches what was replaced up to it ─► shrink
 //	─► measure
 //
-// Times are remembered in the process, so after a start nothing is removed for
-// one retention, and a clock that jumps does no harm.
+// Times are kept in the process, so after a start nothing is removed for one
+// retention, and jumps of the clock do no harm.
 func (s *Store) compact(ctx context.Context) {
 	type mark struct {
 		when     time.Time
@@ -34,9 +34,9 @@ func (s *Store) compact(ctx context.Context) {
 	var marks []mark
 	const unmeasured = -1
 	var target, done, measured int64 = 0, 0, unmeasured // revisions
-	failing := ""                                       // the last failure that was logged
+	failing := ""                                       // the last failure logged
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
-		now, newest := time.Now(), s.hub.at() // monotonic, which opts.Now may not be
+		now, newest := time.Now(), s.hub.at() // monotonic, unlike perhaps opts.Now
 		marks = append(marks, mark{now, newest})
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			target, marks = marks[0].revision, marks[1:]
@@ -62,7 +62,7 @@ func (s *Store) compact(ctx context.Context) {
 			failing = ""
 		} else if ctx.Err() == nil && err.Error() != failing {
 			failing = err.Error()
-			s.opts.Log.Error("compaction failed; trying again", "error", err)
+			s.opts.Log.Error("compaction failed; retrying", "error", err)
 		}
 		measured = unmeasured
 		if s.measure(ctx) {
@@ -71,8 +71,8 @@ func (s *Store) compact(ctx context.Context) {
 	}
 }
 
-// surplus returns the revision up to which versions have to be removed so that
-// no more than RetentionRows are left; 0 for none.
+// surplus returns the revision up to which versions must be removed so that no
+// more than RetentionRows remain; 0 for none.
 func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 	if s.opts.RetentionRows == 0 {
 		return 0, nil

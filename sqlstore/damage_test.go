@@ -14,7 +14,7 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// damaged is an engine of which nothing can be read from when a test says so.
+// damaged is an engine whose reads fail once a test says so.
 type damaged struct {
 	dialect.Engine
 	now atomic.Bool
@@ -28,8 +28,8 @@ func (d *damaged) Query(ctx context.Context, statement string, args []any, row f
 	return d.Engine.Query(ctx, statement, args, row)
 }
 
-// TestDamageIsToldOnce reads a damaged database several times.
-func TestDamageIsToldOnce(t *testing.T) {
+// TestDamageIsLoggedOnce reads a damaged database several times.
+func TestDamageIsLoggedOnce(t *testing.T) {
 	var log storetest.Lines
 	engine := &damaged{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
 	s := storetest.Start(t, engine, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -40,6 +40,6 @@ func TestDamageIsToldOnce(t *testing.T) {
 		}
 	}
 	if n := strings.Count(log.String(), "the database is damaged: stop all servers"); n != 1 {
-		t.Errorf("the log tells %d times:\n%s", n, log.String())
+		t.Errorf("it is logged %d times:\n%s", n, log.String())
 	}
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // encodings are the values of rows in the encoding that readers want, such as
-// protobuf: at most one for each row in memory. It is dropped with the row, or
-// when the cache needs its memory.
+// protobuf: at most one for each row in memory. An encoding is dropped with its
+// row, or when the cache needs its memory.
 type encodings struct {
 	mu         sync.RWMutex
 	byRevision map[int64][]byte
@@ -18,10 +18,10 @@ type encodings struct {
 // encodingOverhead is roughly the memory of an encoding besides its bytes.
 const encodingOverhead = 64
 
-// Encoding returns what KeepEncoding was given for the row of that revision, or nil. It must not be changed.
+// Encoding returns the encoding kept for the row of that revision, or nil. It must not be changed.
 func (s *Store) Encoding(revision int64) []byte {
 	if s == nil {
-		return nil // for objects that are in no store
+		return nil // for objects that are not in a store
 	}
 	f := &s.cache.encodings
 	f.mu.RLock()

@@ -11,13 +11,13 @@ import (
 const ExpiryAuthor = "system:sqube:expiry"
 
 // expire deletes objects when they expire, by ordinary deletions that watchers
-// see. If several processes share the log, all of them look, and those that
-// come second conflict and move on.
+// see. If several processes share the log, all of them try; one succeeds and
+// the others get a conflict, which they ignore.
 func (s *Store) expire(ctx context.Context) {
 	ctx = WithAuthor(ctx, Author{User: ExpiryAuthor})
 	for s.pause(ctx, s.opts.ExpiryInterval) {
 		if err := s.expireDue(ctx); err != nil && ctx.Err() == nil {
-			s.opts.Log.Error("deleting expired objects failed; trying again", "error", err)
+			s.opts.Log.Error("deleting expired objects failed; retrying", "error", err)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// failures logs the errors of the database. They appear nowhere else: clients must not see statements, nor the names of the
-// database, its host and its user. When many accesses fail, only some are logged.
+// failures logs database errors. They appear nowhere else: clients must not see statements, or the names of the database, its
+// host and its user. If many accesses fail, only some are logged.
 type failures struct {
 	log         *slog.Logger
 	seen        atomic.Uint64
@@ -22,11 +22,11 @@ type failures struct {
 	unavailable rate.Sometimes
 	refusals    rate.Sometimes
 
-	// silent is when the first unanswered access began, nil if the last one was answered.
+	// silent is when the first unanswered access began, or nil if the last one was answered.
 	silent atomic.Pointer[time.Time]
 }
 
-// The pauses between two log lines of a kind.
+// The pauses between log lines of a kind.
 const (
 	unavailableEvery = 10 * time.Second
 	refusalEvery     = time.Second
@@ -36,11 +36,12 @@ func newFailures(log *slog.Logger) *failures {
 	return &failures{log: log, unavailable: rate.Sometimes{Interval: unavailableEvery}, refusals: rate.Sometimes{Interval: refusalEvery}}
 }
 
-// Failures returns how many database accesses have failed, except for mistakes of the caller. It rises before the error is
-// returned.
+// Failures returns how many database accesses have failed, not counting callers' mistakes. It is incremented before the error
+// is returned.
 func (s *Store) Failures() uint64 { return s.failures.seen.Load() }
 
-// contact notes whether the database answered an access. One that refuses, is damaged or has a full disk does answer.
+// contact records whether the database answered an access. A database that rejects a statement, is damaged or has a full disk
+// does answer.
 func (f *failures) contact(began time.Time, err error) {
 	switch {
 	case errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrFull), errors.Is(err, context.DeadlineExceeded):
@@ -50,7 +51,7 @@ func (f *failures) contact(began time.Time, err error) {
 	}
 }
 
-// silence returns how long the database has not answered, 0 while it does.
+// silence returns for how long the database has not answered, 0 while it does.
 func (f *failures) silence() time.Duration {
 	if since := f.silent.Load(); since != nil {
 		return time.Since(*since)
@@ -58,7 +59,7 @@ func (f *failures) silence() time.Duration {
 	return 0
 }
 
-// read takes the result of a read that did not fail through the caller, also nil.
+// read records the result of a read, nil or an error that is not the caller's mistake.
 func (f *failures) read(err error) {
 	var failure *dialect.Error
 	switch {
@@ -69,14 +70,14 @@ func (f *failures) read(err error) {
 		})
 	case errors.Is(err, dialect.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		f.seen.Add(1)
-		f.unavailable.Do(func() { f.log.Error("reading the database fails; clients will retry", "error", err) })
+		f.unavailable.Do(func() { f.log.Error("reading the database failed; clients will retry", "error", err) })
 	case errors.As(err, &failure):
 		f.seen.Add(1)
 		f.refused(err)
 	}
 }
 
-// refused takes the error of a database that refused a statement.
+// refused records the error of a rejected statement.
 func (f *failures) refused(err error) {
-	f.refusals.Do(func() { f.log.Error("the database refused a request", "error", err) })
+	f.refusals.Do(func() { f.log.Error("the database rejected a statement", "error", err) })
 }

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// ErrSlow ends a follower that holds too much memory because it, or its
-// process, fell too far behind. A new one can begin from the last revision that
-// it saw; Replay returns ErrCompacted if that is too old by then.
+// ErrSlow ends a follower that holds too much memory because its client, or
+// this process, fell too far behind. A new follower can begin from the last
+// revision seen; Replay returns ErrCompacted if that is too old by then.
 var ErrSlow = errors.New("the watcher is too slow")
 
-// Client is where a follower sends what it reads. The zero value is a client
-// that need not be disconnected.
+// Client receives what a follower reads. The zero value is a client that need
+// not be disconnected.
 type Client struct {
-	// Disconnect makes the current write to the client fail, and all later ones. It is called at most once. Optional.
+	// Disconnect makes the current write to the client and all later ones fail. It is called at most once. Optional.
 	Disconnect func()
 
 	follower atomic.Pointer[Follower]
 }
 
-// Advance notes that the client has received a part of what is being sent.
+// Advance records that the client has received part of what is being sent.
 func (c *Client) Advance() {
 	if f := c.follower.Load(); f != nil {
 		f.Advance()
@@ -48,14 +48,14 @@ func clientFrom(ctx context.Context) *Client {
 // record whose value reaches it.
 const FollowBytes = 256 << 10
 
-// Cost is the memory that a record takes while it is sent to a client: as stored, decoded and encoded. bytes is the length
-// of its value.
+// Cost is the memory that a record takes while it is sent to a client: its stored, decoded and encoded forms. bytes is the
+// length of its value.
 func Cost(bytes int) int { return 3 * (bytes + recordOverhead) }
 
 // Follower is one watch: it replays changes from the log and then subscribes to
 // new ones. What it holds in memory until its client has received it counts
-// towards a limit for all followers. Beyond that the slowest are ended; see
-// memory.
+// towards a limit for all followers. Beyond the limit, the slowest are ended;
+// see memory.
 type Follower struct {
 	store  *Store
 	memory *memory
@@ -63,10 +63,10 @@ type Follower struct {
 	cancel context.CancelCauseFunc
 	client *Client
 
-	held     atomic.Int64 // bytes, including those that it shares with others
-	reserved atomic.Int64 // the part of them that it read for itself
-	// advanced is when its client last received something, reading when it last
-	// began to read; see memory.clock.
+	held     atomic.Int64 // bytes, including those shared with others
+	reserved atomic.Int64 // the part of held that it read for itself
+	// advanced is when its client last received something, reading when the
+	// follower last began to read; see memory.clock.
 	advanced, reading atomic.Int64
 	ended             atomic.Bool
 	sub               atomic.Pointer[Subscription]
@@ -99,7 +99,7 @@ func (f *Follower) Close() {
 	f.memory.remove(f)
 }
 
-// Advance notes that the client has received what was last sent.
+// Advance records that the client has received what was last sent.
 func (f *Follower) Advance() { f.advanced.Store(int64(f.memory.clock())) }
 
 // progress is when the follower last advanced.
@@ -107,8 +107,8 @@ func (f *Follower) progress() time.Duration {
 	return time.Duration(f.advanced.Load())
 }
 
-// end ends the follower, and disconnects its client: a client that does not
-// read would not notice otherwise.
+// end ends the follower and disconnects its client: a client that does not read
+// would not notice otherwise.
 func (f *Follower) end() {
 	f.memory.slow.Add(1)
 	f.cancel(ErrSlow)
@@ -132,11 +132,11 @@ func (f *Follower) Hold(bytes int) {
 	f.memory.hold(int64(bytes))
 }
 
-// Share adds to the bytes counted by Store.Hold that this follower uses;
-// negative to subtract.
+// Share adds to the bytes, counted by Store.Hold, that this follower uses. A
+// negative number subtracts.
 func (f *Follower) Share(bytes int) { f.held.Add(int64(bytes)) }
 
-// Release takes bytes back that Hold has counted.
+// Release releases bytes counted by Hold.
 func (f *Follower) Release(bytes int) {
 	f.held.Add(-int64(bytes))
 	f.memory.release(int64(bytes))
@@ -174,7 +174,7 @@ func (f *Follower) adjust(bytes int) {
 func (f *Follower) receive(c *Change) {
 	c.holders.Add(1)
 	if size := c.size(); f.held.Add(size) == size {
-		f.Advance() // it had nothing to do until now
+		f.Advance() // it was idle until now
 	}
 }
 
@@ -195,9 +195,9 @@ func (c *Change) release(m *memory) {
 	}
 }
 
-// Replay calls yield with the changes after revision from and up to to that a subscription with the same resource, prefix
-// and terms would receive, in order. yield has to release each with Done. It returns ErrCompacted, possibly after some of
-// them, if not all are kept.
+// Replay calls yield with the changes after revision from and up to to that a subscription with the same resource, prefix and
+// terms would receive, in order. yield must release each with Done. Replay returns ErrCompacted, possibly after some changes,
+// if not all are kept.
 func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, to int64, yield func(*Change) error) error {
 	if from >= to {
 		return nil
@@ -234,7 +234,7 @@ func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, 
 	return nil
 }
 
-// replay reads the first changes of a span, for a client that has seen everything up to from.
+// replay reads the first changes of a span for a client that has seen everything up to from.
 func (f *Follower) replay(i *interest, from int64, s span) (changes []*Change, read int64, err error) {
 	changes, read, err = f.store.changes(f.ctx, s.from, s.to, &i.resource, maxChanges, FollowBytes)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// FuzzSets holds EncodeSet and DecodeSet to giving back what was put in.
+// FuzzSets checks that DecodeSet reverses EncodeSet.
 func FuzzSets(f *testing.F) {
 	f.Add("app", "web", "tier", "front")
 	f.Add("a", `","b":"c`, `"`, "\x00")
@@ -24,7 +24,7 @@ func FuzzSets(f *testing.F) {
 		set := map[string]string{key1: value1, key2: value2}
 		for key, value := range set {
 			if !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return // JSON holds no other texts
+				return // not a JSON string
 			}
 		}
 		if got := DecodeSet(EncodeSet(set)); !maps.Equal(got, set) {
@@ -33,7 +33,7 @@ func FuzzSets(f *testing.F) {
 	})
 }
 
-// FuzzLabelTerms holds the database's decision on a label selector to that of labels.Selector.
+// FuzzLabelTerms compares the database's decision on a label selector with that of labels.Selector.
 func FuzzLabelTerms(f *testing.F) {
 	engine := fuzzEngine(f)
 	for _, selector := range []string{"app=web", "app!=web", "app in (web,)", "app notin (web)", "app", "!app", "n>4,n<6", "tier=front,app", ""} {
@@ -45,7 +45,7 @@ func FuzzLabelTerms(f *testing.F) {
 		set := labels.Set{key1: value1, key2: value2}
 		for key, value := range set {
 			if len(content.IsLabelKey(key)) > 0 || !utf8.ValidString(value) {
-				return // validation lets no such label be stored
+				return // not a valid label
 			}
 		}
 		for _, selector := range []labels.Selector{parsedLabels(text), labels.SelectorFromValidatedSet(labels.Set{key1: text})} {
@@ -60,7 +60,7 @@ func FuzzLabelTerms(f *testing.F) {
 			}
 			passed := passes(t, engine, LabelTerms(selector), EncodeSet(set), "{}")
 			if want := selector.Matches(set); want && !passed || exact && patterns <= maxPatterns && want != passed {
-				t.Errorf("%q and %q: the database says %v, the selector %v", selector, set, passed, want)
+				t.Errorf("%q and %q: the database returns %v, the selector %v", selector, set, passed, want)
 			}
 		}
 	})
@@ -74,7 +74,7 @@ func parsedLabels(text string) labels.Selector {
 	return selector
 }
 
-// FuzzFieldTerms holds the database's decision on a field selector to that of fields.Selector.
+// FuzzFieldTerms compares the database's decision on a field selector with that of fields.Selector.
 func FuzzFieldTerms(f *testing.F) {
 	engine := fuzzEngine(f)
 	for _, selector := range []string{"metadata.name=a", "metadata.name!=a", "metadata.name=a,spec.nodeName=", "spec.nodeName==n", `metadata.name=a\,b`} {
@@ -84,7 +84,7 @@ func FuzzFieldTerms(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name, node, text string) {
 		if !utf8.ValidString(name) || !utf8.ValidString(node) || !utf8.ValidString(text) {
-			return // JSON holds no other texts
+			return // not a JSON string
 		}
 		set := fields.Set{"metadata.name": name, "spec.nodeName": node}
 		selectors := []fields.Selector{fields.OneTermEqualSelector("metadata.name", text), fields.OneTermNotEqualSelector("spec.nodeName", text)}
@@ -92,7 +92,7 @@ func FuzzFieldTerms(f *testing.F) {
 			selectors = append(selectors, selector)
 		}
 		for _, selector := range selectors {
-			// A field that the row lacks is left to the object: see FieldTerms.
+			// If the row lacks a field, the object decides; see FieldTerms.
 			known := true
 			for _, r := range selector.Requirements() {
 				known = known && set.Has(r.Field)
@@ -100,7 +100,7 @@ func FuzzFieldTerms(f *testing.F) {
 			passed := passes(t, engine, FieldTerms(selector), "{}", EncodeSet(set))
 			want := selector.Matches(set)
 			if known && len(selector.Requirements()) <= maxPatterns && passed != want {
-				t.Errorf("%q and %q: the database says %v, the selector %v", selector, set, passed, want)
+				t.Errorf("%q and %q: the database returns %v, the selector %v", selector, set, passed, want)
 			}
 		}
 	})
@@ -119,7 +119,7 @@ func fuzzEngine(f *testing.F) dialect.Engine {
 	return engine
 }
 
-// passes says whether a row with these encoded sets passes the terms.
+// passes reports whether a row with these encoded sets passes the terms.
 func passes(t *testing.T, engine dialect.Engine, terms []Term, labels, fields string) (passed bool) {
 	t.Helper()
 	b := &statement{engine: engine}

@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// hub passes every change, once and in order, to the subscriptions it concerns.
+// hub passes each change, once and in order, to the subscriptions it concerns.
 type hub struct {
 	cache *cache // gets the changes first
 
-	position atomic.Int64 // all changes up to here have been passed on; set under mu
+	position atomic.Int64 // all changes up to here have been passed on; set with mu held
 
 	mu        sync.Mutex
-	moved     chan struct{} // closed when position changes; nil while no one waits
+	moved     chan struct{} // closed when position changes; nil if there are no waiters
 	topics    map[Resource]*topic
-	receivers []*Subscription // of the current change; kept to reuse its memory
+	receivers []*Subscription // of the current change; kept to reuse the memory
 	closed    bool
-	behind    chan struct{} // buffered, one: rows may be missing, wakes the tail
+	behind    chan struct{} // buffered, one: wakes the tail, since rows may be missing
 	memory    *memory
 }
 
@@ -46,7 +46,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 		if c.Watchers = len(h.receivers); c.Watchers == 0 {
 			continue
 		}
-		c.holders.Store(1) // until all subscriptions hold it
+		c.holders.Store(1) // the hub, until all subscriptions hold it
 		h.memory.held.Add(c.size())
 		for _, sub := range h.receivers {
 			sub.push(c)
@@ -58,8 +58,8 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 	h.moveTo(to)
 }
 
-// skip continues after revision to without the changes before it. No
-// subscription can get those any more, so all of them end.
+// skip continues after revision to, without the changes before it.
+// Subscriptions can no longer get those, so all of them end.
 func (h *hub) skip(to int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,20 +132,20 @@ func (h *hub) close() {
 	h.topics = nil
 }
 
-// maxQueue limits the number of changes that wait for one subscription. For
-// their size, see memory.
+// maxQueue limits how many changes are queued for one subscription. For their
+// size, see memory.
 const maxQueue = 8192
 
 // Subscription receives the changes of one collection or one object.
 type Subscription struct {
 	// Start is the revision after which the subscription receives all changes.
-	// Earlier ones have to be replayed from the log.
+	// Earlier ones must be replayed from the log.
 	Start int64
 
 	follower *Follower
 	hub      *hub
 	interest
-	offered int64 // the revision of the last change that it was found for; used by topic
+	offered int64 // the revision of the last change it was offered; used by topic
 
 	mu    sync.Mutex
 	queue []*Change
@@ -153,11 +153,11 @@ type Subscription struct {
 	wake  chan struct{} // buffered, one
 }
 
-// Subscribe starts to receive the changes of the objects of resource whose keys
+// Subscribe starts to receive changes of the objects of resource whose keys
 // begin with prefix, or of the one object with that key if prefix is not empty
-// and does not end in "/". Changes may be left out if neither the version they
-// made nor the one they replaced passes the terms. Call it once; Follower.Close
-// ends it.
+// and does not end in "/". A change may be left out if neither the version it
+// made nor the one it replaced passes the terms. Call Subscribe once;
+// Follower.Close ends it.
 func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
 	h := f.store.hub
 	sub := &Subscription{follower: f, hub: h, interest: interest{resource, prefix, boundTerms(terms)}, wake: make(chan struct{}, 1)}
@@ -218,8 +218,8 @@ func (sub *Subscription) enqueue(c *Change) bool {
 	return true
 }
 
-// end ends the subscription with err. After ErrSlow the reader does not get
-// what is queued either.
+// end ends the subscription with err. After ErrSlow, the reader does not even
+// get what is queued.
 func (sub *Subscription) end(err error) {
 	sub.mu.Lock()
 	if sub.err == nil {
@@ -252,8 +252,8 @@ func (sub *Subscription) signal() {
 // Ready receives a value when Drain has something to return.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
-// Drain returns the changes since the last call, which may be none. Each has to
-// be released with Follower.Done. It returns ErrSlow or ErrClosed when there
+// Drain returns the changes since the last call, which may be none. Each must
+// be released with Follower.Done. Drain returns ErrSlow or ErrClosed when there
 // will be no more.
 func (sub *Subscription) Drain() ([]*Change, error) {
 	sub.mu.Lock()

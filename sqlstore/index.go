@@ -10,12 +10,12 @@ import (
 )
 
 // index orders the keys of a collection by the values of one label or field, so
-// that a selection costs what it selects. Rows whose value is unknown are under
-// unknownValue; rows without the label are not in the index.
+// that the cost of a selection depends on what it selects. Rows whose value is
+// unknown are under unknownValue; rows without the label are not in the index.
 //
-// It is made from a snapshot when a selection first needs it, while writes go
-// on, and then follows the changes. Most changes leave labels and fields as
-// they are, and so the indexes.
+// It is made from a snapshot when a selection first needs it, concurrently with
+// writes, and then follows the changes. Most changes affect no labels or
+// fields, and so no index.
 type index struct {
 	keys  *btree.BTreeG[valueKey]
 	bytes int64
@@ -37,17 +37,16 @@ func byValue(a, b valueKey) bool {
 }
 
 const (
-	// indexFrom is how many rows a query has to look at for an index to pay
-	// off.
+	// indexFrom is how many rows a query must look at for an index to pay off.
 	indexFrom = 64
-	// rowByKey is how much longer it takes to find a row by its key than to
+	// rowByKey is how many times longer it takes to find a row by key than to
 	// reach it in a scan.
 	rowByKey = 3
 	// maxIndexes limits the indexes of a collection by labels, and those by
-	// fields: clients must not be able to fill the memory.
+	// fields: clients must not be able to exhaust the memory.
 	maxIndexes = 8
 	// idleIndex is how long an index must be unused before another may replace
-	// it: making one costs more than a selection without.
+	// it: making one costs more than a selection without it.
 	idleIndex = time.Minute
 	// indexOverhead is roughly the memory of a row in an index besides its
 	// strings.
@@ -71,7 +70,7 @@ func newIndex(rows *btree.BTreeG[*Record], a attr) *index {
 	})
 	x := &index{keys: newTree(byValue)}
 	for _, value := range slices.Sorted(maps.Keys(keys)) {
-		own := strings.Clone(value) // it is a substring of all labels of a row, and would keep them in memory
+		own := strings.Clone(value) // value is a substring of all of a row's labels, and would keep them in memory
 		for _, key := range keys[value] {
 			k := valueKey{own, key}
 			x.keys.Load(k)
@@ -110,7 +109,7 @@ func (x *index) change(a attr, before, after *Record) {
 	}
 }
 
-// kept returns a copy of value: the one already in the index, if there is one.
+// kept returns a copy of value, the one already in the index if possible.
 func (x *index) kept(value string) string {
 	kept := ""
 	x.keys.Ascend(valueKey{value: value}, func(k valueKey) bool {
@@ -141,7 +140,7 @@ func (c *cache) findIndex(resource Resource, snap *snapshot, a attr) *btree.BTre
 	return snap.indexes[a]
 }
 
-// makeIndex makes the index of a snapshot by a, or returns nil if it can't: the
+// makeIndex makes the index of a snapshot by a. It returns nil if it can't: the
 // snapshot is no longer the newest, or there is no room.
 func (c *cache) makeIndex(resource Resource, snap *snapshot, a attr) *btree.BTreeG[valueKey] {
 	begun := c.beginIndex(resource, snap, a)
@@ -202,9 +201,9 @@ func (c *cache) use(x *index) {
 	x.used, x.when = c.clock, time.Now()
 }
 
-// makeRoom makes sure that a collection may have another index by labels, or by
-// fields. If it has too many, it drops the one not used for longest, or returns
-// false if all are in use.
+// makeRoom ensures that a collection may have another index by labels, or by
+// fields. If it has too many, makeRoom drops the least recently used, or
+// returns false if all are in use.
 func (c *cache) makeRoom(col *collection, of column) bool {
 	n := 0
 	var oldest attr
@@ -231,7 +230,7 @@ func (c *cache) makeRoom(col *collection, of column) bool {
 	return true
 }
 
-// dropIndexes drops the indexes of a collection; none is made again for a
+// dropIndexes drops the indexes of a collection. No new one is made for a
 // while.
 func (c *cache) dropIndexes(col *collection) {
 	c.bytes -= col.indexBytes()

@@ -24,7 +24,7 @@ func row(revision int64, i int) *Record {
 	}
 }
 
-// newPods returns a cache that holds so many pods.
+// newPods returns a cache with n pods.
 func newPods(t *testing.T, budget int64, n int) *cache {
 	t.Helper()
 	c := newCache(budget, 1)
@@ -36,7 +36,7 @@ func newPods(t *testing.T, budget int64, n int) *cache {
 	return c
 }
 
-// fillPods reads so many pods at a revision into the cache.
+// fillPods reads n pods at a revision into the cache.
 func (c *cache) fillPods(resource Resource, f *filling, revision int64, n int) {
 	c.fill(resource, f, func(add func(*Record) error) (int64, error) {
 		for i := range n {
@@ -57,7 +57,7 @@ func selecting(prefix, byLabel, byField string) Query {
 	return Query{Resource: indexed, Prefix: prefix, Terms: append(LabelTerms(parsedLabels(byLabel)), FieldTerms(fields.ParseSelectorOrDie(byField))...)}
 }
 
-// sound reports whether the cache counts what it holds, and holds no more than it may.
+// sound checks that the cache counts correctly what it holds, and holds no more than it may.
 func (c *cache) sound(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
@@ -77,19 +77,19 @@ func (c *cache) sound(t *testing.T) {
 	}
 }
 
-// TestSelectionLooksAtWhatMatches selects few of many pods: it looks at these,
-// and no others.
+// TestSelectionLooksAtWhatMatches selects a few of many pods, and checks that
+// it looks at no others.
 func TestSelectionLooksAtWhatMatches(t *testing.T) {
 	c := newPods(t, 64<<20, 10_000)
 	for _, s := range []struct {
 		prefix, labels, fields string
-		looks                  int // at so many; -1 for all under the prefix
+		looks                  int // how many it looks at; -1 for all under the prefix
 	}{
 		{"", "app=7", "", 200},
 		{"", "", "spec.nodeName=7", 50},
 		{"", "app in (7,8)", "", 400},
 		{"", "app=7,all=yes", "", 200},
-		{"", "all=yes,app=7", "", 200}, // once the first one turns out not to help
+		{"", "all=yes,app=7", "", 200}, // once the first index turns out not to help
 		{"", "app=7,name!=7", "", 200},
 		{"ns-7/", "app=7", "", 200},
 		{"ns-8/", "app=7", "", 0},
@@ -111,8 +111,8 @@ func TestSelectionLooksAtWhatMatches(t *testing.T) {
 	c.sound(t)
 }
 
-// TestIndexesAreBounded selects by ever more labels: a few have indexes, and
-// those that are in use keep theirs.
+// TestIndexesAreBounded selects by more and more labels: a few have indexes,
+// and labels in use keep theirs.
 func TestIndexesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPods(t, 64<<20, 1000)
@@ -126,7 +126,7 @@ func TestIndexesAreBounded(t *testing.T) {
 			}
 		}
 		if !c.hasIndex("", "spec.nodeName=1") {
-			t.Error("there is none by a field")
+			t.Error("there is no index by a field")
 		}
 		time.Sleep(idleIndex / 2)
 		for i := 1; i < maxIndexes; i++ {
@@ -135,7 +135,7 @@ func TestIndexesAreBounded(t *testing.T) {
 		time.Sleep(idleIndex / 2)
 		got := []bool{by(100), by(101), by(0), by(1)}
 		if want := []bool{true, false, false, true}; !slices.Equal(got, want) {
-			t.Errorf("a new label, another, the one that was not used, and one that was, have indexes: %v, want %v", got, want)
+			t.Errorf("indexes exist for a new label, another one, the unused one and a used one: %v, want %v", got, want)
 		}
 		c.sound(t)
 	})
@@ -145,14 +145,14 @@ func (c *cache) hasIndex(byLabel, byField string) bool {
 	return c.narrow(c.newest(), selecting("", byLabel, byField)) != nil
 }
 
-// TestIndexesGiveWayToRows fills a cache up to its end: indexes go first.
+// TestIndexesGiveWayToRows fills a cache to its limit: indexes are dropped first.
 func TestIndexesGiveWayToRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 1000
 		rows := newPods(t, 64<<20, pods).bytes
 		c := newPods(t, rows+rows/2, pods)
 		if !c.hasIndex("app=7", "") {
-			t.Fatal("there is room for an index, and none")
+			t.Fatal("there is room for an index, but none was made")
 		}
 		c.sound(t)
 		revision := int64(1)
@@ -170,15 +170,15 @@ func TestIndexesGiveWayToRows(t *testing.T) {
 			t.Errorf("there are %d indexes, and the rows in memory: %t", len(c.collections[indexed].indexes), c.peek(indexed) != nil)
 		}
 		tight := newPods(t, rows+1000, pods)
-		tight.hasIndex("app=7", "") // finds it this once
+		tight.hasIndex("app=7", "") // makes it once
 		if tight.sound(t); tight.hasIndex("app=7", "") || tight.peek(indexed) == nil {
-			t.Error("an index that does not fit is made again and again, or the rows are gone")
+			t.Error("an index that does not fit is made repeatedly, or the rows were dropped")
 		}
 	})
 }
 
-// TestIndexMadeAmongWrites changes rows while an index is made: what was read
-// before stays as it was, and the index has the changes.
+// TestIndexMadeAmongWrites changes rows while an index is made: earlier
+// snapshots are unchanged, and the index has the changes.
 func TestIndexMadeAmongWrites(t *testing.T) {
 	c := newPods(t, 64<<20, 1000)
 	q := selecting("", "app=7", "")
@@ -225,8 +225,9 @@ func TestIndexMadeAmongWrites(t *testing.T) {
 	c.sound(t)
 }
 
-// TestValuesGiveWayToRows has a collection that does not fit: it is kept without
-// its values, and with them again when it has shrunk and others need no room.
+// TestValuesGiveWayToRows reads a collection that does not fit. It is kept
+// without its values, and with them again once it has shrunk and others need no
+// memory.
 func TestValuesGiveWayToRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 1000
@@ -253,13 +254,13 @@ func TestValuesGiveWayToRows(t *testing.T) {
 		_, _, f, _ := c.lookup(other, 0)
 		c.fillPods(other, f, c.position, 300)
 		time.Sleep(refillAfter)
-		looks("small, beside others that are read", true)
+		looks("small, but others are read too", true)
 		time.Sleep(refillAfter)
 		c.apply(c.position+1, []*Change{{Resource: indexed, Operation: dialect.Update, Record: *row(c.position+1, 0)}})
 		c.collections[other].used = 0
 		f = looks("small", false)
 		if f == nil {
-			t.Fatal("it is not read with its values")
+			t.Fatal("it is not read again with its values")
 		}
 		c.fillPods(indexed, f, c.position, 300)
 		looks("read again", false)

@@ -10,8 +10,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestCloseEndsEverything opens logs, uses and closes them: no goroutine of
-// theirs goes on.
+// TestCloseEndsEverything opens, uses and closes logs, and checks that no
+// goroutines remain.
 func TestCloseEndsEverything(t *testing.T) {
 	for name, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
 		t.Run(name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestCloseEndsEverything(t *testing.T) {
 					t.Errorf("a subscription outlives its log: %v", err)
 				}
 				f.Close()
-				if round == 0 { // what drivers keep for the process is there now
+				if round == 0 { // by now, drivers have started what they keep for the process
 					before = runtime.NumGoroutine()
 				}
 			}

@@ -11,26 +11,25 @@ import (
 const DefaultFollowerMemory = 32 << 20
 
 // While others wait for memory, a follower is ended if its client has received
-// nothing for stuckAfter, or if it has not released what it reserved slowAfter
-// ago.
+// nothing for stuckAfter, or if it still holds what it reserved slowAfter ago.
 const (
 	stuckAfter = 2 * time.Second
 	slowAfter  = 15 * time.Second
 )
 
 // memory limits what followers hold: changes that they have not sent yet, each
-// counted once however many hold it, and what they read from the log for
-// themselves.
+// counted once however many followers hold it, and what they read from the log
+// for themselves.
 //
-// The hub never waits, so what it passes on is never refused. When that is too
-// much, the followers that have not advanced for longest are ended, until it is
-// not. Reads from the log wait for memory, of which they share one half.
+// The hub never waits, so its changes are always accepted. When they exceed the
+// limit, the followers that have not advanced for longest are ended until the
+// rest fits. Reads from the log wait for memory, and share half of it.
 type memory struct {
 	limit int64
 	began time.Time
 
 	held atomic.Int64 // bytes, including reserved ones
-	slow atomic.Int64 // followers that were ended
+	slow atomic.Int64 // followers ended so far
 
 	mu        sync.Mutex
 	followers map[*Follower]struct{}
@@ -39,7 +38,7 @@ type memory struct {
 	costs     map[Resource]int
 }
 
-// reservation is a read that waits for memory.
+// reservation is a read waiting for memory.
 type reservation struct {
 	bytes int64
 	ready chan struct{} // closed when granted
@@ -53,7 +52,7 @@ func newMemory(limit int64) *memory {
 // clock.
 func (m *memory) clock() time.Duration { return time.Since(m.began) }
 
-// hold counts bytes, and ends followers if that exceeds the limit.
+// hold counts bytes, and ends followers if the total exceeds the limit.
 func (m *memory) hold(bytes int64) {
 	if m.held.Add(bytes) > m.limit {
 		m.relieve()
@@ -88,8 +87,8 @@ func (m *memory) relieve() {
 	}
 }
 
-// slowest returns the follower that has not advanced for longest, of those that
-// hold something. The caller holds m.mu.
+// slowest returns, among the followers that hold something, the one that has
+// not advanced for longest. The caller holds m.mu.
 func (m *memory) slowest() (slowest *Follower) {
 	for f := range m.followers {
 		if f.held.Load() > 0 && !f.ended.Load() && (slowest == nil || f.progress() < slowest.progress()) {
@@ -100,7 +99,7 @@ func (m *memory) slowest() (slowest *Follower) {
 }
 
 // reserve waits until a follower may read that many bytes. If no other read is
-// under way, any number may be read.
+// in progress, any number may be read.
 func (m *memory) reserve(ctx context.Context, bytes int64) error {
 	r := &reservation{bytes: bytes, ready: make(chan struct{})}
 	m.mu.Lock()
@@ -146,7 +145,7 @@ func (m *memory) admit() {
 	}
 }
 
-// adjust adds to what is reserved.
+// adjust adds to the reserved bytes.
 func (m *memory) adjust(bytes int64) {
 	if bytes == 0 {
 		return
@@ -166,8 +165,8 @@ func (m *memory) expected(resource Resource) int {
 	return max(m.costs[resource], Cost(FollowBytes))
 }
 
-// learn records the cost of a read. The largest counts, until all were smaller
-// for a while.
+// learn records the cost of a read. The largest counts, until all have been
+// smaller for a while.
 func (m *memory) learn(resource Resource, cost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,14 +10,15 @@ import (
 
 const pageCost = 3 * (FollowBytes + recordOverhead)
 
-// newFollowers returns the memory for so many pages, twice over as followers read into half of it, and followers.
+// newFollowers returns n followers, and a memory that lets them read that many pages: twice as large, since reads get half of
+// it.
 func newFollowers(t *testing.T, pages int64, n int) (*memory, []*Follower) {
 	t.Helper()
 	s := &Store{memory: newMemory(2 * pages * pageCost)}
 	var followers []*Follower
 	for range n {
 		followers = append(followers, s.Follow(t.Context()))
-		time.Sleep(time.Millisecond) // none has got on as late as the next
+		time.Sleep(time.Millisecond) // each advances later than the one before
 	}
 	return s.memory, followers
 }
@@ -29,8 +30,8 @@ func (f *Follower) page() error {
 	return f.Read(Resource{}, func() (int, error) { return pageCost, nil })
 }
 
-// TestSharedChangesCountOnce lets two followers fall behind by the same changes, which are counted once, and ends the one
-// that stands still when it is too much.
+// TestSharedChangesCountOnce lets two followers fall behind by the same changes, which are counted once. Over the limit, the
+// one that does not advance is ended.
 func TestSharedChangesCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 1, 3)
@@ -67,19 +68,19 @@ func TestSharedChangesCountOnce(t *testing.T) {
 			reads(f[1])
 		}
 		if !f[0].isSlow() || f[1].isSlow() || f[2].isSlow() {
-			t.Errorf("ended are %t, %t, %t", f[0].isSlow(), f[1].isSlow(), f[2].isSlow())
+			t.Errorf("ended: %t, %t, %t", f[0].isSlow(), f[1].isSlow(), f[2].isSlow())
 		}
 		for _, f := range f {
 			f.Close()
 		}
 		if held := m.held.Load(); held != 0 {
-			t.Errorf("without followers %d bytes are held", held)
+			t.Errorf("without followers, %d bytes are held", held)
 		}
 	})
 }
 
-// TestReadsWaitForMemory has more followers read than there is memory for. Those whose clients take what they get are not
-// ended; of the others, those that others wait for.
+// TestReadsWaitForMemory lets more followers read than there is memory for. Those whose clients receive are not ended; of the
+// others, those that block waiting reads are.
 func TestReadsWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 2, 4)
@@ -97,45 +98,45 @@ func TestReadsWaitForMemory(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		for range 5 { // one client takes its time
+		for range 5 { // one client is slow
 			time.Sleep(stuckAfter / 2)
 			f[1].Advance()
 		}
 		synctest.Wait()
 		if !f[0].isSlow() || f[1].isSlow() || len(done) != 0 {
-			t.Fatalf("ended are %t, %t, and %d have read", f[0].isSlow(), f[1].isSlow(), len(done))
+			t.Fatalf("ended: %t, %t; %d have read", f[0].isSlow(), f[1].isSlow(), len(done))
 		}
 		f[0].Forget(pageCost)
 		f[0].Close()
 		if i := <-done; i != 2 || read[i] != nil {
-			t.Errorf("number %d was next, with %v", i, read[i])
+			t.Errorf("follower %d was next, with %v", i, read[i])
 		}
 		f[3].Stop()
 		if i := <-done; i != 3 || !errors.Is(read[i], context.Canceled) {
-			t.Errorf("who gave up got %v", read[i])
+			t.Errorf("the follower that gave up got %v", read[i])
 		}
 		for _, f := range f[1:3] {
 			f.Forget(pageCost)
 			f.Close()
 		}
 		if m.held.Load() != 0 || m.reserved != 0 || len(m.waiting) != 0 {
-			t.Errorf("in the end %d bytes are held, %d reserved, and %d wait", m.held.Load(), m.reserved, len(m.waiting))
+			t.Errorf("at the end, %d bytes are held, %d reserved, and %d reads wait", m.held.Load(), m.reserved, len(m.waiting))
 		}
 	})
 }
 
-// TestLargeReadsAreExpected learns from one read what the next ones will cost.
+// TestLargeReadsAreExpected estimates the cost of reads by that of earlier ones.
 func TestLargeReadsAreExpected(t *testing.T) {
 	m := newMemory(DefaultFollowerMemory)
 	large := Cost(1 << 20)
 	m.learn(Resource{Name: "a"}, large)
 	if m.expected(Resource{Name: "a"}) != large || m.expected(Resource{Name: "b"}) != Cost(FollowBytes) {
-		t.Errorf("expected are %v", m.costs)
+		t.Errorf("expected costs are %v", m.costs)
 	}
 	for range 100 {
 		m.learn(Resource{Name: "a"}, 1)
 	}
 	if len(m.costs) != 0 {
-		t.Errorf("after small reads expected are %v", m.costs)
+		t.Errorf("after small reads, expected costs are %v", m.costs)
 	}
 }

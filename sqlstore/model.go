@@ -17,11 +17,12 @@ type Resource struct{ Group, Name string }
 type Record struct {
 	Revision int64
 	Key      string
-	// Labels and Fields are JSON objects of strings, see EncodeSet, or Withheld.
+	// Labels and Fields are JSON objects of strings (see EncodeSet), or
+	// Withheld.
 	Labels, Fields string
 	// Value is the stored form of the object.
 	Value []byte
-	// Note is that of the Write, if this process wrote the version and has kept
+	// Note is that of the Write if this process wrote the version and has kept
 	// it in memory, else 0.
 	Note uint64
 
@@ -37,8 +38,8 @@ func (r *Record) bare() *Record {
 	return &Record{Revision: r.Revision, Key: r.Key, Labels: r.Labels, Fields: r.Fields, left: r.length()}
 }
 
-// Change is one row of the log as watchers need it. It is shared by all of them
-// and never changed, except for Cache.
+// Change is one row of the log in the form that watchers need. It is shared by
+// all of them and never changed, except for Cache.
 type Change struct {
 	Resource  Resource
 	Operation dialect.Operation
@@ -53,8 +54,8 @@ type Change struct {
 	Watchers int
 	holders  atomic.Int32 // how many of them hold it
 
-	// Cache holds what is derived from the change, such as the decoded object
-	// and its encodings, once for all watchers.
+	// Cache has what is derived from the change once for all watchers, such as
+	// the decoded object and its encodings.
 	Cache sync.Map
 }
 
@@ -70,7 +71,7 @@ func (c *Change) size() int64 {
 	return size
 }
 
-// Author is who made a write, as the log records it.
+// Author is the author of a write, as recorded in the log.
 type Author struct{ User, FieldManager string }
 
 type authorKey struct{}

@@ -5,9 +5,9 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Of a collection that does not fit into memory, as many values as possible are kept compressed. The objects of a collection
-// are alike, so each is compressed with one of them as the dictionary. That makes them a fraction of their size, and
-// unpacking takes a fraction of a database read.
+// If a collection does not fit into memory, as many of its values as possible are kept compressed. The objects of a collection
+// are alike, so each is compressed with one of them as the dictionary. That makes them a fraction of their size, and unpacking
+// takes a fraction of the time of a database read.
 
 // packed is a compressed value.
 type packed struct {
@@ -54,7 +54,7 @@ func (p *packer) pack(r *Record) *Record {
 	return bare
 }
 
-// unpack returns r with its value, or r itself if the value has to be read from the database.
+// unpack returns r with its value, or r itself if the value must be read from the database.
 func (r *Record) unpack() *Record {
 	if r.packed == nil {
 		return r
@@ -73,8 +73,8 @@ func (r *Record) with(value []byte) *Record {
 	return &whole
 }
 
-// strip drops the values of a collection, except those that by compresses; nil
-// for none.
+// strip drops the values of a collection, except those that by compresses. by
+// may be nil.
 func (col *collection) strip(by *packer) {
 	rows := newTree(byKey)
 	col.bytes, col.bare, col.packer = 0, true, by

@@ -9,7 +9,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// valued is row with a value that resembles those of others.
+// valued is row, with a value that resembles those of other rows.
 func valued(revision int64, i int) *Record {
 	r := row(revision, i)
 	r.Value = fmt.Appendf(nil, `{"metadata":{"name":"pod-%05d","uid":"%d-%d"},"spec":{"nodeName":"node-%d"},"filler":%q}`,
@@ -17,7 +17,7 @@ func valued(revision int64, i int) *Record {
 	return r
 }
 
-// TestValuesArePacked has a collection whose values don't fit into memory: they are kept compressed, through changes, and
+// TestValuesArePacked reads a collection whose values don't fit into memory. They are kept compressed, survive changes, and
 // give way to rows.
 func TestValuesArePacked(t *testing.T) {
 	create := func(c *cache, from, to int) {
@@ -51,7 +51,7 @@ func TestValuesArePacked(t *testing.T) {
 			t.Fatalf("%d rows are in memory, without their values: %t", snap.rows.Len(), snap.bare)
 		}
 		if !c.hasIndex("app=7", "") {
-			t.Error("the room that the values left is not used for an index")
+			t.Error("the memory freed by the values is not used for an index")
 		}
 		if n := packed(t, c); n != 3000 {
 			t.Errorf("%d values of 3000 are kept", n)
@@ -61,12 +61,12 @@ func TestValuesArePacked(t *testing.T) {
 			{Resource: indexed, Operation: dialect.Delete, Record: Record{Revision: 4000, Key: row(0, 6).Key}, Previous: valued(8, 6)},
 		})
 		if r, _ := c.newest().rows.Get(row(0, 5)); r == nil || string(r.unpack().Value) != string(valued(3999, 5).Value) {
-			t.Errorf("a row that was replaced is %+v", r)
+			t.Errorf("a replaced row is %+v", r)
 		}
 		if n := packed(t, c); n != 2999 {
 			t.Errorf("%d values of 2999 are kept", n)
 		}
-		create(c, 4000, 6000) // more than have room
+		create(c, 4000, 6000) // more than fit
 		snap := c.newest()
 		if snap == nil || snap.rows.Len() != 4999 {
 			t.Fatal("rows gave way to values")

@@ -10,9 +10,9 @@ import (
 )
 
 // A page has at most PageRecords records, and ends with the one whose value
-// brings it to PageBytes. So walking a collection takes the memory, and a
-// database snapshot, of one page at a time, however large the collection and
-// its objects are.
+// brings it to PageBytes. So walking a collection takes the memory and the
+// database snapshot of one page at a time, however large the collection and its
+// objects are.
 const (
 	PageRecords = 500
 	PageBytes   = 2 << 20
@@ -20,12 +20,12 @@ const (
 
 // Page is the first records of a Query.
 type Page struct {
-	// Position is where the log stood at the snapshot that was read.
+	// Position is the log's position in the snapshot that was read.
 	dialect.Position
 	// Records are in the order of keys.
 	Records []*Record
-	// More reports that there may be further records: those of a query After
-	// the last one, at the Revision of this page.
+	// More reports that there may be more records, after the last one and at
+	// the Revision of this page.
 	More bool
 }
 
@@ -70,7 +70,7 @@ func (c *cache) page(snap *snapshot, q Query, at dialect.Position) Page {
 // addValues replaces bare records with whole ones. It returns false if some are
 // no longer in the database: they were replaced and compacted.
 func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool, err error) {
-	left := make([]int, 0, len(records)) // those to be read from the database
+	left := make([]int, 0, len(records)) // to be read from the database
 	for i, r := range records {
 		if records[i] = r.unpack(); records[i].left > 0 {
 			left = append(left, i)
@@ -88,7 +88,7 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 		byID[records[i].Revision] = i
 		b.add(b.arg(records[i].Revision))
 	}
-	// Rounded up to a power of two, since engines keep the plan of each
+	// Rounded up to a power of two, since engines cache a plan for each
 	// statement.
 	for n := len(left); n&(n-1) != 0; n++ {
 		b.add(", " + b.arg(records[left[0]].Revision))
@@ -111,8 +111,8 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 
 // pageOfLog is Page from the database.
 //
-// Every read is one statement and so sees one snapshot, whose position comes
-// with each row. If there are no rows, another statement reads the position,
+// Every read is one statement and sees one snapshot, whose position comes with
+// each row. If there are no rows, another statement reads the position,
 // provided that there are still none.
 func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)

@@ -12,11 +12,11 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// The plans of reads decide whether they cost what they return or what the
-// table holds. These tests ask the engines for them.
+// Query plans decide whether the cost of reads depends on what they return or
+// on the size of the table. These tests have the engines explain them.
 
-// recorder keeps the last statement on the log that was run under a context
-// that carries it.
+// recorder keeps the last statement on the log that was run with a context that
+// carries it.
 type recorder struct {
 	dialect.Engine
 	text string
@@ -33,7 +33,7 @@ func (r *recorder) Query(ctx context.Context, statement string, args []any, row 
 	return r.Engine.Query(ctx, statement, args, row)
 }
 
-// plan returns how the engine runs the statement of read.
+// plan returns the engine's plan for the statement of read.
 func (r *recorder) plan(t *testing.T, read func(context.Context) error) string {
 	t.Helper()
 	if err := read(context.WithValue(t.Context(), recorderKey{}, true)); err != nil {
@@ -91,8 +91,7 @@ func fill(t *testing.T, engine dialect.Engine, objects, versions int) {
 	}
 }
 
-// reads are the reads that a server makes all the time, on a log that stands
-// at revision at.
+// reads are the frequent reads of a server, on a log that is at revision at.
 func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
 	list := func(q sqlstore.Query) func(context.Context) error {
 		if q.Resource == (sqlstore.Resource{}) {
@@ -102,7 +101,7 @@ func reads(s *sqlstore.Store, at int64) map[string]func(context.Context) error {
 	}
 	return map[string]func(context.Context) error{
 		"get": func(ctx context.Context) error { _, _, err := s.Get(ctx, pods, "ns-01/pod-00001"); return err },
-		// Of the few: to go over the table for most of what is in it may be right.
+		// Of the smaller collection: for most of a table, a scan may be right.
 		"list":                       list(sqlstore.Query{Resource: sqlstore.Resource{Name: "services"}}),
 		"first page":                 list(sqlstore.Query{Limit: 500}),
 		"page":                       list(sqlstore.Query{After: "ns-01/pod-00001", Limit: 500}),
@@ -144,12 +143,12 @@ func TestPlansSQLite(t *testing.T) {
 				t.Errorf("the plan of %s lacks %q:\n%s", name, line, plan)
 			}
 		}
-		// A page at a revision may sort its keys and those of what has changed
-		// since, but never the collection, and no values.
+		// A page at a revision may sort its keys and those changed since, but
+		// never the whole collection or any values.
 		body, _, _ := strings.Cut(plan, "SCAN live")
 		_, values, _ := strings.Cut(plan, "SCAN page")
 		if strings.Contains(plan, "SCAN log") || strings.Contains(body+values, "TEMP B-TREE") {
-			t.Errorf("the plan of %s goes over the table or sorts:\n%s", name, plan)
+			t.Errorf("the plan of %s scans the table or sorts:\n%s", name, plan)
 		}
 	}
 }
@@ -158,7 +157,7 @@ func TestPlansPostgres(t *testing.T) {
 	engine := &recorder{Engine: storetest.OpenEngine(t, engines.Postgres(t))}
 	s := storetest.Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache})
 	fill(t, engine, 10000, 4)
-	// Autovacuum would do so within a minute.
+	// Autovacuum would do that within a minute.
 	if err := engine.Engine.Query(t.Context(), "ANALYZE log", nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +179,7 @@ func TestPlansPostgres(t *testing.T) {
 			}
 		}
 		if strings.Contains(plan, "Seq Scan on log") {
-			t.Errorf("the plan of %s goes over the table:\n%s", name, plan)
+			t.Errorf("the plan of %s scans the table:\n%s", name, plan)
 		}
 	}
 }

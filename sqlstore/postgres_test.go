@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// replicas opens n logs on one Postgres database, as so many servers do.
+// replicas opens n logs on one Postgres database, like n servers.
 func replicas(t *testing.T, dsn string, n int, opts sqlstore.Options) []*sqlstore.Store {
 	t.Helper()
 	stores := make([]*sqlstore.Store, n)
@@ -32,8 +32,8 @@ func replicas(t *testing.T, dsn string, n int, opts sqlstore.Options) []*sqlstor
 	return stores
 }
 
-// terminate ends the sessions on the database of dsn that match a condition,
-// and returns how many those were.
+// terminate ends the sessions on the database at dsn that match a condition,
+// and returns their number.
 func terminate(t *testing.T, dsn, condition string) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -50,8 +50,8 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+condition+`
 	return n
 }
 
-// meanwhile calls disturb again and again until the returned function is
-// called, and at least once.
+// meanwhile calls disturb repeatedly until the returned function is called, and
+// at least once.
 func meanwhile(disturb func()) (end func()) {
 	ended := make(chan struct{})
 	var running sync.WaitGroup
@@ -71,7 +71,7 @@ func meanwhile(disturb func()) (end func()) {
 	}
 }
 
-// writeEverywhere loads all stores at once.
+// writeEverywhere runs the load on all stores at once.
 func writeEverywhere(t *testing.T, stores []*sqlstore.Store, load storetest.Load, h *storetest.History) {
 	var writers sync.WaitGroup
 	for _, s := range stores {
@@ -107,15 +107,15 @@ func TestReplicasSeeEachOther(t *testing.T) {
 			writeEverywhere(t, stores, storetest.Load{Writers: 8, Writes: 30, Keys: 20}, h)
 			storetest.Finish(t, stores[0], h)
 			for _, f := range followers {
-				storetest.Equal(t, "what a replica saw", storetest.ShowChanges(f.Changes()), h.Changes(at.Revision, 1<<62))
+				storetest.Equal(t, "what a replica received", storetest.ShowChanges(f.Changes()), h.Changes(at.Revision, 1<<62))
 			}
 			end()
 		})
 	}
 }
 
-// TestNotificationsWakeAReplica has a replica hear of a change long before its
-// poll would.
+// TestNotificationsWakeAReplica checks that a replica receives a change long
+// before its poll would find it.
 func TestNotificationsWakeAReplica(t *testing.T) {
 	t.Parallel()
 	stores := replicas(t, harness.Postgres(t), 2, sqlstore.Options{PollInterval: time.Hour})
@@ -126,12 +126,12 @@ func TestNotificationsWakeAReplica(t *testing.T) {
 	follower := storetest.StartFollow(t, stores[1], at.Revision)
 	storetest.Finish(t, stores[0], &storetest.History{})
 	if changes := follower.Changes(); len(changes) != 1 {
-		t.Errorf("the other replica saw %v", storetest.ShowChanges(changes))
+		t.Errorf("the other replica received %v", storetest.ShowChanges(changes))
 	}
 }
 
-// unavailable lets pass the errors that a client gets while the database is
-// away, and counts them.
+// unavailable accepts the errors that a client gets while the database is down,
+// and counts them.
 func unavailable(count *atomic.Int64) func(error) bool {
 	return func(err error) bool {
 		count.Add(1)
@@ -139,8 +139,8 @@ func unavailable(count *atomic.Int64) func(error) bool {
 	}
 }
 
-// checkSurvived compares the log with what was acknowledged: all of that is in
-// it, and a watch that ran through it all saw exactly what is in it.
+// checkSurvived checks that the log has every acknowledged write, and that a
+// watch that ran all the time received exactly what is in the log.
 func checkSurvived(t *testing.T, s *sqlstore.Store, follower *storetest.Followed, from int64, h *storetest.History) {
 	t.Helper()
 	storetest.Eventually(t, "the store writes again", func() bool {
@@ -152,7 +152,7 @@ func checkSurvived(t *testing.T, s *sqlstore.Store, follower *storetest.Followed
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Equal(t, "the watch, against the log", seen, storetest.ShowChanges(replayed))
+	storetest.Equal(t, "the watch, compared to the log", seen, storetest.ShowChanges(replayed))
 	storetest.Subset(t, "the log", h.Changes(from, 1<<62), seen)
 }
 
@@ -178,7 +178,7 @@ func TestKilledConnections(t *testing.T) {
 	checkSurvived(t, s, follower, at.Revision, h)
 	storetest.Sound(t, engine)
 	if failed.Load() == 0 {
-		t.Errorf("no request met one of the %d killed connections", killed)
+		t.Errorf("no request hit one of the %d killed connections", killed)
 	}
 }
 

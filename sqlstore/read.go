@@ -28,7 +28,7 @@ type Query struct {
 	Revision int64
 	// Limit is the maximum number of records, 0 for no limit.
 	Limit int
-	// Bytes ends a page with the record whose value reaches that total, 0 for
+	// Bytes ends a page with the record whose value reaches that total; 0 means
 	// PageBytes.
 	Bytes int
 	// Terms narrow the query; see Term.
@@ -51,7 +51,7 @@ func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) err
 	return err
 }
 
-// Position returns where the log stands now.
+// Position returns the current position of the log.
 func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 	err = s.run(ctx, s.statement().add("SELECT revision, compacted FROM counter"), func(row dialect.Row) error {
 		return row.Scan(&at.Revision, &at.Compacted)
@@ -63,7 +63,7 @@ func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 }
 
 // Get returns the live version of the object at key, nil if there is none, and
-// where the log stood.
+// the log's position.
 func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
 	snap, at, err := s.cached(ctx, Query{Resource: resource, Exactly: &key})
 	if err != nil {
@@ -143,7 +143,7 @@ func readable(at dialect.Position, revision int64) error {
 
 // One read of the log ends after maxChanges rows or maxChangeBytes of values.
 // It covers at most maxSpan revisions, so that it is short whatever plan the
-// database makes, even if nearly all of them belong to other resources.
+// database chooses, even if nearly all of them belong to other resources.
 const (
 	maxChanges     = 500
 	maxChangeBytes = 16 << 20

@@ -7,14 +7,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// recent holds the last changes of the log, of all resources, without their
+// recent has the last changes of the log, of all resources, without their
 // values. A watch that resumes finds here which of them concern it, and reads
-// only those. When a server ends, the watch of each kubelet resumes on another
+// only those. When a server stops, the watch of each kubelet resumes on another
 // one and selects a few of thousands of changes.
 type recent struct {
 	limit  int64        // bytes
-	bytes  atomic.Int64 // read without the cache's lock, too
-	since  int64        // the changes are all those after this revision
+	bytes  atomic.Int64 // may be read without the cache's lock
+	since  int64        // it has all changes after this revision
 	blocks []recentBlock
 }
 
@@ -28,8 +28,8 @@ type recentChange struct {
 	resource Resource
 	revision int64
 	key      string
-	// made is the version that the change made, nil for a deletion, and replaced the one that it replaced, nil for a
-	// creation. Both are bare, and the same record if their labels and fields are equal.
+	// made is the version that the change made, nil for a deletion. replaced is the one that it replaced, nil for a creation.
+	// Both are bare, and the same record if their labels and fields are equal.
 	made, replaced *Record
 }
 
@@ -86,8 +86,8 @@ func (r *recent) add(c *Change) {
 // span is a part of the log: after revision from and up to to.
 type span struct{ from, to int64 }
 
-// missed returns the parts of the log, after from and up to to, that have
-// changes which i may concern, in order.
+// missed returns the parts of the log, after from and up to to, with changes
+// that may concern i, in order.
 func (c *cache) missed(i *interest, from, to int64) (spans []span) {
 	c.mu.Lock()
 	position, since, blocks := c.position, c.recent.since, slices.Clone(c.recent.blocks)

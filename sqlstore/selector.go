@@ -10,12 +10,12 @@ import (
 
 // Term narrows a Query, or what a Subscription receives, by one label or field.
 //
-// The database can apply terms, and nothing has to be decoded for them. Every
-// row that a selector matches passes its terms, but not every row that passes
-// is matched, so the caller still decides with Record.Sets.
+// The database can apply terms, without anything being decoded. Every row that
+// a selector matches passes its terms, but not every row that passes also
+// matches, so the caller still decides with Record.Sets.
 type Term struct {
 	attr
-	// values are those that the attribute may have, as JSON; nil for any.
+	// values are the values that the attribute may have, as JSON; nil for any.
 	values []string
 	none   bool // the attribute may have none of these values, or is missing
 }
@@ -33,14 +33,13 @@ const (
 	fieldColumn column = "fields"
 )
 
-// unknownValue stands for the value of an attribute that the row does not have,
-// so that the object has to be decoded.
+// unknownValue stands for an attribute's value that is not in the row, so that
+// the object must be decoded.
 const unknownValue = ""
 
 // of returns the value of the attribute as JSON, or false if the version does
-// not have it. The value is unknownValue if the row withholds its sets, or
-// lacks the field because it was written before that field could be selected
-// by.
+// not have it. The value is unknownValue if the row withholds its sets, or was
+// written before the field was selectable.
 func (a attr) of(r *Record) (value string, has bool) {
 	if a.column == fieldColumn {
 		return find(r.Fields, a.key), true
@@ -49,13 +48,13 @@ func (a attr) of(r *Record) (value string, has bool) {
 	return value, value != "" || r.Withheld()
 }
 
-// required returns the values of which the attribute must have one for a row to
+// required returns the values one of which the attribute must have for a row to
 // pass, or false if there is no such requirement.
 func (t Term) required() (values []string, ok bool) {
 	return t.values, !t.none && t.values != nil
 }
 
-// passes reports whether r passes the term. It decides as condition does in the
+// passes reports whether r passes the term. It decides like condition in the
 // database.
 func (t Term) passes(r *Record) bool {
 	value, has := t.of(r)
@@ -78,8 +77,8 @@ func passesAll(terms []Term, r *Record) bool {
 	return true
 }
 
-// patterns returns the texts of which an encoded set contains one if the
-// attribute has one of the values.
+// patterns returns strings, at least one of which an encoded set contains if
+// the attribute has one of the values.
 func (t Term) patterns() []string {
 	key := t.name()
 	if t.values == nil {
@@ -92,7 +91,7 @@ func (t Term) patterns() []string {
 	return patterns
 }
 
-// name returns the text that an encoded set contains if it has the attribute.
+// name returns a string that an encoded set contains if it has the attribute.
 func (a attr) name() string { return `"` + a.key + `":` }
 
 // condition returns the term as SQL.
@@ -116,15 +115,15 @@ func (t Term) condition(b *statement) string {
 	return "(" + text + ")"
 }
 
-// someSet is a text that every encoded set contains, and Withheld does not.
+// someSet is a string that every encoded set contains, but Withheld does not.
 const someSet = "{"
 
-// maxPatterns keeps long selectors from becoming statements that no database
-// accepts, or from taking long while others wait.
+// maxPatterns keeps long selectors from becoming statements that databases
+// reject, or that run long while others wait.
 const maxPatterns = 100
 
 // boundTerms returns the first terms that together have at most maxPatterns
-// values. Without the others more rows pass, which the caller sorts out.
+// values. Without the others more rows pass, and the caller decides.
 func boundTerms(terms []Term) []Term {
 	patterns := 0
 	for i, term := range terms {
@@ -135,8 +134,8 @@ func boundTerms(terms []Term) []Term {
 	return terms
 }
 
-// LabelTerms returns terms that every object passes that selector matches. Rows
-// whose labels are withheld pass too: their objects have to be decoded.
+// LabelTerms returns terms that every object matched by selector passes. Rows
+// with withheld labels pass too: their objects must be decoded.
 func LabelTerms(selector labels.Selector) []Term {
 	if selector == nil {
 		return nil
@@ -166,9 +165,9 @@ func LabelTerms(selector labels.Selector) []Term {
 	return terms
 }
 
-// FieldTerms returns terms that every object passes that selector matches. Rows
-// that lack the field pass too: they were written before the field could be
-// selected by, so their objects have to be decoded.
+// FieldTerms returns terms that every object matched by selector passes. Rows
+// that lack the field pass too: they were written before it was selectable, so
+// their objects must be decoded.
 func FieldTerms(selector fields.Selector) []Term {
 	if selector == nil {
 		return nil
@@ -188,7 +187,7 @@ func FieldTerms(selector fields.Selector) []Term {
 	return terms
 }
 
-// quoteAll returns the values as JSON, each once.
+// quoteAll returns the values as JSON, without duplicates.
 func quoteAll(values ...string) []string {
 	quoted := make([]string, 0, len(values))
 	for _, value := range values {

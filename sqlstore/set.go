@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Set is a set of labels or fields as the columns labels and fields hold it,
+// Set is a set of labels or fields as stored in the columns labels and fields;
 // see EncodeSet. It implements labels.Labels and fields.Fields on that text, so
 // that selectors are decided without decoding it.
 type Set string
 
 // Withheld is stored in place of labels and fields if the value is encrypted.
-// To decide a selector, the object has to be decoded.
+// To decide a selector, the object must be decoded.
 const Withheld = "null"
 
 // Sets are the labels and fields by which a version can be selected.
@@ -23,23 +23,23 @@ func (r *Record) Sets() Sets { return Sets{Labels: Set(r.Labels), Fields: Set(r.
 // Withheld reports whether the labels and fields of the row are withheld.
 func (r *Record) Withheld() bool { return r.Labels == Withheld }
 
-// EncodeSet returns set as the columns labels and fields hold it: a JSON object
-// with sorted keys and no spaces, in which a pair can be found as the text
-// "key":"value".
+// EncodeSet returns set as stored in the columns labels and fields: a JSON
+// object with sorted keys and no spaces, in which a pair can be found as the
+// text "key":"value".
 func EncodeSet(set map[string]string) string {
 	if len(set) == 0 {
 		return "{}"
 	}
 	text, err := json.Marshal(set)
 	if err != nil {
-		// A map of strings always has a JSON form.
+		// A map of strings can always be encoded as JSON.
 		panic(err)
 	}
 	return string(text)
 }
 
 // DecodeSet decodes the output of EncodeSet. Anything else, such as Withheld or
-// a row that was edited, counts as empty.
+// a row edited by hand, counts as empty.
 func DecodeSet(text string) map[string]string {
 	if len(text) <= len("{}") {
 		return nil
@@ -61,7 +61,7 @@ func (s Set) Lookup(key string) (value string, exists bool) {
 		return text[1 : len(text)-1], true
 	}
 	if json.Unmarshal([]byte(text), &value) != nil {
-		return "", false // a row that was edited
+		return "", false // a row edited by hand
 	}
 	return value, true
 }
@@ -129,7 +129,7 @@ func escape(s string) string {
 func quote(s string) string {
 	text, err := json.Marshal(s)
 	if err != nil {
-		// A string always has a JSON form.
+		// A string can always be encoded as JSON.
 		panic(err)
 	}
 	return string(text)

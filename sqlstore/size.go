@@ -9,43 +9,43 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Stats is what is known of the size of a log.
+// Stats describes the size and health of a log.
 type Stats struct {
 	dialect.Position
-	// Live and Replaced are how many rows there are: those that are objects,
-	// and those kept for watches and lists at older revisions.
+	// Live and Replaced count the rows: those that are current objects, and
+	// those kept for watches and lists at older revisions.
 	Live, Replaced int64
 	Space          dialect.Space
-	// Cached is how many bytes the live rows take that are in memory.
+	// Cached is how many bytes the live rows in memory take.
 	Cached int64
 	// Removed is how many rows this process has removed.
 	Removed int64
 	// Lag is for how long there have been rows that should be gone.
 	Lag time.Duration
-	// Archived is the revision up to which the archive holds everything, 0
-	// where there is none or another process writes it. ArchiveFailing is for
-	// how long it has taken nothing.
+	// Archived is the revision up to which the archive is complete, 0 if there
+	// is none or another process writes it. ArchiveFailing is for how long it
+	// has been failing.
 	Archived       int64
 	ArchiveFailing time.Duration
 	// Unreachable is for how long the database has not answered.
 	Unreachable time.Duration
-	// TailLag is for how long there have been revisions in the log that watches
-	// and cached reads have not seen.
+	// TailLag is for how long the log has had revisions that watches and cached
+	// reads have not seen.
 	TailLag time.Duration
 	// Failures counts as Store.Failures does.
 	Failures uint64
-	// Watches is how many bytes watches hold, SlowWatches how many of them were
+	// Watches is how many bytes watches hold, SlowWatches how many watches were
 	// ended because that was too much.
 	Watches, SlowWatches int64
 }
 
-// size is what Stats is made of.
+// size has the data for Stats.
 type size struct {
 	mu    sync.Mutex
 	stats Stats
-	due   time.Time // since when compaction has been under way, or failing; zero when it is done
+	due   time.Time // since when compaction has been running or failing; zero when it is done
 
-	failing time.Time // since when the archive has failed; zero while it does not
+	failing time.Time // since when the archive has been failing; zero if it is not
 
 	recount time.Time // when the rows may be counted again; used by measure only
 }
@@ -67,8 +67,8 @@ func (z *size) update(change func()) {
 	change()
 }
 
-// Stats returns the size of the log, without asking the database: rows and
-// space are those after the last compaction, or after the start.
+// Stats returns the size of the log, without a database access: rows and space
+// are those after the last compaction, or after the start.
 func (s *Store) Stats() Stats {
 	s.size.mu.Lock()
 	defer s.size.mu.Unlock()
@@ -85,9 +85,9 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// measure looks at what the log takes, and warns, once until it changes, of
-// what keeps that from becoming less. It returns false to be called again,
-// also if nothing is written meanwhile.
+// measure measures the log, and warns about what keeps it from shrinking, once
+// until that changes. It returns false to be called again even if nothing is
+// written meanwhile.
 func (s *Store) measure(ctx context.Context) bool {
 	at, err := s.Position(ctx)
 	var space dialect.Space
@@ -109,28 +109,28 @@ func (s *Store) measure(ctx context.Context) bool {
 		}
 	}
 	if ctx.Err() == nil {
-		s.opts.Log.Warn("measuring the database failed; trying again", "error", err)
+		s.opts.Log.Warn("measuring the database failed; retrying", "error", err)
 	}
 	return false
 }
 
-// warn logs what holds back the database now and did not before.
+// warn logs what holds back the space of removed rows now and did not before.
 func (s *Store) warn(before, now []string) {
 	for _, held := range now {
 		if !slices.Contains(before, held) {
-			s.opts.Log.Warn("the database can't use the room of removed rows again, so it grows: " + held)
+			s.opts.Log.Warn("the database can't reuse the space of removed rows, so it grows: " + held)
 		}
 	}
 	if len(now) == 0 && len(before) > 0 {
-		s.opts.Log.Info("the database uses the room of removed rows again")
+		s.opts.Log.Info("the database reuses the space of removed rows again")
 	}
 }
 
-// countShare bounds the time that counting rows takes to a part of all time:
-// it goes over an index, which may be long.
+// countShare limits the time spent counting rows to one in so many seconds: it
+// scans an index, which may be long.
 const countShare = 100
 
-// count counts the rows, or returns false where it did so not long ago.
+// count counts the rows, or returns false if it did so recently.
 func (s *Store) count(ctx context.Context) (bool, error) {
 	began := time.Now()
 	if began.Before(s.size.recount) {

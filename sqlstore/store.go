@@ -1,5 +1,5 @@
-// Package sqlstore keeps the state of a cluster as an append-only log of rows in a
-// SQL database, and sends every change to its watchers once and in order.
+// Package sqlstore keeps the state of a cluster as an append-only log of rows
+// in a SQL database, and sends every change to its watchers once and in order.
 //
 // A row is one version of one object. Its id is the object's resourceVersion. Ids
 // rise in the order in which commits become visible, so a reader that has seen
@@ -34,8 +34,9 @@
 //	withheld      not stored in the clear: labels and fields of an encrypted value
 //	incarnation   a Postgres server on its timeline; a promoted standby is another one
 //
-// The package knows nothing of Kubernetes' types: subpackage apistorage implements
-// storage.Interface on it. dialect.Engine hides what differs between databases.
+// The package is independent of Kubernetes' types: subpackage apistorage
+// implements storage.Interface on it. dialect.Engine hides the differences
+// between databases.
 package sqlstore
 
 import (
@@ -67,16 +68,16 @@ type Options struct {
 	// Retention is how long replaced and deleted versions can still be read.
 	// Default DefaultRetention.
 	Retention time.Duration
-	// RetentionRows limits how many of them are kept, even if that is for less
-	// than Retention. Default 0, for no limit.
+	// RetentionRows limits how many of them are kept, even if that shortens
+	// Retention. Default 0, for no limit.
 	RetentionRows int64
-	// CompactInterval is how often older ones are removed. Default a tenth of Retention, at most 30 seconds.
+	// CompactInterval is how often older versions are removed. Default a tenth of Retention, at most 30 seconds.
 	CompactInterval time.Duration
 	// Archived is set if versions are archived before they are removed. It returns the revision up to which the archive is
 	// complete. If the error wraps ErrArchivedElsewhere, another process removes versions. After any other error, versions
 	// that are not archived stay, except those beyond RetentionRows.
 	Archived func() (revision int64, err error)
-	// Timeout limits one database access, including the wait for its turn.
+	// Timeout limits one database access, including the wait for a connection.
 	// Default DefaultTimeout.
 	Timeout time.Duration
 	// PollInterval is how often the log is read for rows of other processes if
@@ -94,15 +95,15 @@ type Options struct {
 	// OnBatch is called with the duration of each compaction batch that removed
 	// rows. Optional.
 	OnBatch func(took time.Duration)
-	// OnWrite is called with how long each write waited for the database,
-	// including conflicts. Optional.
+	// OnWrite is called with how long each write, including conflicts, waited
+	// for the database. Optional.
 	OnWrite func(took time.Duration)
 	// OnGroup is called with the number of writes of each group commit, including conflicts. Optional.
 	OnGroup func(writes int)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log receives failures of background work, which have no caller to return
-	// to.
+	// Log receives failures of background work, which has no caller to return
+	// them to.
 	Log *slog.Logger
 }
 
@@ -140,7 +141,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an open log. All its methods may be called concurrently.
+// Store is an open log. Its methods are safe for concurrent use.
 type Store struct {
 	engine dialect.Engine
 	opts   Options
@@ -149,19 +150,19 @@ type Store struct {
 	memory *memory
 	size   size
 	newest revisions
-	// ambiguous counts the commits that may or may not have taken effect,
-	// resolved how many of them the tail has read past.
+	// ambiguous counts the commits that may or may not have taken effect;
+	// resolved counts those of them that the tail has read past.
 	ambiguous, resolved atomic.Int64
 	// compacted is the newest revision up to which this process has begun to remove versions.
 	compacted atomic.Int64
 
 	queue chan *pending
 	// committing is set while the committer commits a group and publishes it.
-	// heard is the newest revision in a notification; see isForeign.
+	// heard is the newest revision notified of; see isForeign.
 	committing atomic.Bool
 	heard      atomic.Int64
 
-	failing  bool // the last commit failed; the committer's own
+	failing  bool // the last commit failed; only for the committer
 	failures *failures
 	tailLag  tailLag
 
@@ -176,7 +177,7 @@ type Store struct {
 // ErrClosed is returned for writes after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// Open starts a Store on engine, which Close will close. It fails if the
+// Open starts a Store on engine, which Store.Close closes. It fails if the
 // database can't be read.
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
 	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}

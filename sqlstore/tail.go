@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// tailLag measures how long the tail has been behind. It holds a revision that the tail has to reach, and since when. It
-// takes the next one when the tail has reached that, so a tail that keeps up with steady writers is never far behind.
+// tailLag measures how long the tail has been behind. It keeps one revision that the tail has to reach, and since when. When
+// the tail has reached it, the next one is taken, so a tail that keeps up with steady writers is never far behind.
 type tailLag struct {
 	mu       sync.Mutex
 	revision int64
 	heard    time.Time
 }
 
-// hear notes that the log has reached newest while the tail has read up to at.
+// hear records that the log has reached newest while the tail has read up to at.
 func (u *tailLag) hear(newest, at int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -34,9 +34,9 @@ func (u *tailLag) since(at int64) time.Duration {
 }
 
 // tail reads from the log what this process did not write, and what it wrote
-// without knowing that it succeeded. On an engine with other writers, their
-// notifications wake it, or a poll if those fail; otherwise only the committer
-// does.
+// without knowing whether that succeeded. On an engine with other writers, it
+// is woken by their notifications, or by a poll if those fail; otherwise only
+// by the committer.
 func (s *Store) tail(ctx context.Context) {
 	notifications := s.engine.Notifications()
 	var poll <-chan time.Time
@@ -85,7 +85,7 @@ func (s *Store) tail(ctx context.Context) {
 
 // isForeign reports whether to read the log because of a notification of
 // revision newest. Usually that is our own commit, whose rows the committer is
-// about to publish. If there are others too, it will wake the tail.
+// about to publish; if there are other rows too, the committer wakes the tail.
 func (s *Store) isForeign(newest int64) bool {
 	if newest == 0 {
 		return true
@@ -99,8 +99,8 @@ func (s *Store) isForeign(newest int64) bool {
 //
 //	position ─► rows up to it ─► position ─► rows up to it …
 //
-// The read of rows returns everything up to the position read before it, unless
-// some of it has been compacted, which the position read after it shows.
+// Reading the rows returns everything up to the position read before, unless
+// some of it has been compacted, which the position read afterwards shows.
 func (s *Store) catchUp(ctx context.Context) error {
 	at, err := s.Position(ctx)
 	for err == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// interest selects changes: those of the objects of a resource whose keys begin with prefix, or of the one object with that
-// key if prefix is not empty and does not end in "/". Changes may be left out if neither version passes the terms.
+// interest selects changes: those of the objects of a resource whose keys begin with prefix, or of the one object with that key
+// if prefix is not empty and does not end in "/". A change may be left out if neither of its versions passes the terms.
 type interest struct {
 	resource Resource
 	prefix   string
@@ -29,18 +29,19 @@ func (i *interest) match(key string) bool {
 }
 
 // concerns reports whether it selects a change of the object with that key.
-// made and replaced are the versions that the change made and replaced, nil for
-// none.
+// made and replaced are the versions that the change made and replaced; nil
+// means none.
 func (i *interest) concerns(key string, made, replaced *Record) bool {
 	return i.match(key) && (made != nil && passesAll(i.terms, made) || replaced != nil && passesAll(i.terms, replaced))
 }
 
-// topic is the subscriptions to one resource, arranged so that a change finds
-// those it may concern without looking at the others: a thousand kubelets each
-// watch the pods of their node, and a change of a pod concerns one of them.
+// topic has the subscriptions to one resource, arranged so that a change finds
+// those it may concern without looking at the others: if a thousand kubelets
+// each watch the pods of their node, a change of a pod concerns only one of
+// them.
 //
-// A subscription is in one place: under the one key that it watches, or under
-// one label or field that it requires, or else under the prefix of its keys.
+// A subscription is in one place: under the single key that it watches, under a
+// label or field that it requires, or else under the prefix of its keys.
 type topic struct {
 	all        map[*Subscription]struct{}
 	byKey      subscribers
@@ -72,8 +73,8 @@ func newTopic() *topic {
 }
 
 // requires returns a term that requires certain values of a label or field, or
-// nil if there is none. Fields come first: those that objects are selected by,
-// such as a pod's node, have many values.
+// nil if there is none. Fields are preferred: those used in selectors, such as
+// a pod's node, have many values.
 func (sub *Subscription) requires() (found *Term) {
 	for i := range sub.terms {
 		t := &sub.terms[i]
@@ -94,7 +95,7 @@ func (a *topic) remove(sub *Subscription) {
 	a.place(sub, subscribers.remove)
 }
 
-// place adds a subscription to its place, or removes it.
+// place adds a subscription at its place, or removes it from there.
 func (a *topic) place(sub *Subscription, do func(subscribers, string, *Subscription)) {
 	if sub.single() {
 		do(a.byKey, sub.prefix, sub)

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TestSpansCostNothing holds what is done for every request to making no garbage where no request is traced.
+// TestSpansCostNothing checks that requests that are not traced cause no allocations for spans.
 func TestSpansCostNothing(t *testing.T) {
 	s, b := &Store{}, &statement{}
 	group := []*pending{{}, {}}
@@ -26,7 +26,7 @@ func TestSpansCostNothing(t *testing.T) {
 
 var errNotTraced = errors.New("not traced")
 
-// BenchmarkSpanOff is what an operation pays for spans that are not recorded.
+// BenchmarkSpanOff measures the cost of spans that are not recorded.
 func BenchmarkSpanOff(b *testing.B) {
 	ctx := trace.ContextWithSpan(b.Context(), trace.SpanFromContext(b.Context()))
 	for b.Loop() {

@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// The views are looked into with any SQL tool while the log is served. These
-// tests are such a tool.
+// Any SQL tool can read the views while the log is served. These tests act as
+// such a tool.
 
 func TestViewsSQLite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
@@ -38,8 +38,8 @@ func TestViewsPostgres(t *testing.T) {
 	testViews(t, engine, "pgx", dsn, "(value->'status'->>'phase')", "(labels->>'app')", "to_char(written_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')")
 }
 
-// testViews gets what engines say differently: how to reach into an object,
-// into its labels, and how to show a time in UTC.
+// testViews takes the expressions that differ between engines: for a field of
+// an object, for a label, and for a time in UTC.
 func testViews(t *testing.T, engine dialect.Engine, driver, dsn, phase, app, writtenAt string) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := storetest.Start(t, engine, sqlstore.Options{Now: func() time.Time { return now }})
@@ -98,6 +98,6 @@ func testViews(t *testing.T, engine dialect.Engine, driver, dsn, phase, app, wri
 		storetest.Equal(t, look.query, got, look.want)
 	}
 	if _, _, err := s.Get(t.Context(), pods, a.Key); err != nil {
-		t.Errorf("looking disturbs the log: %v", err)
+		t.Errorf("reading disturbs the log: %v", err)
 	}
 }

@@ -45,10 +45,10 @@ func (c *cache) count(s *snapshot, q Query) (n int64) {
 	return n
 }
 
-// start is the first key that q can have.
+// start is the first key that q can include.
 func (q *Query) start() string { return max(q.Prefix, q.From, q.After) }
 
-// end is the first key after all that q can have, "" if there is none.
+// end is the first key after all keys that q can include, "" if there is none.
 func (q *Query) end() string {
 	if q.Prefix == "" {
 		return ""
@@ -108,11 +108,11 @@ func (x *selected) count(start, end string, limit int) (n int) {
 	return n
 }
 
-// narrow returns the rows to look at for q, or nil if no index would help. It
+// narrow returns the rows to check for q, or nil if no index would help. It
 // makes at most one index.
 func (c *cache) narrow(s *snapshot, q Query) (best *selected) {
 	start, end := q.start(), q.end()
-	rows := -1 // how many have to be looked at; not known yet
+	rows := -1 // how many would have to be checked; not known yet
 	var missing *Term
 	try := func(t *Term, keys *btree.BTreeG[valueKey]) {
 		x := &selected{keys, append([]string{unknownValue}, t.values...)}

@@ -25,7 +25,7 @@ type Write struct {
 	Namespace string
 	Name      string
 	UID       string
-	// Previous is the version to replace, as a read returned it; nil to create.
+	// Previous is the version to replace, as returned by a read; nil to create.
 	// The write fails with ErrConflict if it is not live.
 	Previous *Record
 	// ExpiresAt is when the object will be deleted, in Unix milliseconds, 0 for
@@ -51,14 +51,14 @@ type outcome struct {
 	err      error
 }
 
-// Limits of a group commit. The second keeps large objects from delaying the
-// small ones that come after them.
+// Limits of a group commit. The second keeps large objects from delaying small
+// ones behind them.
 const (
 	maxGroupWrites = 256
 	maxGroupBytes  = 4 << 20
 )
 
-// Write commits w and returns its revision. Without an error the write is
+// Write commits w and returns its revision. Without an error, the write is
 // durable. It returns ErrConflict if w.Previous is not live, the error of ctx
 // if that or the time for a write ends first, and errors of the engine (see
 // dialect.Engine). In the last two cases the write may still take effect.
@@ -92,7 +92,7 @@ func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	}
 }
 
-// row returns w in the form that engines take.
+// row returns w in the form that engines need.
 func (w *Write) row(author Author, at time.Time) dialect.Write {
 	row := dialect.Write{
 		Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
@@ -112,7 +112,7 @@ func (w *Write) LogRow(id int64, author Author, at time.Time) *dialect.LogRow {
 	return &dialect.LogRow{ID: id, Write: w.row(author, at)}
 }
 
-// plain replaces what Postgres can't store in text.
+// plain replaces what Postgres can't store as text.
 func plain(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
 }
@@ -132,7 +132,7 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 }
 
 // commit is the committer: it commits all waiting writes as one group, passes
-// them to the hub, and then answers them.
+// them to the hub, and then returns their results.
 //
 //	wait for one ──► take what else waits ──► commit ──► hub ──► answer
 //	     ▲                                                         │
@@ -176,7 +176,7 @@ func (s *Store) commitGroup(group []*pending) {
 			}
 		}
 	case len(group) > 1 && refused(err):
-		// One of them is at fault. The others must not fail with it.
+		// One of the writes is at fault. The others must not fail with it.
 		for i := range group {
 			s.commitGroup(group[i : i+1])
 		}
@@ -186,7 +186,7 @@ func (s *Store) commitGroup(group []*pending) {
 			s.fail(group, err)
 			return
 		}
-		// There may be room for the deletions.
+		// There may still be room for the deletions.
 		s.fail(others, err)
 		s.commitGroup(deletions)
 	default:
@@ -194,8 +194,8 @@ func (s *Store) commitGroup(group []*pending) {
 	}
 }
 
-// succeeded logs that writing works again. Deletions show nothing: they may
-// have space on a full disk.
+// succeeded logs that writing works again. Deletions alone do not prove it: they
+// may succeed on a full disk.
 func (s *Store) succeeded(group []*pending) {
 	if !s.failing {
 		return
@@ -206,16 +206,17 @@ func (s *Store) succeeded(group []*pending) {
 	}
 }
 
-// fail answers a group that was not committed, or may not have been.
+// fail returns the error to a group that was not committed, or may not have
+// been.
 func (s *Store) fail(group []*pending, err error) {
 	switch {
 	case refused(err):
 		s.failures.refused(err)
 	case !s.failing:
 		s.failing = true
-		s.opts.Log.Error("writing to the database fails; clients will retry", "error", err)
+		s.opts.Log.Error("writing to the database failed; clients will retry", "error", err)
 	}
-	// The rows may be in the log all the same; the tail will find out.
+	// The rows may still be in the log; the tail will find out.
 	s.ambiguous.Add(1)
 	s.hub.wakeTail()
 	for _, p := range group {
@@ -235,15 +236,15 @@ func partition(group []*pending) (deletions, others []*pending) {
 	return deletions, others
 }
 
-// refused reports whether the database refused this group, rather than being
-// unable to commit any.
+// refused reports whether the database rejected this group, as opposed to being
+// unable to commit any group.
 func refused(err error) bool {
 	return !errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrCorrupt) &&
 		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
-// gather returns first and the writes that are waiting, in the order that
-// engines need. None has been answered, so any order is valid.
+// gather returns first and the waiting writes, in the order that engines need.
+// None has been acknowledged, so any order is valid.
 func (s *Store) gather(first *pending) []*pending {
 	group := []*pending{first}
 	for bytes := len(first.row.Value); len(group) < maxGroupWrites && bytes < maxGroupBytes; {

@@ -11,21 +11,20 @@ import (
 // The statements of a commit, sent as one batch: one round trip, one implicit
 // transaction. Write i of n gets the id counter-n+i.
 //
-// The counter's row lock is taken first, so commits queue up there and never
-// wait for each other in another order; see bump.
+// The counter's row lock is taken first, so commits queue up there and can't
+// deadlock; see bump.
 const (
-	// Of several writes that replace the same row, the first closes it. The
+	// If several writes replace the same row, the first one closes it. The
 	// condition that the row is live is written so that Postgres does not use
-	// the index of live rows: until it has statistics it assumes that these are
-	// few.
+	// the index of live rows: without statistics it assumes that there are few.
 	closeRows = `
 UPDATE log SET replaced_by = (SELECT revision FROM counter) - $1 + array_position($2::bigint[], id)
 WHERE id = ANY($2::bigint[]) AND coalesce(replaced_by, 0) = 0`
 
 	// A write lands if it replaces nothing, or if it closed the row that it
 	// replaces. DO NOTHING covers a key that exists, or that an earlier write
-	// of the group created: without a join the rows come in the order of the
-	// arrays, whatever the planner thinks of the table.
+	// of the group created: without a join, rows come in the order of the
+	// arrays, whatever plan is chosen.
 	insertRows = `
 INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
@@ -106,11 +105,10 @@ func toColumns(group []dialect.Write) []any {
 		writtenAt, expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
 }
 
-// compactRows removes a batch. The batch is an array, so that its rows are
-// found by the primary key whatever the planner thinks of the table. It skips
-// rows that another process is removing. The range has one end inside: until
-// Postgres has statistics it would assume that a range with two ends is small,
-// and sort it.
+// compactRows removes a batch. The batch is an array, so that rows are found by
+// the primary key whatever plan is chosen. It skips rows that another process
+// is removing. The inner query has only the lower bound: without statistics,
+// Postgres would assume that a range with two bounds is small, and sort it.
 const compactRows = `
 WITH removed AS (
   DELETE FROM log WHERE id = ANY (ARRAY(
@@ -119,9 +117,9 @@ WITH removed AS (
   RETURNING replaced_by)
 SELECT count(*), coalesce(max(replaced_by), 0) FROM removed`
 
-// compacting is the progress of Compact: up to where rows have to go, and up to
-// where they have gone. Starting there saves it from scanning what it has
-// removed, which may not be vacuumed for long.
+// compacting is the progress of Compact: rows up to upTo have to be removed,
+// and those up to done have been. Starting at done saves it from scanning
+// removed rows, which may not be vacuumed for a long time.
 type compacting struct{ upTo, done int64 }
 
 // Compact implements dialect.Engine. The counter is updated separately, and
@@ -141,7 +139,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, failure(ctx, "compact", err)
 	}
-	// Several rows may have the same replaced_by, and some of them may be left.
+	// Several rows may have the same replaced_by, and some of them may remain.
 	e.compacting.done = max(0, last-1)
 	return removed, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// open opens the database of dsn and closes it with t.
+// open opens the database at dsn and closes it when t ends.
 func open(t *testing.T, dsn string) *postgres.Engine {
 	t.Helper()
 	e, err := postgres.Open(t.Context(), dsn)
@@ -30,8 +30,8 @@ func open(t *testing.T, dsn string) *postgres.Engine {
 	return e
 }
 
-// fill puts objects into the log and updates each so many times. It returns
-// the last revision.
+// fill creates objects and updates each of them the given number of times. It
+// returns the last revision.
 func fill(t *testing.T, e *postgres.Engine, objects, updates int) (last int64) {
 	t.Helper()
 	ids := make([]int64, objects)
@@ -66,8 +66,9 @@ func number(t *testing.T, e *postgres.Engine, statement string) (n int64) {
 	return n
 }
 
-// TestReplicasCompactTogether has several processes forget the same rows at
-// once, as they do: every row goes once, and none stands in another's way.
+// TestReplicasCompactTogether compacts the same rows from several processes at
+// once, as replicas do. Each row is removed once, and no process blocks
+// another.
 func TestReplicasCompactTogether(t *testing.T) {
 	dsn := harness.Postgres(t)
 	engines := []*postgres.Engine{open(t, dsn), open(t, dsn), open(t, dsn)}
@@ -93,16 +94,16 @@ func TestReplicasCompactTogether(t *testing.T) {
 		t.Errorf("removed %d rows, want %d", removed.Load(), objects*updates)
 	}
 	if rows := number(t, engines[0], "SELECT count(*) FROM log"); rows != objects {
-		t.Errorf("%d rows are left, want %d", rows, objects)
+		t.Errorf("%d rows remain, want %d", rows, objects)
 	}
 	if compacted := number(t, engines[0], "SELECT compacted FROM counter"); compacted != last {
 		t.Errorf("the log is compacted up to %d, want %d", compacted, last)
 	}
 }
 
-// TestPlansOfWrites asks how Postgres runs the statements that change the log:
-// by its indexes, on a table that has grown since anybody looked at it as on
-// one whose statistics are known.
+// TestPlansOfWrites checks that Postgres uses indexes for the statements that
+// change the log, both on a table that has grown since it was last analyzed and
+// on an analyzed one.
 func TestPlansOfWrites(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, dsn)
@@ -117,7 +118,7 @@ func TestPlansOfWrites(t *testing.T) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	execute("SET plan_cache_mode = force_custom_plan") // as the engine does in its transactions
+	execute("SET plan_cache_mode = force_custom_plan") // like the engine in its transactions
 	execute("PREPARE close_rows AS " + postgres.CloseRows)
 	execute("PREPARE insert_rows AS " + postgres.InsertRows)
 	execute("PREPARE compact_rows(bigint, bigint, bigint) AS " + postgres.CompactRows)
@@ -148,5 +149,5 @@ func TestPlansOfWrites(t *testing.T) {
 	fill(t, e, 5000, 3)
 	check("a table that has grown")
 	execute("ANALYZE log")
-	check("a table whose statistics are known")
+	check("an analyzed table")
 }

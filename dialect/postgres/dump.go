@@ -15,14 +15,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Dump writes a snapshot of the log in the database at dsn to an empty file with pg_dump, and checks it with pg_restore. The
-// error says so if these programs are missing. Servers may go on meanwhile.
+// Dump writes a snapshot of the log in the database at dsn to an empty file with pg_dump, and verifies it with pg_restore. Its
+// error says so if these programs are missing. Servers may keep running meanwhile.
 func Dump(ctx context.Context, dsn string, to *os.File) error {
 	args := []string{"--format=custom", "--no-owner", "--no-privileges"}
 	for _, b := range logObjects {
 		args = append(args, "--table="+b.name)
 	}
-	// Postgres' programs write to the open file: a file that they create anyone may read.
+	// Postgres' programs write to the open file: files that they create may be world-readable.
 	if err := run(ctx, dsn, program{name: "pg_dump", args: args, stdout: to}); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func Dump(ctx context.Context, dsn string, to *os.File) error {
 }
 
 // RestoreDump restores what Dump wrote to the file from into the database at dsn, as Replace does, and returns its revision.
-// The counter jumps ahead of that, see dialect.RevisionJump.
+// The counter jumps ahead of it; see dialect.RevisionJump.
 func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Time) (revision int64, aside string, err error) {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -63,20 +63,20 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision FROM (SELECT c.revision + %d
 + greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
 	}
-	said, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
+	output, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {
 		return 0, "", err
 	}
-	lines := strings.Fields(said)
+	lines := strings.Fields(output)
 	if len(lines) > 0 {
 		revision, err = strconv.ParseInt(lines[len(lines)-1], 10, 64)
 	}
 	return revision, aside, err
 }
 
-// pipeToPsql makes psql run, in one transaction, the statements before, the output of a program, and the statements after.
-// It returns the output of psql. If anything fails on the way, the transaction has no COMMIT.
-func pipeToPsql(ctx context.Context, dsn string, before []string, script program, after []string) (said string, err error) {
+// pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in
+// after. It returns psql's output. If anything fails on the way, the transaction has no COMMIT.
+func pipeToPsql(ctx context.Context, dsn string, before []string, script program, after []string) (output string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, out := io.Pipe()
@@ -97,9 +97,9 @@ func pipeToPsql(ctx context.Context, dsn string, before []string, script program
 		failed <- err
 		out.CloseWithError(err)
 	}()
-	var answer strings.Builder
+	var stdout strings.Builder
 	args := []string{"--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--file=-"}
-	err = run(ctx, dsn, program{name: "psql", args: args, stdin: in, stdout: &answer, writes: true})
+	err = run(ctx, dsn, program{name: "psql", args: args, stdin: in, stdout: &stdout, writes: true})
 	cancel()
 	in.CloseWithError(errors.New("psql has ended"))
 	unread := <-failed
@@ -107,10 +107,10 @@ func pipeToPsql(ctx context.Context, dsn string, before []string, script program
 	if unread != nil && !errors.As(err, &exit) { // without the rest of the script, psql succeeds but does not commit
 		err = unread
 	}
-	return answer.String(), err
+	return stdout.String(), err
 }
 
-// lines returns statements as psql reads them.
+// lines returns statements as input for psql.
 func lines(statements []string) string {
 	return strings.Join(append(slices.Clone(statements), ""), ";\n")
 }
@@ -124,8 +124,8 @@ type program struct {
 	writes bool // needs a primary, not a standby
 }
 
-// run runs a program, on a database if dsn is not empty. No secret of the DSN is in its arguments, which other users of the
-// machine can see, or in the error.
+// run runs a program, on a database if dsn is not empty. Secrets in the DSN appear neither in the program's arguments, which
+// other users of the machine can see, nor in the error.
 func run(ctx context.Context, dsn string, p program) error {
 	cmd := exec.CommandContext(ctx, p.name, p.args...)
 	cmd.Env = os.Environ()
@@ -143,18 +143,18 @@ func run(ctx context.Context, dsn string, p program) error {
 		}
 		defer file.Close()
 		cmd.Args = append(cmd.Args, "--dbname="+t.address)
-		cmd.ExtraFiles = []*os.File{file} // which becomes descriptor 3
+		cmd.ExtraFiles = []*os.File{file} // becomes descriptor 3
 		cmd.Env = append(append(cmd.Env, t.env...), "PGSERVICEFILE=/dev/fd/3")
 	}
-	var said strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, &said
+	var stderr strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, &stderr
 	switch err := cmd.Run(); {
 	case errors.Is(err, exec.ErrNotFound):
 		return fmt.Errorf("%s is not installed here (Debian: postgresql-client)", p.name)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("%s: %w: %s", p.name, err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("%s: %w: %s", p.name, err, strings.TrimSpace(stderr.String()))
 	}
 	return nil
 }

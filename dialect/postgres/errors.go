@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// failure classifies an error of the database. The error of ctx is returned as
-// it is; a connection that could not be made in time is unavailable.
+// failure classifies a database error. The error of ctx is returned unchanged;
+// a connection that could not be made in time is unavailable.
 func failure(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return err
@@ -25,28 +25,27 @@ func failure(ctx context.Context, op string, err error) error {
 		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
 			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrCorrupt, err)}
 		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):
-			// A value or a statement of ours is wrong, or too large.
+			// A value or statement is invalid or too large.
 			return &dialect.Error{Op: op, Engine: "postgres", Err: err}
 		}
 	}
 	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrUnavailable, err)}
 }
 
-// serializationFailure reports whether a transaction was rolled back because of others and can be repeated. It does not
-// happen on Postgres, but on compatible engines that isolate transactions without waiting.
+// serializationFailure reports whether a transaction was rolled back because of concurrent ones and can be retried. This
+// happens only on compatible engines that isolate transactions without waiting, not on Postgres.
 func serializationFailure(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "40001" || answer.Code == "40P01")
 }
 
-// unsupported reports whether a server lacks what a statement needs: one that speaks Postgres' protocol but is another
-// engine.
+// unsupported reports whether a server that speaks Postgres' protocol, but is another engine, lacks what a statement needs.
 func unsupported(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "0A000" || strings.HasPrefix(answer.Code, "42"))
 }
 
-// withHint adds what to do to an error of opening a database.
+// withHint adds advice to an error from opening a database.
 func withHint(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError

@@ -1,6 +1,6 @@
 package postgres
 
-// The statements that change the log, for those who ask how they are run.
+// The statements that change the log, for tests of their query plans.
 const (
 	CloseRows   = closeRows
 	InsertRows  = insertRows

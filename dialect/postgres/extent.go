@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// extent is the size of the log in bytes, and the size that it needs by the statistics of vacuum.
+// extent is the size of the log in bytes, and the size that it needs according to vacuum's statistics.
 type extent struct {
 	Rows    int64    // number of rows
 	Last    int64    // the id of the last one
@@ -19,7 +19,7 @@ type extent struct {
 }
 
 const (
-	// slack is how much larger than needed each part may be, whatever its size.
+	// slack is how many bytes larger than needed any part may be.
 	slack = 512 << 10
 	// largeValue is the length in bytes from which a value is in the TOAST
 	// table.
@@ -34,7 +34,7 @@ func (x extent) tableTooLarge() bool { return x.Table > x.Needed+x.Needed/2+slac
 // Which values are last in the TOAST table is unknown. Rewriting all of them helps if more space is free than they take.
 func (x extent) toastTooLarge() bool { return x.Toast > x.Large*5/2+slack }
 
-// indexesTooLarge compares the indexes with their size when they were new, if that is known.
+// indexesTooLarge compares the indexes with their size when new, if that is known.
 func (x extent) indexesTooLarge(new int64) bool {
 	return x.Indexes > max((x.Needed+x.Large)/2+2*slack, 2*new)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// FuzzParse holds parse to taking what the driver takes, leaving what it says as it is, and telling nobody a password.
+// FuzzParse checks that parse accepts what the driver accepts, changes none of the settings, and leaks no password.
 func FuzzParse(f *testing.F) {
 	for _, dsn := range []string{
 		"postgres://sqube:secret@127.0.0.1:5432/sqube?sslmode=disable", "postgres://h/db?pool_max_conns=3", "postgres://h/pool_max_conns", "host=h user=u password=secret connect_timeout=3",
@@ -22,7 +22,7 @@ func FuzzParse(f *testing.F) {
 		want, wantErr := pgxpool.ParseConfig(dsn)
 		got, err := parse(dsn)
 		if (err == nil) != (wantErr == nil) {
-			t.Fatalf("%q: %v, and the driver says %v", dsn, err, wantErr)
+			t.Fatalf("%q: %v, but the driver returns %v", dsn, err, wantErr)
 		}
 		if err != nil {
 			if len(dsn) > len("postgres://user:password@host:port/database?sslmode=") && strings.Contains(err.Error(), dsn) {
@@ -42,7 +42,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: the application is %q instead of %q", dsn, conn.RuntimeParams["application_name"], name)
 		}
 		if got.MaxConns != maxConns && got.MaxConns != want.MaxConns {
-			t.Errorf("%q: there are %d connections instead of %d", dsn, got.MaxConns, want.MaxConns)
+			t.Errorf("%q: at most %d connections instead of %d", dsn, got.MaxConns, want.MaxConns)
 		}
 	})
 }

@@ -16,16 +16,16 @@ import (
 // A promoted standby may lack the last commits of the former primary, unless
 // replication was synchronous, and so may a server restored from a base backup.
 // If the counter was at 1005 there and is at 1000 here, revisions 1001 to 1005
-// must not be used again: clients may have seen them with other contents.
+// must not be reused: clients may have seen them with other contents.
 //
-// So the counter's row records the incarnation of the server in which it was
-// last raised. In another one, nothing is committed, and over a direct
-// connection nothing read, until the counter has jumped far ahead and
-// everything before has been declared compacted. Clients that watch, or list in
-// pages, then get 410 and start over. If the server has no incarnation, the
-// counter jumps when it is behind what this process saw.
+// So the counter's row records the incarnation in which it was last raised. In
+// another incarnation, nothing is committed, nor read over a direct connection,
+// until the counter has jumped far ahead and all earlier revisions are declared
+// compacted. Clients that watch or list in pages then get 410 and start over.
+// If the server has no incarnation, the counter jumps when it is behind what
+// this process has seen.
 
-// recordIncarnation records the incarnation of the server in the log, if none is recorded yet.
+// recordIncarnation records the server's incarnation in the counter's row, if none is recorded yet.
 func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, n capabilities) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -35,7 +35,7 @@ func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, n capabiliti
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// jumpRevision makes the counter jump if it has to.
+// jumpRevision makes the counter jump if necessary.
 func (e *Engine) jumpRevision(ctx context.Context, conn *pgconn.PgConn) error {
 	seen, incarnation := e.seen.Load(), e.capabilities.incarnation
 	ahead := fmt.Sprintf(`greatest(revision, %d) + %d
@@ -50,7 +50,7 @@ WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen)).Read
 }
 
 // bump returns the statement that raises the counter by its first parameter. It
-// fails with a division by zero if the counter has to jump first.
+// fails with a division by zero if the counter must jump first.
 func (e *Engine) bump() string {
 	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END
 RETURNING revision, %s`, e.capabilities.incarnation, e.capabilities.replan)
@@ -62,7 +62,7 @@ func counterBehind(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "22012"
 }
 
-// noteRevision notes a revision that was seen.
+// noteRevision records that a revision was seen.
 func (e *Engine) noteRevision(revision int64) {
 	for {
 		seen := e.seen.Load()

@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// lacking is what engines that speak Postgres may not have, each next to a name of the same length that nobody has.
+// lacking lists what engines that speak Postgres' protocol may lack, each next to an unknown name of the same length.
 var lacking = [][2]string{
 	{"LISTEN sqube", "LISTEN 'qube"},
 	{"pg_notify", "pg_n0tify"},
@@ -24,7 +24,7 @@ var lacking = [][2]string{
 	{"autovacuum_vacuum_scale_factor", "aut0vacuum_vacuum_scale_factor"},
 }
 
-// withoutThem returns the DSN of the same database, on a server that has none of that.
+// withoutThem returns the DSN of the same database on a server that lacks all of these.
 func withoutThem(t *testing.T, dsn string) string {
 	t.Helper()
 	u := harness.ParseDSN(t, dsn)
@@ -69,8 +69,8 @@ func withoutThem(t *testing.T, dsn string) string {
 	return u.String()
 }
 
-// TestEngineThatLacks holds a log on a server that has little more than tables: the schema is made, others' commits are
-// heard of, rows are removed.
+// TestEngineThatLacks serves a log from a server that has little more than tables: the schema is created, other processes'
+// commits are noticed, rows are removed.
 func TestEngineThatLacks(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, withoutThem(t, dsn))
@@ -84,21 +84,21 @@ func TestEngineThatLacks(t *testing.T) {
 		select {
 		case heard = <-e.Notifications():
 		case <-time.After(time.Minute):
-			t.Fatal("nothing is heard of another's commit")
+			t.Fatal("the other process' commit was not noticed")
 		}
 	}
 	update := create
 	update.Operation, update.Replaces = dialect.Update, committed.Last
 	if committed, err = e.Commit(t.Context(), []dialect.Write{update}); err != nil || !committed.Landed[0] {
-		t.Fatalf("an update: %v, %v", committed, err)
+		t.Fatalf("update: %v, %v", committed, err)
 	}
 	if n, err := e.Compact(t.Context(), committed.Last, 10); err != nil || n != 1 {
-		t.Errorf("a compaction removes %d rows, %v", n, err)
+		t.Errorf("compaction removed %d rows, %v", n, err)
 	}
 	if more, err := e.Shrink(t.Context()); err != nil || more {
-		t.Errorf("to give back its room: %v, %v", more, err)
+		t.Errorf("Shrink: %v, %v", more, err)
 	}
 	if space, err := e.Space(t.Context()); err != nil || space.HeldBack != nil {
-		t.Errorf("the space: %v, %v", space, err)
+		t.Errorf("Space: %v, %v", space, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // target is a database in the form that Postgres' programs take.
 type target struct {
 	address  string   // a URL of user, hosts and database, without secrets
-	env      []string // visible only to the user who runs them
+	env      []string // visible only to the user running them
 	settings []string // of the service in address: name=value
 }
 
@@ -48,7 +48,7 @@ func newTarget(dsn string) (*target, error) {
 		switch {
 		case name == "password", strings.HasPrefix(name, "pool_"), slices.Contains(pgxOnly, name):
 		case strings.ContainsAny(value, "\r\n") || strings.TrimSpace(value) != value:
-			return nil, fmt.Errorf("%s in the DSN must have one line, and no space around it", name)
+			return nil, fmt.Errorf("%s in the DSN must be one line without surrounding space", name)
 		case name == "options":
 			options = append(options, value)
 		case name == "service", name == "servicefile":
@@ -100,7 +100,7 @@ max_protocol_version krbsrvname gsslib gssdelegation scram_client_key scram_serv
 load_balance_hosts oauth_issuer oauth_client_id oauth_client_secret oauth_scope`)
 )
 
-// serviceFile returns a file for PGSERVICEFILE that has no name, so that it disappears with this process
+// serviceFile returns a file without a name for PGSERVICEFILE, so that it disappears with this process
 // (https://www.postgresql.org/docs/current/libpq-pgservice.html).
 func (t *target) serviceFile() (_ *os.File, err error) {
 	f, err := os.CreateTemp("", "sqube-service-") // of mode 0600

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestTarget holds what Postgres' programs are told to the DSN that sqube has, and its secrets to where nobody sees them.
+// TestTarget checks that Postgres' programs connect to the same database as sqube, and that secrets are only where other users
+// can't see them.
 func TestTarget(t *testing.T) {
 	for dsn, want := range map[string]target{
 		"postgres://u:a%2Fb@h:1/db?sslmode=require&pool_max_conns=3": {"postgres://u@h:1/db?service=sqube", []string{"PGPASSWORD=a/b"}, []string{"sslmode=require"}},
@@ -26,7 +27,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%s: %q", dsn, *got)
 		}
 		if _, err := pgx.ParseConfig(dsn); err != nil {
-			t.Errorf("pgx does not take %s: %v", dsn, err)
+			t.Errorf("pgx rejects %s: %v", dsn, err)
 		}
 	}
 	for _, dsn := range []string{"postgres://h/db?sslpassword=secret%0Ahost=evil", "postgres://h/db?sslpassword=%20secret", "host=h password=secret", "postgres://h/db?service=s&sslpassword=secret"} {

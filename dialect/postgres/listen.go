@@ -9,15 +9,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// channel is the NOTIFY channel that carries the newest revision. Postgres
-// keeps channels apart by database.
+// channel is the NOTIFY channel that carries the newest revision. Channels are
+// local to a database.
 const channel = "sqube"
 
 // pollInterval is how often the counter is read if the server, or a pooler in
-// front of it, can't notify.
+// front of it, has no notifications.
 const pollInterval = 200 * time.Millisecond
 
-// listener keeps one connection on which it is notified of commits and checks
+// listener keeps one connection for notifications of commits and for checks of
 // the server. While it has none, the store's poll notices commits.
 type listener struct {
 	engine *Engine
@@ -25,8 +25,7 @@ type listener struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 
-	// timeout is that of the engine, beat the pause between checks of the
-	// server.
+	// timeout is the engine's; beat is the pause between checks of the server.
 	timeout, beat  time.Duration
 	noSessionViews bool // the server lacks the views of sessions
 }
@@ -52,8 +51,8 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	pause := shortest
 	for ctx.Err() == nil {
 		began := time.Now()
-		// The error is not logged: the pool has the same one, and returns it to
-		// its callers.
+		// The error is not logged: the pool returns the same error to its
+		// callers.
 		_ = l.session(ctx, config)
 		if time.Since(began) > longest {
 			pause = shortest
@@ -66,7 +65,7 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// session is notified of commits on one connection until that breaks. Other
+// session receives notifications on one connection until that breaks. Other
 // connections are then likely to be dead too, or to lead to a former primary.
 func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
@@ -126,12 +125,12 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 		return ctx.Err()
 	case <-time.After(pollInterval):
 	}
-	// Not under ctx, which ends for the next check and must not interrupt the
-	// read.
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
+	// Not with ctx, which ends when the next check is due and must not
+	// interrupt the read.
+	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
 	defer cancel()
 	var revision int64
-	if err := conn.QueryRow(asking, "SELECT revision FROM counter").Scan(&revision); err != nil {
+	if err := conn.QueryRow(readCtx, "SELECT revision FROM counter").Scan(&revision); err != nil {
 		return err
 	}
 	if revision > l.engine.seen.Load() {
@@ -141,8 +140,8 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// endStuckSessions ends sessions that hold the counter and have waited that many seconds for their client: its machine or
-// the network failed, or it was stopped, during a commit. All other commits wait for it.
+// endStuckSessions ends sessions that hold the counter's lock and have waited that many seconds for their client, because its
+// machine or the network failed, or it was stopped, during a commit. All other commits wait for such a session.
 const endStuckSessions = `
 SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
 WHERE a.datname = current_database() AND l.relation = 'counter'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.granted
@@ -168,8 +167,8 @@ func (l *listener) checkServer(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// publish passes the revision to the store, in place of one that it has not
-// received yet. 0 means that something may be new.
+// publish passes the revision to the store, replacing one not received yet. 0
+// means that there may be something new.
 func (l *listener) publish(revision int64) {
 	for {
 		select {

@@ -12,7 +12,7 @@ import (
 
 // Load implements dialect.Engine.
 func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	var refused error // an error that is not the database's
+	var refused error // not a database error
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
 		var some bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
@@ -37,10 +37,10 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 	return nil
 }
 
-// copyRows copies the rows that rows passes to its argument into the log. refused becomes the error of rows, which it
-// returns too.
+// copyRows copies the rows that rows passes to its argument into the log. It returns an error from rows, and stores it in
+// refused too.
 func copyRows(ctx context.Context, tx pgx.Tx, rows func(add func(*dialect.LogRow) error) error, refused *error) error {
-	var failed error // of rows, once it has returned
+	var failed error // the error of rows, once that has returned
 	next, stop := iter.Pull(func(yield func(*dialect.LogRow) bool) {
 		failed = rows(func(row *dialect.LogRow) error {
 			if !yield(row) {

@@ -3,12 +3,12 @@
 //
 // Revisions come from one counter row, whose lock a commit holds until its end.
 // So they become visible in order: a reader that has seen revision N has seen
-// all before it. A sequence would not do: it gives out numbers before the rows
-// that carry them can be seen.
+// all earlier ones. A sequence would not do: it hands out numbers before the
+// rows that carry them become visible.
 //
 // Every statement runs alone or in one pipelined batch, without session state,
-// so that a pooler in transaction mode can be used. LISTEN has a connection of
-// its own; without it, the counter is polled.
+// so that a pooler in transaction mode can be used. LISTEN has its own
+// connection; without it, the counter is polled.
 package postgres
 
 import (
@@ -33,8 +33,8 @@ import (
 // Engine is a dialect.Engine on one Postgres database.
 type Engine struct {
 	pool *pgxpool.Pool
-	// writer has connections for a commit and a compaction, so that neither
-	// waits for reads.
+	// writer has one connection for commits and one for compaction, so that
+	// neither waits for reads.
 	writer   *pgxpool.Pool
 	serves   atomic.Bool // both pools are open
 	listener *listener
@@ -43,7 +43,7 @@ type Engine struct {
 	shrinking  shrinking
 
 	capabilities capabilities
-	seen         atomic.Int64 // the newest revision that this process knows to be committed
+	seen         atomic.Int64 // the newest revision that this process has seen committed
 }
 
 var _ dialect.Engine = (*Engine)(nil)
@@ -53,8 +53,8 @@ var _ dialect.Engine = (*Engine)(nil)
 const connectTimeout = 5 * time.Second
 
 // maxConns limits the connections for reads, unless the DSN sets
-// pool_max_conns. There are also two for writes, one that listens, and at times
-// one that vacuums.
+// pool_max_conns. There are two more for writes, one for notifications, and at
+// times one for vacuum.
 const (
 	maxConns    = 16
 	writerConns = 2
@@ -66,9 +66,9 @@ const (
 func Open(ctx context.Context, dsn string) (*Engine, error) { return OpenWithin(ctx, dsn, 0) }
 
 // OpenWithin is Open for a server whose requests wait no longer than timeout
-// for the database, 0 for no limit. Whatever could block them for longer, a
-// host that does not answer or a client that died during a commit, is given up
-// before.
+// for the database; 0 means no limit. It gives up earlier on whatever could
+// block them for longer, such as an unresponsive host or a client that died
+// during a commit.
 func OpenWithin(ctx context.Context, dsn string, timeout time.Duration) (*Engine, error) {
 	e, err := open(ctx, dsn, timeout)
 	if err != nil {
@@ -119,8 +119,8 @@ func (e *Engine) reset() {
 	}
 }
 
-// OpenReader connects to the database at dsn for reading only. It fails if the
-// schema is not that of this binary.
+// OpenReader connects to the database at dsn read-only. It fails if the schema
+// is not this binary's.
 func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	status, err := Status(ctx, dsn)
 	if err == nil {
@@ -134,7 +134,7 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 		return nil, withHint(err)
 	}
 	if !n.pooled {
-		// Not as a connection parameter: with target_session_attrs=read-write, no host would qualify.
+		// Not a connection parameter: with target_session_attrs=read-write, no host would qualify.
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "SET default_transaction_read_only = on")
 			return err
@@ -159,8 +159,8 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 	return status, withHint(err)
 }
 
-// commandConfig returns how a command connects to the database at dsn, to its primary if it writes, and the capabilities
-// there.
+// commandConfig returns how a command connects to the database at dsn, to its primary if it writes, and the server's
+// capabilities.
 func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, n capabilities, err error) {
 	if config, err = parse(dsn); err == nil {
 		if writes {
@@ -172,7 +172,7 @@ func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpoo
 	return config, n, err
 }
 
-// findPrimary makes connections go to the host that accepts writes. A standby, or a former primary, would return old state.
+// findPrimary makes connections go to the host that accepts writes. A standby or former primary would return stale state.
 func findPrimary(config *pgx.ConnConfig) {
 	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 }
@@ -180,8 +180,8 @@ func findPrimary(config *pgx.ConnConfig) {
 func parse(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// The parser's error hides the password, but not the rest of a DSN that
-		// it could not parse, which may contain it.
+		// The parser's error masks the password, but repeats a DSN that it
+		// could not parse, which may contain it.
 		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
@@ -198,14 +198,14 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// nameCommand gives the sessions of a command another name than a server's, and returns the server's.
+// nameCommand gives the sessions of a command a name that differs from a server's, and returns the server's.
 func nameCommand(config *pgx.ConnConfig) (server string) {
 	server = config.RuntimeParams["application_name"]
 	config.RuntimeParams["application_name"] = server + "-command"
 	return server
 }
 
-// Migrate migrates the schema of the database and returns its status before.
+// Migrate migrates the schema of the database and returns its previous status.
 func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
 	config, _, err := commandConfig(ctx, dsn, true)
 	if err == nil {
@@ -242,7 +242,7 @@ func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
 
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
-	if e.writer != nil { // to be served, not only read
+	if e.writer != nil { // nil if opened read-only
 		e.listener.close()
 		e.writer.Close()
 	}

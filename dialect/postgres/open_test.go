@@ -28,7 +28,7 @@ func withParameter(t *testing.T, dsn, name, value string) string {
 	return u.String()
 }
 
-// TestWritesDoNotWaitForReads holds all connections for reads and commits.
+// TestWritesDoNotWaitForReads keeps all read connections busy and commits.
 func TestWritesDoNotWaitForReads(t *testing.T) {
 	e := open(t, withParameter(t, harness.Postgres(t), "pool_max_conns", "2"))
 	release := make(chan struct{})
@@ -50,23 +50,23 @@ func TestWritesDoNotWaitForReads(t *testing.T) {
 			}
 		})
 		if i == 1 {
-			reading.Wait() // those two have the connections, the others wait for one
+			reading.Wait() // two have the connections, the others wait for one
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := e.Commit(ctx, []dialect.Write{{Operation: dialect.Create, Resource: "pods", Key: "a", Labels: "{}", Fields: "{}", Value: []byte("{}")}}); err != nil {
-		t.Errorf("a commit beside reads that take long: %v", err)
+		t.Errorf("commit during long reads: %v", err)
 	}
 	if _, err := e.Compact(ctx, 1, 100); err != nil {
-		t.Errorf("a compaction beside reads that take long: %v", err)
+		t.Errorf("compaction during long reads: %v", err)
 	}
 	close(release)
 	readers.Wait()
 }
 
-// TestReadsSurviveDeadConnections ends all connections of the pool behind its
-// back: the reads that follow do not fail.
+// TestReadsSurviveDeadConnections ends all connections of the pool on the
+// server. The following reads succeed.
 func TestReadsSurviveDeadConnections(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, dsn)
@@ -76,7 +76,7 @@ func TestReadsSurviveDeadConnections(t *testing.T) {
 	}
 	defer conn.Close(context.Background())
 	for range 5 {
-		// As many connections as there are readers at once.
+		// As many connections as concurrent readers.
 		var readers sync.WaitGroup
 		var together sync.WaitGroup
 		together.Add(8)
@@ -99,8 +99,8 @@ func TestReadsSurviveDeadConnections(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotTold opens databases that can't be opened.
-func TestSecretsAreNotTold(t *testing.T) {
+// TestSecretsAreNotLeaked opens databases with DSNs that fail.
+func TestSecretsAreNotLeaked(t *testing.T) {
 	good, err := url.Parse(harness.Postgres(t))
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,8 @@ import (
 // Query implements dialect.Engine. One statement is one snapshot.
 //
 // After a restart or failover of the server, the pool is full of dead
-// connections. A read that gets one, and has seen no row yet, tries the next.
+// connections. A read that gets one tries the next, unless it has already seen
+// a row.
 func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	for tries := 1; ; tries++ {
 		seen, err := e.query(ctx, statement, args, row)

@@ -18,10 +18,10 @@ var logObjects = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "hi
 // unfinished is the schema in which a log is filled before it replaces another.
 const unfinished = "sqube_unfinished"
 
-// Replace fills a log in the database at dsn with fill. With force, an existing log stays in place until the new one is
-// complete. Then it moves to another schema, whose name Replace returns, "" if there was none. Until then nothing changes,
-// whatever happens. Without force the log must be empty, and fill must leave it so if it fails. With force, it returns
-// dialect.ErrLocked if a server is connected.
+// Replace fills a log in the database at dsn with fill. Without force, the log must be empty, and fill must leave it so if it
+// fails. With force, an existing log stays in place, unchanged, until the new one is complete. It then moves to another schema,
+// and Replace returns that schema's name, or "" if there was no log. With force, it returns dialect.ErrLocked if a server is
+// connected.
 func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
 	if !force {
 		return "", with(ctx, dsn, fill)
@@ -68,10 +68,10 @@ func with(ctx context.Context, dsn string, use func(*Engine) error) error {
 	return errors.Join(use(engine), engine.Close())
 }
 
-// session is a session of a command.
+// session is the session of a command.
 type session struct {
 	*pgx.Conn
-	server string // the name of servers' sessions
+	server string // the application name of servers
 }
 
 func connect(ctx context.Context, dsn string) (*session, error) {
@@ -85,7 +85,7 @@ func connect(ctx context.Context, dsn string) (*session, error) {
 	return &session{conn, server}, withHint(err)
 }
 
-// exchange replaces the existing log, which it puts aside, with the unfinished one.
+// exchange puts the existing log aside and replaces it with the unfinished one.
 func exchange(ctx context.Context, conn *session, now time.Time) (aside string, err error) {
 	place, there, err := find(ctx, conn)
 	if err != nil {
@@ -114,7 +114,7 @@ func find(ctx context.Context, conn *session) (schema string, there bool, err er
 }
 
 // putAside returns the name of a new schema, and the statements that move a log to it. They fail if a server has connected
-// meanwhile: it would go on writing to the old log.
+// meanwhile: it would keep writing to the old log.
 func putAside(conn *session, schema string, now time.Time) (aside string, statements []string) {
 	aside = "before_restore_" + strings.ReplaceAll(now.UTC().Format("20060102t150405.000z"), ".", "_")
 	server := "'" + strings.ReplaceAll(conn.server, "'", "''") + "'"
@@ -133,7 +133,7 @@ func move(from, to string) (statements []string) {
 	return statements
 }
 
-// inSchema returns dsn with another schema, for sessions that are not a server's.
+// inSchema returns dsn with another schema, for the sessions of commands.
 func inSchema(dsn, schema string) (string, error) {
 	u, query, err := parseURL(dsn)
 	if err != nil {
@@ -145,7 +145,7 @@ func inSchema(dsn, schema string) (string, error) {
 	return u.String(), nil
 }
 
-// restoreKey names the lock of a restore among the advisory locks of a database.
+// restoreKey is the advisory lock of a restore.
 const restoreKey int64 = 0x72657374 // "rest"
 
 // lockRestore blocks other restores while conn is open, on engines with advisory locks.
@@ -170,7 +170,7 @@ func Unserved(ctx context.Context, dsn string) error {
 	return errors.Join(awaitUnserved(ctx, conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// sessionGrace is how long to wait for sessions that may be about to end, such as those of a server that was just stopped.
+// sessionGrace is how long to wait for sessions that may be ending, such as those of a server that was just stopped.
 const sessionGrace = 2 * time.Second
 
 // sessions counts the sessions of servers.

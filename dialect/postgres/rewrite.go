@@ -23,7 +23,7 @@ const (
 // lastRows are the rows on the last pages of the table, from page From up to page To, exclusive.
 type lastRows struct {
 	From, To int64
-	Left     int64 // how many more to rewrite at most: a row may be put where it was
+	Left     int64 // how many more to rewrite at most: a row may end up where it was
 }
 
 func (x extent) lastRows() lastRows {
@@ -33,7 +33,7 @@ func (x extent) lastRows() lastRows {
 	return lastRows{From: (x.Needed + x.Needed/4 + slack/2) / pageBytes, To: x.Table / pageBytes, Left: x.Rows}
 }
 
-// next returns the ids of some of them, none if there are no more.
+// next returns the ids of some of them, or none if there are no more.
 func (l *lastRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE ctid >= $1::tid AND ctid < $2::tid LIMIT $3"
 	for l.To > l.From && l.Left > 0 {
@@ -58,7 +58,7 @@ func (x extent) largeRows() largeRows {
 	return largeRows{Last: x.Last}
 }
 
-// next returns the ids of some of them, none if there are no more.
+// next returns the ids of some of them, or none if there are no more.
 func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE id > $1 AND id <= $2 AND pg_column_size(value) >= $3 ORDER BY id LIMIT $4"
 	if l.After >= l.Last {
@@ -72,7 +72,7 @@ func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, 
 	return ids, err
 }
 
-// some returns the first ids that the statement selects, as many as one rewrite may have.
+// some returns the first ids that the statement selects, as many as fit in one rewrite.
 func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any) (ids []int64, err error) {
 	rows, err := pool.Query(ctx, statement, args...)
 	if err != nil {
@@ -93,14 +93,14 @@ func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any
 	return ids, err
 }
 
-// rewriteSome deletes rows and inserts them again unchanged. An inserted row goes where there is space, while an updated one
-// would stay on its page, and its large value would not move.
+// rewriteSome deletes rows and inserts them again unchanged. An inserted row goes to free space; an updated one would stay on
+// its page, and its large value would not move.
 const rewriteSome = `
 WITH moved AS (DELETE FROM log WHERE id = ANY ($1::bigint[]) RETURNING ` + dialect.Columns + `)
 INSERT INTO log (` + dialect.Columns + `) SELECT * FROM moved`
 
-// rewrite rewrites the rows with these ids. The lock on the counter blocks commits, to which a row being rewritten would
-// look replaced.
+// rewrite rewrites the rows with these ids. The lock on the counter blocks commits: to them, a row being rewritten would look
+// replaced.
 func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT " + e.capabilities.replan)

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestScriptOfNewerPrograms passes on what pg_restore of version 18 writes: the parameter that older servers lack is set only
-// where there is one, and what comes later stays as it is.
+// TestScriptOfNewerPrograms passes on what pg_restore 18 writes: the parameter that older servers lack is set only if the
+// server has it, and the rest is unchanged.
 func TestScriptOfNewerPrograms(t *testing.T) {
 	const begin, set, end = "SET lock_timeout = 0;", "\nSET transaction_timeout = 0;\n", "SET row_security = off;\n"
 	rows := strings.Repeat("a row\n", scriptHead) + set
-	for name, script := range map[string]string{"long": begin + set + end + rows, "short": begin + set + end, "of an older one": begin + "\n" + end + rows} {
+	for name, script := range map[string]string{"long": begin + set + end + rows, "short": begin + set + end, "from an older pg_restore": begin + "\n" + end + rows} {
 		for _, size := range []int{1, 100, len(script)} {
 			var got strings.Builder
 			w := &scriptWriter{to: &got}
@@ -26,10 +26,10 @@ func TestScriptOfNewerPrograms(t *testing.T) {
 			}
 			want := script
 			if head, tail, found := strings.Cut(script, begin+set); found {
-				want = head + begin + string(setsIfItKnows) + tail
+				want = head + begin + string(setsIfKnown) + tail
 			}
 			if got.String() != want {
-				t.Errorf("%s, in parts of %d: %.200q", name, size, got.String())
+				t.Errorf("%s, in chunks of %d: %.200q", name, size, got.String())
 			}
 		}
 	}

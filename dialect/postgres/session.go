@@ -14,18 +14,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// keepAlive detects a dead idle connection within seconds, so that no one waits
-// on it later.
+// keepAlive detects a dead idle connection within seconds, so that no later
+// statement waits on it.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// unnamed is the query mode without named statements, which another session of
-// a pooler would not know.
+// unnamed is the query mode without named statements, which a pooler's other
+// sessions would not have.
 const unnamed = pgx.QueryExecModeCacheDescribe
 
 // settings are the settings of a session. If this process, its machine or the
 // network fails, the server soon ends the session and releases its locks. There
-// is no statement timeout: each statement has its context, and a vacuum may
-// take long.
+// is no statement timeout: each statement has a context, and a vacuum may take
+// long.
 var settings = map[string]string{
 	"tcp_keepalives_idle":                 "5",
 	"tcp_keepalives_interval":             "2",
@@ -35,7 +35,7 @@ var settings = map[string]string{
 	"idle_in_transaction_session_timeout": "300000", // see endStuckSessions for what can't wait that long
 }
 
-// apply returns the statement that sets the settings that the server knows.
+// apply returns the statement that sets those settings that the server has.
 func apply(set map[string]string) string {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -44,7 +44,7 @@ func apply(set map[string]string) string {
 	return "SELECT set_config(s.name, s.value, false) FROM (VALUES " + strings.Join(rows, ", ") + ") AS s(name, value) JOIN pg_settings USING (name)"
 }
 
-// capabilities are what the server behind a DSN can do: engines that speak
+// capabilities are what the server at a DSN can do: engines that speak
 // Postgres' protocol may lack some.
 type capabilities struct {
 	// pooled is set if there is a pooler: the next statement may run in another
@@ -53,8 +53,8 @@ type capabilities struct {
 	// incarnation is the expression for the incarnation of the server, or the
 	// counter's own column if the server has none.
 	incarnation string
-	// replan is an expression that makes the other statements of the
-	// transaction be planned for the table as it is, or does nothing. Otherwise
+	// replan is an expression that has the other statements of the transaction
+	// planned for the table's current size, or that does nothing. Without it,
 	// Postgres would keep a plan from when the table was small, which scans all
 	// of it, until the table is analyzed.
 	replan string
@@ -62,24 +62,24 @@ type capabilities struct {
 	notifies bool
 }
 
-// Expressions that a server may know.
+// Expressions that a server may support.
 const (
 	// timeline is the system identifier and the server's timeline.
-	timeline     = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
-	forceCustom  = `set_config('plan_cache_mode', 'force_custom_plan', true)`
-	notifyNobody = `pg_notify('` + channel + `_nobody', '')`
-	process      = `pg_backend_pid()`
+	timeline      = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
+	forceCustom   = `set_config('plan_cache_mode', 'force_custom_plan', true)`
+	notifyUnheard = `pg_notify('` + channel + `_nobody', '')`
+	process       = `pg_backend_pid()`
 )
 
-// probe finds out the capabilities of the server, with statements that any pooler accepts, and makes config use only such.
+// probe determines the capabilities of the server, with statements that any pooler accepts, and makes config use only these.
 func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return n, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// knows reports whether the server can evaluate an expression.
-	knows := func(expression string) bool {
+	// supports reports whether the server can evaluate an expression.
+	supports := func(expression string) bool {
 		_, refusal := conn.Exec(ctx, "SELECT "+expression)
 		if !answered(refusal) {
 			err = errors.Join(err, refusal)
@@ -87,15 +87,15 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err err
 		return refusal == nil
 	}
 	choose := func(expression, otherwise string) string {
-		if knows(expression) {
+		if supports(expression) {
 			return expression
 		}
 		return otherwise
 	}
-	n = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: knows(notifyNobody)}
-	// A pooler invents the process id that it sends to its client.
+	n = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: supports(notifyUnheard)}
+	// A pooler sends its clients a process id of its own.
 	var id uint32
-	if knows(process) {
+	if supports(process) {
 		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+process, pgx.QueryExecModeExec).Scan(&id))
 	}
 	n.pooled = id != conn.PgConn().PID()
@@ -105,7 +105,7 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err err
 	return n, err
 }
 
-// answered reports whether the server refused a statement, rather than the connection failing.
+// answered reports whether the server rejected the statement, as opposed to a failed connection.
 func answered(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer)
@@ -114,9 +114,9 @@ func answered(err error) bool {
 // readOnly is the error code of a server that accepts no writes: a standby, or a former primary.
 const readOnly = "25006"
 
-// configureServing makes config that of connections which serve a log: to a server that takes writes, in sessions that end with
-// their client. greet is called at the beginning of each; moved is called when a server says that it does not take writes
-// any more.
+// configureServing makes config that of connections that serve a log: to a server that accepts writes, in sessions that end
+// with their client. onConnect is called for each new connection, onReadOnly when a server reports that it no longer accepts
+// writes.
 func configureServing(config *pgx.ConnConfig, n capabilities, onConnect pgconn.AfterConnectFunc, onReadOnly func()) {
 	set := map[string]string{}
 	if !n.pooled { // with a pooler, they would soon apply to another client
@@ -127,7 +127,7 @@ func configureServing(config *pgx.ConnConfig, n capabilities, onConnect pgconn.A
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if len(set) > 0 {
-			// A server may refuse them.
+			// A server may reject them.
 			if _, err := conn.Exec(ctx, apply(set)).ReadAll(); err != nil && !answered(err) {
 				return err
 			}

@@ -9,15 +9,15 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestReadOnlyServerIsRefused opens a database that takes no writes.
+// TestReadOnlyServerIsRefused opens a database that accepts no writes.
 func TestReadOnlyServerIsRefused(t *testing.T) {
 	_, err := postgres.Open(t.Context(), withParameter(t, harness.Postgres(t), "default_transaction_read_only", "on"))
 	if err == nil || !strings.Contains(err.Error(), "name the primary in the DSN, or all hosts") {
-		t.Errorf("opening it: %v", err)
+		t.Errorf("open: %v", err)
 	}
 }
 
-// TestSessionsEndWithTheirClient looks at the settings of a session: sqube's, but where the DSN has its own.
+// TestSessionsEndWithTheirClient checks that a session has sqube's settings, except those set in the DSN.
 func TestSessionsEndWithTheirClient(t *testing.T) {
 	e := open(t, withParameter(t, harness.Postgres(t), "tcp_keepalives_idle", "7"))
 	for name, want := range map[string]string{

@@ -17,11 +17,11 @@ type shrinking struct {
 }
 
 const (
-	// A vacuum is worthwhile for so many dead rows plus this part of all rows.
+	// A vacuum is worthwhile with deadRows dead rows plus one for every deadShare live ones.
 	deadRows, deadShare = 1000, 5
-	// vacuumShare limits vacuum to a part of all time.
+	// vacuumShare limits vacuum to one in so many seconds.
 	vacuumShare = 10
-	// If it did not help, it is tried again, with growing pauses.
+	// If it did not help, it is retried after growing pauses.
 	minBackoff, maxBackoff = 5 * time.Second, 10 * time.Minute
 	// rebuildTimeout limits how long rebuilding the indexes waits for
 	// transactions.
@@ -50,7 +50,7 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	return false, failure(ctx, "vacuum", err)
 }
 
-// exclusively calls do unless another process is shrinking, with a connection that has no timeouts.
+// exclusively calls do with a connection that has no timeouts, unless another process is shrinking.
 func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
@@ -69,8 +69,8 @@ func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) erro
 	return do(conn)
 }
 
-// hindered is the condition that a transaction, of any kind, would keep vacuum from removing rows or truncating the table,
-// or keep the indexes waiting.
+// hindered is the condition that some transaction would keep vacuum from removing rows or truncating the table, or hold up
+// rebuilding the indexes.
 const hindered = `
   EXISTS (SELECT 1 FROM pg_stat_activity
           WHERE datname = current_database() AND backend_type = 'client backend' AND xact_start < now() - interval '5 seconds')
@@ -84,20 +84,20 @@ func (e *Engine) worthVacuum(ctx context.Context) (worth bool, err error) {
 	return worth, err
 }
 
-// shrink does what autovacuum can't. Autovacuum comes once a minute at most, and no vacuum frees a page that still has a
-// row, or shrinks an index:
+// shrink does what autovacuum can't. Autovacuum runs once a minute at most, and no vacuum frees a page that still has a row, or
+// shrinks an index:
 //
 //	vacuum ─► rewrite rows, which puts them where the vacuum found room first, at the beginning ─► vacuum, which cuts
 //	off the end ─► rebuild the indexes
 //
-// It does this only if the log is much larger than its rows, and only needs to own the table. Reads and commits wait a
-// moment for the truncation, and for each rewrite as for another commit.
+// It does this only if the log is much larger than its rows, and needs no privilege beyond owning the table. Reads and commits
+// wait briefly for the truncation, and commits for each rewrite as for another commit.
 func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
 	x, err := e.vacuum(ctx, conn)
 	for helps := true; err == nil && helps && x.tooLarge(); {
 		before := x.Table + x.Toast
 		if err = e.rewriteAll(ctx, x); err == nil {
-			x, err = e.vacuum(ctx, conn) // which stops truncating when another session waits
+			x, err = e.vacuum(ctx, conn) // stops truncating when another session waits
 		}
 		helps = x.Table+x.Toast < before
 	}
@@ -114,7 +114,7 @@ func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // vacuum makes the space of removed rows usable again, truncates free pages at the end, and returns the sizes after that.
-// Without INDEX_CLEANUP it would skip the indexes if few pages are concerned, and could not truncate those.
+// Without INDEX_CLEANUP it would skip the indexes if few pages have dead rows, and could not truncate those pages.
 func (e *Engine) vacuum(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
 	began := time.Now()
 	if _, err = conn.Exec(ctx, "VACUUM (ANALYZE, INDEX_CLEANUP ON) log"); err == nil {
@@ -146,8 +146,8 @@ func (e *Engine) rewriteAll(ctx context.Context, x extent) error {
 	}
 }
 
-// rebuild rebuilds the indexes if they are far too large. It blocks no one, but waits for all transactions that began
-// before. It first drops what an interrupted rebuild left.
+// rebuild rebuilds the indexes if they are far too large. It blocks nothing, but waits for all transactions that began earlier.
+// It first drops what an interrupted rebuild left.
 func (e *Engine) rebuild(ctx context.Context, conn *pgx.Conn, x extent) error {
 	if !x.indexesTooLarge(e.shrinking.indexes) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// object returns the creation of an object of so many bytes, of which Postgres can make little less.
+// object returns a write that creates an object of the given size, which Postgres can hardly compress.
 func object(key string, size int) dialect.Write {
 	value := []byte(`{"filler":"`)
 	for len(value) < size {
@@ -22,7 +22,7 @@ func object(key string, size int) dialect.Write {
 	return dialect.Write{Operation: dialect.Create, Resource: "pods", Key: key, Labels: "{}", Fields: "{}", Value: append(value, `"}`...)}
 }
 
-// land commits the group, all of which has to land, and makes updates of it.
+// land commits the group, all of which must land, and turns its writes into updates.
 func land(t *testing.T, e *postgres.Engine, group []dialect.Write) {
 	t.Helper()
 	committed, err := e.Commit(t.Context(), group)
@@ -37,8 +37,8 @@ func land(t *testing.T, e *postgres.Engine, group []dialect.Write) {
 	}
 }
 
-// TestTableShrinks forgets most of a log all over which stand rows that stay, small and large ones. Two processes give
-// the room back while one of them goes on to write: every write lands, and the rows that stay are what they were.
+// TestTableShrinks compacts most of a log in which small and large live rows are scattered. Two processes shrink it while one
+// of them keeps writing. Every write lands, and the live rows are unchanged.
 func TestTableShrinks(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e, replica := open(t, dsn), open(t, dsn)
@@ -48,7 +48,7 @@ func TestTableShrinks(t *testing.T) {
 	}
 	for i := range 300 {
 		land(t, e, busy)
-		if i%5 == 0 { // few, so that vacuum would spare the indexes
+		if i%5 == 0 { // few, so that vacuum would skip the indexes
 			land(t, e, []dialect.Write{object(fmt.Sprintf("kept-%d", i), 500+4000*(i%2))})
 		}
 	}
@@ -81,9 +81,9 @@ func TestTableShrinks(t *testing.T) {
 	}
 	end()
 	processes.Wait()
-	t.Logf("of %d bytes %d are left, after %d more updates", before, total(), updates*len(busy[1:]))
+	t.Logf("%d bytes shrank to %d, after %d more updates", before, total(), updates*len(busy[1:]))
 	if kept() != rows {
-		t.Error("the rows that stay are others now")
+		t.Error("the live rows have changed")
 	}
 	if n := number(t, e, "SELECT count(*) FROM pg_index WHERE indrelid = 'log'::regclass AND NOT indisvalid"); n > 0 {
 		t.Errorf("%d indexes are not valid", n)

@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// standby has a new replication slot remember what a standby's reads are said to need: the rows that transactions from
-// xmin on have changed. Then it goes away.
+// standby creates a replication slot and sends feedback as a standby whose reads need the rows changed by transactions from
+// xmin on. Then it disconnects.
 func standby(t *testing.T, dsn, slot string, xmin uint32) {
 	t.Helper()
 	config, err := pgconn.ParseConfig(dsn)
@@ -37,7 +37,7 @@ func standby(t *testing.T, dsn, slot string, xmin uint32) {
 		t.Fatal(err)
 	}
 	position := system[0].Rows[0][2]
-	feedback := make([]byte, 1+8, 1+8+4*4) // its kind and a time; then xmin and its epoch, and both for the catalogs
+	feedback := make([]byte, 1+8, 1+8+4*4) // its type and a time; then xmin and its epoch, and the same for the catalogs
 	feedback[0] = 'h'
 	for _, n := range []uint32{xmin, 0, 0, 0} {
 		feedback = binary.BigEndian.AppendUint32(feedback, n)
@@ -63,7 +63,7 @@ func standby(t *testing.T, dsn, slot string, xmin uint32) {
 	}
 }
 
-// TestWhatHoldsVacuumBack leaves transactions open for a long time, as counted in those that come after.
+// TestWhatHoldsVacuumBack leaves transactions open while many later ones run.
 func TestWhatHoldsVacuumBack(t *testing.T) {
 	server := harness.NewPostgresServer(t)
 	dsn := server.Database(t)
@@ -104,19 +104,19 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 
 	standby(t, dsn, "standby", uint32(number(t, e, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")))
 
-	if said := held(); said != "" {
-		t.Errorf("of young transactions it says\n%s", said)
+	if report := held(); report != "" {
+		t.Errorf("young transactions are reported:\n%s", report)
 	}
 	others, _ := session()
 	others("CREATE TABLE unrelated (n int)")
 	others(`DO $$ BEGIN FOR i IN 1..50100 LOOP BEGIN INSERT INTO unrelated VALUES (i); EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP; END $$`)
 
-	said := ""
-	for wanted := fmt.Sprintf("the transaction of process %d (user ", pid); !strings.Contains(said, wanted); said = held() {
+	report := ""
+	for wanted := fmt.Sprintf("the transaction of process %d (user ", pid); !strings.Contains(report, wanted); report = held() {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-t.Context().Done():
-			t.Fatalf("it does not say %q, but\n%s", wanted, said)
+			t.Fatalf("no %q in the report:\n%s", wanted, report)
 		}
 	}
 	for _, want := range []string{
@@ -124,17 +124,17 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 		"the prepared transaction forgotten (user ", "ROLLBACK PREPARED 'forgotten'",
 		"the replication slot standby (not in use) ", "pg_drop_replication_slot('standby')",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("it does not say %q, but\n%s", want, said)
+		if !strings.Contains(report, want) {
+			t.Errorf("no %q in the report:\n%s", want, report)
 		}
 	}
-	if again := held(); again != said {
-		t.Errorf("and then it says\n%s", again)
+	if again := held(); again != report {
+		t.Errorf("a second report differs:\n%s", again)
 	}
 	reader("ROLLBACK")
 	preparer("ROLLBACK PREPARED 'forgotten'")
 	others("SELECT pg_drop_replication_slot('standby')")
-	if said := held(); said != "" {
-		t.Errorf("after their end it says\n%s", said)
+	if report := held(); report != "" {
+		t.Errorf("after their end, the report is\n%s", report)
 	}
 }

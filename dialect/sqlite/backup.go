@@ -11,8 +11,7 @@ import (
 	"github.com/sqube/sqube/migrations"
 )
 
-// Backup writes a snapshot of the file at path to the empty file to, and checks it. The file at path may be served
-// meanwhile.
+// Backup writes a snapshot of the file at path to the empty file to, and verifies it. The file at path may be served meanwhile.
 func Backup(ctx context.Context, path string, to *os.File) error {
 	name, err := filepath.Abs(to.Name())
 	if err != nil {
@@ -35,8 +34,8 @@ func Backup(ctx context.Context, path string, to *os.File) error {
 	return nil
 }
 
-// verifyCopy fails if the file at path is not to, or not an intact database with the wanted schema. Opening it is not
-// enough: to SQLite an empty file is an empty database.
+// verifyCopy fails if the file at path is not to, or not an intact database with the wanted schema. Opening it is not enough:
+// SQLite takes an empty file for an empty database.
 func verifyCopy(ctx context.Context, path string, to *os.File, want migrations.Status) error {
 	switch same, err := names(path, to); {
 	case err != nil:

@@ -48,8 +48,8 @@ func (w *writeStatements) close() error {
 }
 
 // Commit implements dialect.Engine. If a sync fails, the group is not
-// committed, and the next one may follow all the same: it is written to the
-// same place in the write-ahead log, so it misses nothing on the disk.
+// committed. The next one may still follow: it overwrites the failed one in the
+// write-ahead log, so no gap is left on disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	if err := e.admit(ctx, group); err != nil {
 		return dialect.Committed{}, err
@@ -117,9 +117,9 @@ func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
 	return err
 }
 
-// integerBytes returns how many bytes n, which is not negative, takes in a row
+// integerBytes returns how many bytes a non-negative n takes in a row
 // (https://www.sqlite.org/fileformat2.html#record_format). The revision that
-// replaces row n hardly ever takes more.
+// replaces row n rarely takes more.
 func integerBytes(n int64) int {
 	switch {
 	case n < 1<<7:
@@ -138,7 +138,7 @@ func integerBytes(n int64) int {
 
 // Load implements dialect.Engine.
 func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	var refused error // an error that is not the database's
+	var refused error // not a database error
 	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
 		var some bool
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
@@ -173,7 +173,7 @@ func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error
 		return failure(op, err)
 	}
 	if err := do(tx); err != nil {
-		_ = tx.Rollback() // what failed is reported; the driver rolls back a lost connection
+		_ = tx.Rollback() // the cause is returned; the driver rolls back a lost connection
 		return failure(op, err)
 	}
 	if err := tx.Commit(); err != nil {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// batchBytes ends a batch of compaction: freeing a page takes some
-// microseconds, during which no one can write.
+// batchBytes limits a batch of compaction: freeing a page takes some
+// microseconds, during which nothing can be written.
 const batchBytes = 1 << 20
 
-// supersededRows selects the rows that a batch may remove. SQLite knows the
+// supersededRows selects the rows that a batch may remove. SQLite gets the
 // length of a value without reading it.
 const supersededRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
 
@@ -62,12 +62,12 @@ func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (
 	return ids, rows.Err()
 }
 
-// shrinkBytes is how much Shrink gives back at a time: enough to keep ahead,
-// little enough to hold the writer for a few milliseconds only.
+// shrinkBytes is how much Shrink returns at a time: enough to keep up, and
+// little enough to block the writer for only a few milliseconds.
 const shrinkBytes = 1 << 20
 
-// keptBytes returns how much of a file may stay free: one that is about to
-// grow again needs it, but in a small one it shall not be half.
+// keptBytes returns how much of a file may stay free. A file that grows again
+// needs it, but it must not be half of a small file.
 func keptBytes(size int64) int64 { return min(size/8, 2*shrinkBytes) }
 
 // Shrink implements dialect.Engine by an incremental vacuum.
@@ -90,7 +90,7 @@ func (e *Engine) vacuum(ctx context.Context) (more bool, err error) {
 		e.emptyIdleWAL(ctx)
 		return false, nil
 	}
-	// The pragma frees one page a step, so its result has to be walked.
+	// The pragma frees one page per step, so its result has to be iterated.
 	rows, err := e.writer.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(surplus, shrinkBytes/pageSize)))
 	if err != nil {
 		return false, failure("vacuum", err)

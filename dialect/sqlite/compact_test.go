@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// TestFileShrinks writes and deletes 40 MB and has the file be small again, in
-// steps none of which holds up writers for long.
+// TestFileShrinks writes and deletes 40 MB. The file becomes small again, in
+// steps that do not block writers for long.
 func TestFileShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e, err := sqlite.Open(t.Context(), path)
@@ -38,7 +38,7 @@ func TestFileShrinks(t *testing.T) {
 	}
 	before := fileSize(t, path)
 	if before < objects*size {
-		t.Fatalf("the file has %d bytes before", before)
+		t.Fatalf("the file only has %d bytes before compaction", before)
 	}
 
 	const batch = 500
@@ -58,7 +58,7 @@ func TestFileShrinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if freed := left - databaseSize(t, e); freed > 1100<<10 {
-			t.Errorf("one step gave back %d bytes", freed)
+			t.Errorf("one step freed %d bytes", freed)
 		}
 		left = databaseSize(t, e)
 	}
@@ -69,7 +69,7 @@ func TestFileShrinks(t *testing.T) {
 		t.Errorf("removed %d rows, want %d", removed, 2*objects)
 	}
 	if got := text(t, e, "SELECT id || value FROM log"); got != fmt.Sprint(kept.Last)+`{"kept":true}` {
-		t.Errorf("what is left is %s", got)
+		t.Errorf("the remaining row is %s", got)
 	}
 	if free := text(t, e, "PRAGMA freelist_count"); len(free) > 3 {
 		t.Errorf("%s pages are free", free)
@@ -78,11 +78,12 @@ func TestFileShrinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := fileSize(t, path); after > before/10 {
-		t.Errorf("the file has %d bytes, before it had %d", after, before)
+		t.Errorf("the file has %d bytes, %d before", after, before)
 	}
 }
 
-// TestWriteAheadLogStaysSmall writes much more than it may keep.
+// TestWriteAheadLogStaysSmall writes much more than the write-ahead log may
+// keep.
 func TestWriteAheadLogStaysSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -123,8 +124,7 @@ func fileSize(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// TestPlanOfCompaction holds the engine's own statements to the indexes that
-// are there for them.
+// TestPlanOfCompaction checks that compaction uses the index made for it.
 func TestPlanOfCompaction(t *testing.T) {
 	e := open(t, filepath.Join(t.TempDir(), "sqube.db"))
 	var plan []string

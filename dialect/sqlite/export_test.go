@@ -1,12 +1,12 @@
 package sqlite
 
-// SupersededRows is the statement that finds what a batch of compaction forgets.
+// SupersededRows is the statement that selects a batch of compaction.
 const SupersededRows = supersededRows
 
-// OpenNamedMemory is OpenMemory of a database that others may have open too.
+// OpenNamedMemory is OpenMemory for a database that may be open elsewhere too.
 var OpenNamedMemory = openMemory
 
-// DropConnections has the driver connect again.
+// DropConnections makes the driver reconnect.
 func DropConnections(e *Engine) {
 	e.writer.SetMaxIdleConns(-1)
 	e.writer.SetMaxIdleConns(1)

@@ -9,24 +9,24 @@ import (
 	"syscall"
 )
 
-// The modes of new files and folders: a database holds secrets.
+// The modes of new files and folders: a database contains secrets.
 const (
 	fileMode   fs.FileMode = 0o600
 	folderMode fs.FileMode = 0o700
 )
 
-// maxLinks is how many symbolic links in a row are followed, as on Linux.
+// maxLinks is how many symbolic links are followed, as on Linux.
 const maxLinks = 40
 
-// resolve returns the absolute path of the file at path, without symbolic links, whether the file exists or not. SQLite
-// keeps the write-ahead log beside it.
+// resolve returns the absolute path of the file at path, which need not exist, without symbolic links. SQLite keeps the
+// write-ahead log beside it.
 func resolve(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		wd, err := os.Getwd()
 		if err != nil {
 			return "", err
 		}
-		path = wd + "/" + path // unlike filepath.Join, this leaves link/../file to the links
+		path = wd + "/" + path // unlike filepath.Join, this follows the link in link/../file
 	}
 	for range maxLinks {
 		folder, name := filepath.Split(path)
@@ -40,7 +40,7 @@ func resolve(path string) (string, error) {
 		path = filepath.Join(real, name)
 		target, err := os.Readlink(path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EINVAL): // no file, or no link
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EINVAL): // no file, or not a link
 			return path, nil
 		case err != nil:
 			return "", err
@@ -52,8 +52,7 @@ func resolve(path string) (string, error) {
 	return "", &os.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
-// checkFile fails if path is not a file, or if there is a write-ahead log without its database. It succeeds if there is
-// nothing.
+// checkFile fails if path is not a file, or if there is a write-ahead log without its database. It succeeds if neither exists.
 func checkFile(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -70,7 +69,7 @@ func checkFile(path string) error {
 }
 
 // checkOneName fails if the file at path has another path too: its write-ahead log, with the last commits, is beside one of
-// the two, and a process that opens the other would continue without them.
+// them, and a process that opens the other would miss those commits.
 func checkOneName(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -86,8 +85,8 @@ func checkOneName(path string) error {
 	return err
 }
 
-// checkWAL fails if there is a write-ahead log without its database, which has size bytes. SQLite would create an empty
-// database and remove the log, which holds commits.
+// checkWAL fails if a write-ahead log exists but its database, of size bytes, is missing or empty. SQLite would create an empty
+// database and remove the log with its commits.
 func checkWAL(path string, size int64) error {
 	if size > 0 {
 		return nil
@@ -98,7 +97,7 @@ func checkWAL(path string, size int64) error {
 	return nil
 }
 
-// suffixes are the endings of the files of a database.
+// suffixes are those of a database's files.
 var suffixes = []string{"", "-wal", "-shm", "-journal"}
 
 // protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzDSN holds dsn to naming just the file of the path, whatever characters that has, with the pragmas.
+// FuzzDSN checks that dsn names exactly the file at a path, whatever its characters, and sets the pragmas.
 func FuzzDSN(f *testing.F) {
 	for _, name := range []string{"sqube.db", "a b", "a?mode=memory", "a#b", "a%20b", "a&_pragma=query_only(1)", "é", ":memory:", "file:x", "a'b\"c", "a\\b", "+", ";"} {
 		f.Add(name)
@@ -18,7 +18,7 @@ func FuzzDSN(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string) {
 		if name == "" || name == "." || name == ".." || len(name) > 100 || strings.ContainsAny(name, "/\x00") || !utf8.ValidString(name) {
-			return // no name of a file
+			return // not a file name
 		}
 		folder, err := os.MkdirTemp(dir, "")
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// withHint adds what to do to an error of opening a file.
+// withHint adds advice to an error from opening a file.
 func withHint(err error) error {
 	if hint := hintFor(err); hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
@@ -62,7 +62,7 @@ func hintFor(err error) string {
 	return ""
 }
 
-// withReadHint adds what to do to an error of reading a file.
+// withReadHint adds advice to an error from reading a file.
 func withReadHint(err error) error {
 	var cause *sqlite.Error
 	if errors.As(err, &cause) {

@@ -12,7 +12,7 @@ import (
 )
 
 // inspectTime limits the check of a file before it is opened. It is enough for
-// some hundred megabytes; damage beyond that is found when it is read.
+// a few hundred megabytes; damage beyond that is found when read.
 const inspectTime = 500 * time.Millisecond
 
 // inspect fails if the file at path can't be served. It does not change the
@@ -21,9 +21,9 @@ func inspect(ctx context.Context, path string) (err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return err
 	}
-	mode := "&mode=ro" // or to close it would change it
+	mode := "&mode=ro" // otherwise closing it would change it
 	if unfinished, err := os.Stat(path + "-journal"); err == nil && unfinished.Size() > 0 {
-		mode = existing // power failed while the file was made, and SQLite undoes that
+		mode = existing // a crash interrupted the creation of the file, and SQLite rolls that back
 	}
 	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)")+mode)
 	if err != nil {
@@ -46,10 +46,9 @@ func inspect(ctx context.Context, path string) (err error) {
 	return err
 }
 
-// checkpointLeftover moves what a process that was killed left in the write-ahead log into
-// the file. It may have been killed because a sync had failed. The kernel then
-// takes what was not written for written, so that another sync of the log says
-// nothing: only what is written anew is known to be on the disk.
+// checkpointLeftover moves what a killed process left in the write-ahead log into the file. It may have been killed because a
+// sync failed. The kernel then treats unwritten pages as written, so another sync of the log proves nothing: only data written
+// again is known to be on disk.
 func (e *Engine) checkpointLeftover(ctx context.Context) error {
 	if size, err := e.walSize(); err != nil || size == 0 {
 		return err

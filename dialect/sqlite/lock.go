@@ -10,15 +10,15 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// lockDatabase opens the database file at path, which is resolved, and creates it if there is none. No other process can
-// lock it, by any name, until the returned file is closed; the kernel unlocks it when this process ends, however it ends. It
+// lockDatabase opens the database file at path, which is resolved, and creates it if there is none. No other process can lock
+// it, under any name, until the returned file is closed; the kernel releases the lock when this process ends for any reason. It
 // returns dialect.ErrLocked if another process has locked it.
 //
 // Closing any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one
 // after SQLite's, and open no other while SQLite uses the file.
 func lockDatabase(path string) (*os.File, error) {
 	for {
-		if err := checkFile(path); err != nil { // before a file is made
+		if err := checkFile(path); err != nil { // before a file is created
 			return nil, err
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, fileMode)
@@ -48,7 +48,7 @@ func lockDatabase(path string) (*os.File, error) {
 	}
 }
 
-// checkOldLock fails if an older sqube serves the file at path: it locks a file beside it.
+// checkOldLock fails if an older sqube, which locks a file beside it, serves the file at path.
 func checkOldLock(path string) error {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func checkOldLock(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// names reports whether path is the name of f.
+// names reports whether path names f.
 func names(path string, f *os.File) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {

@@ -16,7 +16,7 @@ const lockedByte = 1 << 62
 func tryLock(f *os.File) (*os.File, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: lockedByte, Len: 1}
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)
-	if errors.Is(err, unix.EINVAL) { // gVisor has no such locks, but no NFS either, where flock would lock out SQLite
+	if errors.Is(err, unix.EINVAL) { // gVisor has no such locks; nor has it NFS, where flock would lock out SQLite
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	return f, err

@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// tryLock locks f and returns the file that holds the lock until it is closed: one beside f, since on systems other than
-// Linux a lock on f would lock out SQLite. It fails with EAGAIN if another process has the lock.
+// tryLock locks f and returns the file that holds the lock until it is closed: one beside f, since outside Linux a lock on f
+// would lock out SQLite. It fails with EAGAIN if another process has the lock.
 func tryLock(f *os.File) (*os.File, error) {
 	beside, err := os.OpenFile(f.Name()+".locked", os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(beside.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = beside.Close() // the cause of failing is what counts
+		_ = beside.Close() // err is the cause
 		return nil, err
 	}
 	return beside, nil

@@ -7,14 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// memories counts the databases in memory that this process has created. SQLite finds them by name.
+// memories counts the in-memory databases that this process has created, to name them: SQLite finds them by name.
 var memories atomic.Int64
 
-// OpenMemory creates an empty database in memory, with its schema, which is lost when it is closed. At 1 GiB, SQLite's
-// limit, it is full like a disk.
+// OpenMemory creates an empty in-memory database with its schema; closing it discards it. At 1 GiB, SQLite's limit, it is full
+// like a disk.
 //
-// In memory SQLite has no write-ahead log, so writers would wait for readers. So there is one connection, and reads and
-// writes take turns.
+// In memory, SQLite has no write-ahead log, and writers would wait for readers. So reads and writes share one connection.
 func OpenMemory(ctx context.Context) (*Engine, error) {
 	return openMemory(ctx, fmt.Sprintf("sqube-%d", memories.Add(1)))
 }
@@ -22,15 +21,15 @@ func OpenMemory(ctx context.Context) (*Engine, error) {
 func openMemory(ctx context.Context, name string) (*Engine, error) {
 	e := &Engine{}
 	if err := e.openMemory(ctx, name); err != nil {
-		_ = e.Close() // the cause of failing to open is what counts
-		return nil, fmt.Errorf("opening a database in memory: %w", err)
+		_ = e.Close() // err is the cause
+		return nil, fmt.Errorf("opening an in-memory database: %w", err)
 	}
 	return e, nil
 }
 
 func (e *Engine) openMemory(ctx context.Context, name string) (err error) {
 	source := dsn("/"+name, "auto_vacuum(2)") + "&vfs=memdb&_txlock=immediate"
-	// The driver closes connections that fail. The database exists as long as one connection is open.
+	// The driver closes failed connections. The database exists as long as one connection is open.
 	if e.keepOpen, err = sql.Open("sqlite", source); err != nil {
 		return err
 	}

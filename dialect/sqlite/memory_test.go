@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/storetest"
 )
 
-// TestStoreInMemory holds a log in memory to what one in a file is held to. Between the engines of a test, one after the
-// other, another one keeps it.
+// TestStoreInMemory runs the tests of the store on an in-memory log. A spare connection keeps the database between the engines
+// that a test opens in turn.
 func TestStoreInMemory(t *testing.T) {
 	var logs atomic.Int64
 	storetest.Run(t, func(t testing.TB) func(context.Context) (dialect.Engine, error) {
@@ -37,7 +37,7 @@ func TestStoreInMemory(t *testing.T) {
 	})
 }
 
-// sole is an engine that no other one may be beside.
+// sole is an engine that must be the only one.
 type sole struct {
 	*sqlite.Engine
 	inUse *atomic.Bool
@@ -49,7 +49,7 @@ func (s *sole) Close() error {
 	return s.Engine.Close()
 }
 
-// TestMemoriesAreApart opens two databases in memory. What is in one is not in the other, and is gone when it is closed.
+// TestMemoriesAreApart opens two in-memory databases. They share nothing, and lose their rows when closed.
 func TestMemoriesAreApart(t *testing.T) {
 	for range 2 {
 		var engines []*sqlite.Engine
@@ -74,7 +74,7 @@ func TestMemoriesAreApart(t *testing.T) {
 	}
 }
 
-// TestMemoryOutlivesItsConnection has the driver connect again, as it does when something went wrong with a connection.
+// TestMemoryOutlivesItsConnection makes the driver reconnect, as after a connection failed.
 func TestMemoryOutlivesItsConnection(t *testing.T) {
 	e, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -86,7 +86,7 @@ func TestMemoryOutlivesItsConnection(t *testing.T) {
 	}
 	sqlite.DropConnections(e)
 	if got := text(t, e, "SELECT count(*) FROM log"); got != "1" {
-		t.Errorf("there are %s rows", got)
+		t.Errorf("it has %s rows", got)
 	}
 	if _, err := e.Commit(t.Context(), []dialect.Write{create("b", []byte(`{}`))}); err != nil {
 		t.Error(err)

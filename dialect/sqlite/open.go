@@ -2,8 +2,9 @@
 // commit synced to disk.
 //
 // The process that opens the file is its only writer: a lock on the file keeps
-// others out, whatever path they use, while any SQL tool may read. Writes use
-// one connection, reads a few others, each with its own snapshot.
+// other processes out, whatever path they use, while any SQL tool may read.
+// Writes use one connection; reads use a few others, each with its own
+// snapshot.
 package sqlite
 
 import (
@@ -27,11 +28,11 @@ import (
 // Engine is a dialect.Engine on one SQLite file.
 type Engine struct {
 	path     string    // without symbolic links
-	lock     *os.File  // see lockDatabase; nil where the file is only read
+	lock     *os.File  // see lockDatabase; nil if the file is only read
 	readMode *readMode // how it is only read
 	writer   *sql.DB
 	readers  *sql.DB
-	keepOpen *sql.DB // keeps what is in memory; nil for a file
+	keepOpen *sql.DB // keeps an in-memory database; nil for a file
 
 	prepared  sync.Map // statement text → *sql.Stmt on readers
 	nPrepared int
@@ -39,8 +40,8 @@ type Engine struct {
 
 	write   writeStatements
 	reserve reserve
-	// triedWAL is how large the write-ahead log was when it was last tried to
-	// empty it.
+	// triedWAL is the size of the write-ahead log at the last attempt to empty
+	// it.
 	triedWAL int64
 }
 
@@ -48,10 +49,10 @@ var _ dialect.Engine = (*Engine)(nil)
 
 const maxPrepared = 200
 
-// newPageSize is how many bytes the pages of a new file have: the fewest that
-// SQLite allows. A commit writes each page that it touches to the write-ahead
-// log, mostly for a few bytes in it. Pages of 4 KiB spare SQLite a fifth of its
-// CPU time, which is a twentieth of a request's, and write twice as much.
+// newPageSize is the page size of a new file: the smallest that SQLite allows.
+// A commit writes each page that it touches to the write-ahead log, mostly for
+// a few bytes in it. Pages of 4 KiB would save a fifth of SQLite's CPU time,
+// which is a twentieth of a request's, but write twice as much.
 const newPageSize = 512
 
 // Open opens the file at path, creating it and its folder if they do not exist,
@@ -63,8 +64,8 @@ func Open(ctx context.Context, path string) (*Engine, error) {
 
 // Options are the settings of OpenWith.
 type Options struct {
-	// NoSync leaves it to the system when the file is written to disk. What was committed outlives the process, but when the
-	// machine stops the file may be spoiled.
+	// NoSync leaves writing the file to disk to the kernel. Commits survive the end of the process, but if the machine crashes
+	// the file may be corrupt.
 	NoSync bool
 }
 
@@ -77,8 +78,8 @@ func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	return e, err
 }
 
-// Migrate migrates the schema of the file at path, as Open does, and returns
-// its status before.
+// Migrate migrates the schema of the file at path, like Open, and returns its
+// previous status.
 func Migrate(ctx context.Context, path string) (before migrations.Status, err error) {
 	e, before, err := open(ctx, path, Options{})
 	if err != nil {
@@ -91,7 +92,7 @@ func open(ctx context.Context, path string, o Options) (*Engine, migrations.Stat
 	e := &Engine{}
 	before, err := e.open(ctx, path, o)
 	if err != nil {
-		_ = e.Close() // the cause of failing to open is what counts
+		_ = e.Close() // err is the cause
 		return nil, before, fmt.Errorf("opening the database %s: %w", path, withHint(err))
 	}
 	return e, before, nil
@@ -104,7 +105,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
 		return before, err
 	}
-	if path, err = resolve(path); err != nil { // now that the folder is there
+	if path, err = resolve(path); err != nil { // now that the folder exists
 		return before, err
 	}
 	e.path = path
@@ -142,7 +143,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	return before, e.openReaders(existing)
 }
 
-// format begins an empty file with what can't be changed later, and returns how many bytes the pages of the file have.
+// format sets what can't be changed later in an empty file, and returns the page size of the file.
 func format(ctx context.Context, path, synchronous string) (pageSize int, err error) {
 	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous)+existing)
 	if err != nil {
@@ -151,7 +152,7 @@ func format(ctx context.Context, path, synchronous string) (pageSize int, err er
 	defer func() { err = errors.Join(err, db.Close()) }()
 	info, err := os.Stat(path)
 	if err == nil && info.Size() == 0 {
-		_, err = db.ExecContext(ctx, "PRAGMA auto_vacuum(2)") // which writes the first page
+		_, err = db.ExecContext(ctx, "PRAGMA auto_vacuum(2)") // writes the first page
 	}
 	if err != nil {
 		return 0, err
@@ -160,7 +161,7 @@ func format(ctx context.Context, path, synchronous string) (pageSize int, err er
 	return pageSize, err
 }
 
-// migrate migrates the schema, and prepares the statements that write.
+// migrate migrates the schema and prepares the writing statements.
 func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err error) {
 	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
 		return before, err
@@ -171,7 +172,7 @@ func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err err
 // existing makes the driver open an existing file for writing, and never create one.
 const existing = "&mode=rw&_txlock=immediate"
 
-// openReaders opens the connections that read, with further parameters for the
+// openReaders opens the connections for reads, with further parameters for the
 // driver.
 func (e *Engine) openReaders(parameters string) (err error) {
 	if e.readers, err = sql.Open("sqlite", dsn(e.path, "query_only(1)", "cache_size(-4000)")+parameters); err != nil {
@@ -225,7 +226,7 @@ func (e *Engine) Close() error {
 	if e.readers != nil && e.readers != e.writer {
 		errs = append(errs, e.readers.Close())
 	}
-	// The last connection to close moves the WAL into the file.
+	// The last connection to close checkpoints the WAL.
 	errs = append(errs, e.write.close())
 	if e.writer != nil {
 		errs = append(errs, e.writer.Close())

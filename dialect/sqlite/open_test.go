@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// open opens the file at path and closes it with t.
+// open opens the file at path and closes it when t ends.
 func open(t testing.TB, path string) *sqlite.Engine {
 	t.Helper()
 	e, err := sqlite.Open(t.Context(), path)
@@ -30,7 +30,7 @@ func open(t testing.TB, path string) *sqlite.Engine {
 	return e
 }
 
-// text returns what a statement selects, as one text.
+// text returns what a statement selects as a string.
 func text(t testing.TB, e *sqlite.Engine, statement string) (s string) {
 	t.Helper()
 	if err := e.Query(t.Context(), statement, nil, func(row dialect.Row) error { return row.Scan(&s) }); err != nil {
@@ -39,7 +39,7 @@ func text(t testing.TB, e *sqlite.Engine, statement string) (s string) {
 	return s
 }
 
-// create returns the write that makes an object of resource pods.
+// create returns a write that creates an object of resource pods.
 func create(key string, value []byte) dialect.Write {
 	return dialect.Write{Operation: dialect.Create, Resource: "pods", Key: key, Name: key, Labels: "{}", Fields: "{}", Value: value}
 }
@@ -52,17 +52,17 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) || !strings.Contains(err.Error(), path) {
-			t.Errorf("opening it a second time: %v", err)
+			t.Errorf("opening it again: %v", err)
 		}
 	}
 	if _, err := first.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Errorf("the first one is disturbed: %v", err)
+		t.Errorf("the first engine fails: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if n := text(t, open(t, path), "SELECT count(*) FROM log"); n != "1" {
-		t.Errorf("after the first one closed there are %s rows", n)
+		t.Errorf("after the first engine closed there are %s rows", n)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestOlderProcessHasTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) {
-		t.Errorf("while it does: %v", err)
+		t.Errorf("open: %v", err)
 	}
 	if err := older.Close(); err != nil {
 		t.Fatal(err)
@@ -85,22 +85,22 @@ func TestOlderProcessHasTheFile(t *testing.T) {
 	open(t, path)
 }
 
-func TestFileThatIsNoDatabase(t *testing.T) {
+func TestFileThatIsNotADatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	content := strings.Repeat("This is a letter, not a database.\n", 100)
+	content := strings.Repeat("This is text, not a database.\n", 100)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := sqlite.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "not an SQLite database") {
-		t.Errorf("opening a letter: %v", err)
+		t.Errorf("opening a text file: %v", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != content {
-		t.Errorf("the letter was changed (%v)", err)
+		t.Errorf("the text file was changed (%v)", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	open(t, path) // the lock was let go of
+	open(t, path) // the lock was released
 }
 
 func TestFolderThatMayNotBeWritten(t *testing.T) {
@@ -111,8 +111,8 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 	failed := make(chan error)
 	go func() {
 		if os.Geteuid() == 0 {
-			// Permissions do not bind root, so this thread becomes nobody to the
-			// file system. It ends with the goroutine, which keeps it.
+			// Root ignores permissions, so this thread becomes nobody for the
+			// file system. It is locked to the goroutine and ends with it.
 			runtime.LockOSThread()
 			if err := syscall.Setfsuid(65534); err != nil {
 				failed <- err
@@ -123,7 +123,7 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 		failed <- err
 	}()
 	if err := <-failed; !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("opening a database in a folder that may not be written: %v", err)
+		t.Errorf("opening a database in a read-only folder: %v", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestPathWithEveryCharacter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		t.Errorf("the file is not there: %v", err)
+		t.Errorf("the file is missing: %v", err)
 	}
 }
 
@@ -152,11 +152,11 @@ func TestSettingsOfTheFile(t *testing.T) {
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		info, err := os.Stat(path + suffix)
 		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s%s: %v, %v; want that only its owner may read it", path, suffix, info, err)
+			t.Errorf("%s%s: %v, %v; want a mode that only lets the owner read it", path, suffix, info, err)
 		}
 	}
 	if err := e.Query(t.Context(), "DELETE FROM log", nil, nil); err == nil {
-		t.Error("a query may write")
+		t.Error("a query can write")
 	}
 }
 
@@ -174,11 +174,11 @@ func TestCloseLeavesOneFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a write-ahead log stays behind: %v", err)
+		t.Errorf("a write-ahead log remains: %v", err)
 	}
 }
 
-// TestLogOfACrash opens what a process leaves that is killed: what it committed is there, in the file itself.
+// TestLogOfACrash opens the files of a killed process: its commits are there, in the database file itself.
 func TestLogOfACrash(t *testing.T) {
 	path, left := filepath.Join(t.TempDir(), "sqube.db"), filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -199,6 +199,6 @@ func TestLogOfACrash(t *testing.T) {
 		t.Errorf("the write-ahead log is %+v, %v", log, err)
 	}
 	if name := text(t, again, "SELECT name FROM log"); name != "a" {
-		t.Errorf("the log holds %q", name)
+		t.Errorf("the log has %q", name)
 	}
 }

@@ -44,7 +44,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	full := e.nPrepared >= maxPrepared
 	e.mu.Unlock()
 	if full {
-		// Selectors have many shapes: the others are parsed each time.
+		// Selectors have many shapes: other statements are parsed each time.
 		return e.readers.QueryContext(ctx, statement, args...)
 	}
 	stmt, err := e.readers.PrepareContext(ctx, statement)
@@ -62,8 +62,8 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	return stmt.QueryContext(ctx, args...)
 }
 
-// failure classifies an error of the database. The error of a context is
-// returned as it is.
+// failure classifies a database error. The error of a context is returned
+// unchanged.
 func failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -79,7 +79,7 @@ func failure(op string, err error) error {
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			class = dialect.ErrCorrupt
 		case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-			// A value or a statement of ours is wrong, or too large.
+			// A value or statement is invalid or too large.
 			return &dialect.Error{Op: op, Engine: "sqlite", Err: err}
 		}
 	}

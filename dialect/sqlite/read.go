@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/migrations"
 )
 
-// OpenReader opens the file at path, which must exist, for reading only. It
-// fails if the schema is not that of this binary.
+// OpenReader opens the file at path, which must exist, read-only. It fails if
+// the schema is not this binary's.
 func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	status, err := Status(ctx, path)
 	if err == nil {
@@ -45,7 +45,7 @@ func Status(ctx context.Context, path string) (status migrations.Status, err err
 	return status, err
 }
 
-// Verify makes SQLite check that the file at path is intact. The error says what is not.
+// Verify has SQLite check that the file at path is intact. The error says what is damaged.
 func Verify(ctx context.Context, path string) error {
 	return reading(ctx, path, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, "PRAGMA integrity_check")
@@ -89,14 +89,14 @@ func reading(ctx context.Context, path string, use func(*sql.DB) error) (err err
 	if err == nil {
 		err = use(db)
 	}
-	if changed := l.unchanged(); changed != nil { // which explains other errors
+	if changed := l.unchanged(); changed != nil { // it explains other errors
 		return changed
 	}
 	return withReadHint(err)
 }
 
-// ReadOnly returns a data source name for the driver "sqlite" that opens the file at path, which must exist, for reading
-// only. unchanged, called after a read, fails if another process wrote to the file in a way that may have spoiled the read.
+// ReadOnly returns a data source name for the driver "sqlite" that opens the file at path, which must exist, read-only.
+// unchanged, called after a read, fails if another process has written to the file in a way that may have invalidated the read.
 func ReadOnly(path string) (name string, unchanged func() error, err error) {
 	l, err := chooseReadMode(path)
 	if err != nil {
@@ -105,17 +105,17 @@ func ReadOnly(path string) (name string, unchanged func() error, err error) {
 	return dsn(l.path) + l.parameters, l.unchanged, nil
 }
 
-// readMode is how a file is opened for reading only, so that neither it nor its write-ahead log is changed or created.
+// readMode is how a file is opened read-only, so that neither it nor its write-ahead log is changed or created.
 type readMode struct {
 	path       string // resolved
 	parameters string // for the driver
-	// immutable is the file as it was, if it is read without locks and without a write-ahead log, else nil.
+	// immutable is the state of the file before, if it is read without locks and without a write-ahead log, else nil.
 	immutable fs.FileInfo
 }
 
-// chooseReadMode returns how to read the file at path. If a process may have it open, or crashed with it, reads go through
-// the write-ahead log, and SQLite creates its index, -shm, if it is missing. Otherwise there is only the file. Reading it in
-// the same way would make SQLite create a log and an index, or fail in a read-only folder.
+// chooseReadMode returns how to read the file at path. If a process may have it open, or crashed with it, reads go through the
+// write-ahead log, and SQLite creates its index, -shm, if it is missing. Otherwise there is only the file. Reading it the same
+// way would make SQLite create a log and an index, or fail in a read-only folder.
 func chooseReadMode(path string) (*readMode, error) {
 	path, err := resolve(path)
 	if err != nil {
@@ -147,7 +147,7 @@ func chooseReadMode(path string) (*readMode, error) {
 }
 
 // keepsLog reports whether the file at path is a database in WAL mode, which a backup is not: byte 18 of its header is 2
-// (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process: see lockDatabase.
+// (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process; see lockDatabase.
 func keepsLog(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 // unfinished is in the name of a file that is being filled.
 const unfinished = ".unfinished-"
 
-// Replace fills a new database with fill, and renames it to path when it is complete and on disk. Until then, whatever
-// happens, the old database is at path. Then that gets another name, which Replace returns, "" if there was none or it had
-// no rows. Without force, it returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
-// another process serves or replaces the database. fill may read the old database.
+// Replace fills a new database with fill, and renames it to path once it is complete and on disk. Until then, whatever happens,
+// the old database stays at path. It is then renamed, and Replace returns its new name, or "" if there was none or it had no
+// rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
+// another process is serving or replacing the database. fill may read the old database.
 func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
 	if path, err = resolve(path); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
-		return "", fmt.Errorf("making the database %s: %w", path, withHint(err))
+		return "", fmt.Errorf("creating the database %s: %w", path, withHint(err))
 	}
 	_, missing := os.Lstat(path)
 	old, err := lockDatabase(path)
@@ -37,7 +37,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	}
 	defer func() {
 		if err != nil && errors.Is(missing, fs.ErrNotExist) {
-			err = errors.Join(err, os.Remove(path)) // lockDatabase made it
+			err = errors.Join(err, os.Remove(path)) // lockDatabase created it
 		}
 		err = errors.Join(err, old.Close())
 	}()
@@ -59,7 +59,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 		aside = path + ".before-restore-" + now.UTC().Format("20060102T150405.000Z")
 	}
 	if err := exchange(ctx, path, fresh, aside); err != nil {
-		return "", errors.Join(fmt.Errorf("putting %s in the place of %s: %w", fresh, path, err), removeDatabase(fresh))
+		return "", errors.Join(fmt.Errorf("replacing %[2]s with %[1]s: %[3]w", fresh, path, err), removeDatabase(fresh))
 	}
 	return aside, syncFolder(filepath.Dir(path))
 }
@@ -72,7 +72,7 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	err = reading(ctx, path, func(db *sql.DB) error {
 		status, err := migrations.Read(ctx, db, migrations.SQLite)
 		if err != nil || status.Current == 0 {
-			// Without a log it may hold something else.
+			// Without a log, it may contain something else.
 			return errors.Join(err, db.QueryRowContext(ctx, "SELECT count(*) = 0 FROM sqlite_master").Scan(&empty))
 		}
 		return db.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT 1 FROM log)").Scan(&empty)
@@ -102,19 +102,19 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(fill(engine), engine.Close()); err != nil { // which leaves no write-ahead log
+	if err := errors.Join(fill(engine), engine.Close()); err != nil { // leaves no write-ahead log
 		return "", err
 	}
 	if err := Verify(ctx, name); err != nil {
 		return "", fmt.Errorf("checking %s: %w", name, err)
 	}
 	if empty, err := isEmpty(ctx, name); err != nil || empty {
-		return "", errors.Join(fmt.Errorf("checking %s: nothing is in it", name), err)
+		return "", errors.Join(fmt.Errorf("checking %s: it is empty", name), err)
 	}
 	return name, nil
 }
 
-// chownLike gives the file at path the owner of another, whose server has to open it. Only root can.
+// chownLike gives the file at path the owner of another file, so that the same server can open it. Only root can.
 func chownLike(path string, other *os.File) error {
 	info, err := other.Stat()
 	if err != nil || os.Geteuid() != 0 {
@@ -135,7 +135,7 @@ func removeUnfinished(path string) error {
 	}
 	for _, entry := range entries {
 		number, found := strings.CutPrefix(entry.Name(), prefix)
-		if !found || strings.Contains(number, "-") { // what belongs to one goes with it
+		if !found || strings.Contains(number, "-") { // removed together with its database
 			continue
 		}
 		name := filepath.Join(folder, entry.Name())
@@ -163,8 +163,8 @@ func removeDatabase(path string) (err error) {
 	return err
 }
 
-// exchange renames the file fresh to path, after the file there to aside unless that is "". At every moment one complete
-// database is at path.
+// exchange renames the file fresh to path, and before that the file at path to aside, unless that is "". A complete database is
+// at path at all times.
 func exchange(ctx context.Context, path, fresh, aside string) error {
 	if err := checkpointFile(ctx, path); err != nil {
 		if aside == "" {
@@ -184,7 +184,7 @@ func exchange(ctx context.Context, path, fresh, aside string) error {
 	return err
 }
 
-// checkpointFile moves the write-ahead log of the file at path, which no one serves, into the file.
+// checkpointFile moves the write-ahead log of the file at path, which is not being served, into the file.
 func checkpointFile(ctx context.Context, path string) error {
 	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -198,13 +198,13 @@ func checkpointFile(ctx context.Context, path string) error {
 		return err
 	}
 	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(errors.New("another process reads it"), err)
+		return errors.Join(errors.New("another process is reading it"), err)
 	}
 	return nil
 }
 
-// exchangeDamaged is exchange for a file whose write-ahead log has to move with it. The file moves first: no server starts
-// on a log without a file.
+// exchangeDamaged is exchange for a file whose write-ahead log has to move with it. The file moves first: no server starts with
+// a log but no file.
 func exchangeDamaged(path, fresh, aside string) error {
 	for _, suffix := range suffixes {
 		if err := os.Rename(path+suffix, aside+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {

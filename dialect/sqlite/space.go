@@ -11,18 +11,18 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// SQLite appends to the write-ahead log while any reader uses it, and starts
-// over at its beginning when none does. If reads always overlap there is no
-// such moment, so one is made: writers wait for the current reads to end, while
-// new reads need only the database file.
+// SQLite appends to the write-ahead log while any reader uses it, and restarts
+// at its beginning when none does. If reads always overlap, that never happens,
+// so it is forced: writers wait for the current reads to end, while new reads
+// need only the database file.
 const (
-	// walCheckpoint is from where on a commit has what the log holds written to
-	// the database file, if there are no reads: a page that many commits have
+	// walCheckpoint is the size from which a commit writes the log to the
+	// database file, if there are no readers: a page that many commits have
 	// changed is written there once.
 	walCheckpoint = 4 << 20
-	// walStep is by how much the log may grow until it is tried to empty it.
+	// walStep is how much the log may grow before the next attempt to empty it.
 	walStep = 16 << 20
-	// walKept is what may be left of it when a compaction is done.
+	// walKept is how much of it may remain after a compaction.
 	walKept = 1 << 20
 	// busyTimeout is how long a statement waits for a lock.
 	busyTimeout = 5 * time.Second
@@ -30,9 +30,8 @@ const (
 	walHeld = 256 << 20
 )
 
-// emptyGrownWAL empties the write-ahead log where it has become large. Writers are held
-// for about a millisecond for each of its megabytes at the most: the larger it is,
-// the more it is worth. Where it fails it is tried again later.
+// emptyGrownWAL empties the write-ahead log if it has grown large. It blocks writers for at most about a millisecond per
+// megabyte of the log: the larger the log, the more it is worth. If it fails, it is retried later.
 func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	size, err := e.walSize()
 	if err == nil && size >= e.triedWAL+walStep {
@@ -52,14 +51,14 @@ func (e *Engine) emptyIdleWAL(ctx context.Context) {
 	}
 }
 
-// waitFor is how long emptying a write-ahead log of so many bytes may wait for
-// reads to end.
+// waitFor is how long emptying a write-ahead log of size bytes may wait for
+// readers.
 func waitFor(size int64) time.Duration {
 	return min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
 }
 
-// truncateWAL tries to empty the write-ahead log, and waits so long for reads
-// to end. If it fails, so will a commit, which reports why.
+// truncateWAL tries to empty the write-ahead log, and waits up to wait for
+// readers. It returns no error: a commit will run into the same one.
 func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {
@@ -67,15 +66,15 @@ func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
 	}
 	defer conn.Close()
 	defer func() {
-		// Also when ctx has ended, or commits would fail for no good reason.
+		// Even if ctx has ended: otherwise commits would keep the short timeout and fail.
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "PRAGMA "+waitUpTo(busyTimeout))
 	}()
 	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(wait)); err == nil {
-		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is no error
+		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is not an error
 	}
 }
 
-// waitUpTo is the pragma that has a connection's statements wait so long for a lock.
+// waitUpTo is the pragma that makes a connection's statements wait up to d for a lock.
 func waitUpTo(d time.Duration) string { return fmt.Sprintf("busy_timeout(%d)", d.Milliseconds()) }
 
 // walSize returns the size of the write-ahead log in bytes, 0 if there is none.
@@ -104,7 +103,7 @@ func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
 		return space, failure("measure", err)
 	}
 	if space.WAL >= walHeld {
-		space.HeldBack = []string{"a read that goes on holds back the write-ahead log " + e.path + "-wal: end other programs that have the database open, such as sqlite3 in a transaction (fuser " + e.path + " finds them)"}
+		space.HeldBack = []string{"a long read holds back the write-ahead log " + e.path + "-wal: end other programs that have the database open, such as sqlite3 in a transaction (fuser " + e.path + " finds them)"}
 	}
 	return space, nil
 }

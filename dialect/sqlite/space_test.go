@@ -14,7 +14,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// TestWriteAheadLogUnderReads has reads overlap all the time while much is written.
+// TestWriteAheadLogUnderReads writes much while reads always overlap.
 func TestWriteAheadLogUnderReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -57,7 +57,7 @@ func TestWriteAheadLogUnderReads(t *testing.T) {
 	}
 }
 
-// TestSpace compares what the engine says of itself with its files.
+// TestSpace compares what the engine reports with its files.
 func TestSpace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -72,11 +72,11 @@ func TestSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if space.WAL != fileSize(t, path+"-wal") || space.Database < 200_000 || space.Free < 90_000 || space.Free > space.Database || space.HeldBack != nil {
-		t.Errorf("it says %+v", space)
+		t.Errorf("it reports %+v", space)
 	}
 }
 
-// TestHeldWriteAheadLog has somebody read for so long that the write-ahead log becomes large.
+// TestHeldWriteAheadLog reads for so long that the write-ahead log becomes large.
 func TestHeldWriteAheadLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -98,16 +98,16 @@ func TestHeldWriteAheadLog(t *testing.T) {
 	if err != nil || !reader.Next() {
 		t.Fatal(err)
 	}
-	if said := held(); said != nil {
-		t.Errorf("before it says %q", said)
+	if report := held(); report != nil {
+		t.Errorf("before the read, it reports %q", report)
 	}
-	// What so many writes would leave, but for the time they take: SQLite knows what of the file it has written.
+	// Stands in for many writes, which would take long: SQLite knows which part of the file it has written.
 	if err := os.Truncate(path+"-wal", 256<<20); err != nil {
 		t.Fatal(err)
 	}
 	commit(t, e, []dialect.Write{create("b", []byte(`{}`))})
-	if said := held(); len(said) != 1 || !strings.Contains(said[0], "holds back the write-ahead log "+path+"-wal: end other programs") {
-		t.Errorf("it says %q", said)
+	if report := held(); len(report) != 1 || !strings.Contains(report[0], "holds back the write-ahead log "+path+"-wal: end other programs") {
+		t.Errorf("it reports %q", report)
 	}
 	if err := reader.Close(); err != nil {
 		t.Fatal(err)
@@ -115,8 +115,8 @@ func TestHeldWriteAheadLog(t *testing.T) {
 	if _, err := e.Shrink(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if said := held(); said != nil {
-		t.Errorf("after the end of the read it says %q", said)
+	if report := held(); report != nil {
+		t.Errorf("after the read, it reports %q", report)
 	}
 }
 

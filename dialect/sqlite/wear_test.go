@@ -17,7 +17,7 @@ type updates struct {
 	at     int
 }
 
-// newUpdates makes 100 objects of so many bytes.
+// newUpdates creates 100 objects of the given size.
 func newUpdates(t testing.TB, e *sqlite.Engine, size int) *updates {
 	t.Helper()
 	u := &updates{engine: e}
@@ -32,7 +32,7 @@ func newUpdates(t testing.TB, e *sqlite.Engine, size int) *updates {
 	return u
 }
 
-// commit updates so many of them at once.
+// commit updates n of them in one group.
 func (u *updates) commit(t testing.TB, n int) {
 	t.Helper()
 	group := make([]dialect.Write, n)
@@ -46,12 +46,13 @@ func (u *updates) commit(t testing.TB, n int) {
 	u.at += n
 }
 
-// TestLogOfAnUpdate looks at how much an update adds to the write-ahead log: its own bytes, and few others.
+// TestLogOfAnUpdate checks that an update adds little more than its own bytes to the write-ahead log.
 func TestLogOfAnUpdate(t *testing.T) {
 	for _, size := range []int{200, 1500, 5000} {
 		path := filepath.Join(t.TempDir(), "sqube.db")
 		u := newUpdates(t, open(t, path), size)
-		// Until what replaces a row has no more digits than it, and rows are no longer where they were made, side by side.
+		// Until the id that replaces a row has no more digits than the row's own, and rows are no longer in the order in which
+		// they were created.
 		for range 128 {
 			u.commit(t, 1)
 		}
@@ -68,7 +69,7 @@ func TestLogOfAnUpdate(t *testing.T) {
 	}
 }
 
-// BenchmarkUpdates tells how much time updates take, alone and in groups.
+// BenchmarkUpdates measures updates, alone and in groups.
 func BenchmarkUpdates(b *testing.B) {
 	for _, size := range []int{1500, 5000} {
 		for _, group := range []int{1, 16} {

@@ -13,7 +13,7 @@ import (
 // them, without decoding.
 type Answer struct {
 	raw    Raw
-	object runtime.Object // that the write returned; nil before
+	object runtime.Object // returned by the write; nil before
 }
 
 type answerKey struct{}
@@ -26,7 +26,7 @@ func WithAnswer(ctx context.Context, like Raw) (context.Context, *Answer) {
 }
 
 // For returns what to send for the object that a write returned: the stored
-// bytes, or the object itself if it is another than was written.
+// bytes, or the object itself if it is not the one that was written.
 func (a *Answer) For(object runtime.Object) runtime.Object {
 	if a.object == nil || a.object != object {
 		return object
@@ -34,9 +34,9 @@ func (a *Answer) For(object runtime.Object) runtime.Object {
 	return &a.raw
 }
 
-// answer makes into the object that the writer of a record gets: data decoded.
-// written is the object that was encoded to data. A custom resource has been
-// decoded already, see decodeAhead.
+// answer sets into to the object that the writer of a record gets, which is
+// data decoded. written is the object that was encoded to data. A custom
+// resource has already been decoded; see decodeAhead.
 func (s *Storage) answer(ctx context.Context, r *sqlstore.Record, key string, data []byte, written, into runtime.Object) error {
 	if s.exact != nil {
 		s.takeNote(r)
@@ -51,7 +51,7 @@ func (s *Storage) answer(ctx context.Context, r *sqlstore.Record, key string, da
 	return s.setRevision(into, r.Revision, key)
 }
 
-// assign makes into a shallow copy of obj if they have the same type.
+// assign sets into to a shallow copy of obj if they have the same type.
 func assign(into, obj runtime.Object) bool {
 	to, from := reflect.ValueOf(into), reflect.ValueOf(obj)
 	if to.Type() != from.Type() || to.Kind() != reflect.Pointer {

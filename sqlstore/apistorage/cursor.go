@@ -7,16 +7,16 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// cursor is a place in a collection, in the order of row keys: at the key from, or
-// right after the key after. The zero value is the beginning.
+// cursor is a position in a collection, in the order of row keys: at the key
+// from, or right after the key after. The zero value is the beginning.
 //
-// A continue token holds it, beside the revision of the list, as the full key at
-// which the next page begins. "Right after" is the key with a NUL appended: no
-// other key sorts between the two.
+// A continue token contains it as the full key at which the next page begins,
+// together with the revision of the list. "Right after" is the key with a NUL
+// appended: no other key sorts between the two.
 type cursor struct{ from, after string }
 
-// decodeCursor returns where the list that opts ask for begins, and the revision
-// to read it at, 0 for the newest. full is the key of the request.
+// decodeCursor returns where the list described by opts begins, and the
+// revision to read it at, or 0 for the newest. full is the key of the request.
 func (s *Storage) decodeCursor(full string, opts storage.ListOptions) (at cursor, revision int64, err error) {
 	revision, start, err := storage.ValidateListOptions(full, s.versioner, opts)
 	if err != nil || start == "" {
@@ -36,8 +36,8 @@ func (s *Storage) decodeCursor(full string, opts storage.ListOptions) (at cursor
 
 var errInvalidCursor = apierrors.NewBadRequest("invalid continue token: " + storage.ErrGenericInvalidKey.Error())
 
-// token returns the continue token of a walk that goes on at its cursor, at a
-// revision or at newestRevision.
+// token returns the continue token of a walk to be continued at its cursor, at
+// a revision or at newestRevision.
 func (w *walk) token(revision int64) (string, error) {
 	next := w.prefix + w.at.from
 	if w.at.after != "" {
@@ -46,7 +46,8 @@ func (w *walk) token(revision int64) (string, error) {
 	return storage.EncodeContinue(next, w.full, revision)
 }
 
-// newestRevision in a continue token means whatever is newest then.
+// newestRevision in a continue token means the newest revision at the time of
+// its use.
 const newestRevision = -1
 
 // The messages of kube-apiserver for lists that reach too far back.
@@ -58,8 +59,8 @@ const (
 )
 
 // expired returns the error for a list at a revision that is no longer kept. A
-// client that was reading pages gets a token to go on from the same key at the
-// newest revision.
+// client that was reading pages gets a token to continue from the same key at
+// the newest revision.
 func (w *walk) expired() error {
 	status := apierrors.NewResourceExpired(listExpired)
 	if w.opts.Predicate.Continue == "" {

@@ -19,8 +19,8 @@ import (
 // its client has received them. A single object may be larger.
 const aheadBytes = sqlstore.FollowBytes
 
-// decodedAndEncoded is the memory of an object, decoded and encoded, in sizes of
-// its stored form.
+// decodedAndEncoded is the memory of an object, decoded and encoded, in
+// multiples of its stored size.
 const decodedAndEncoded = 2
 
 // delivery is the object of an event that is sent to a client.
@@ -49,11 +49,11 @@ type inFlight struct {
 	over    atomic.Bool  // nothing may be written from now on
 
 	mu      sync.Mutex
-	events  []sentEvent // of the events before first they are empty
+	events  []sentEvent // empty for the events before first
 	first   int
 	sent    uint64    // events so far
 	changed sync.Cond // the client has received something, or the watcher has ended
-	waiting int       // how many wait for changed
+	waiting int       // how many goroutines wait for changed
 }
 
 // await waits until an object of this size may be decoded.
@@ -90,7 +90,7 @@ func (t *inFlight) wait() {
 	t.waiting--
 }
 
-// deliver sends an event. Its object is encoded, and p released, when the client takes it.
+// deliver sends an event. When the client takes it, its object is encoded and p is released.
 func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error {
 	t := &w.inFlight
 	d.watcher, d.event, d.size = w, event, p.size
@@ -127,7 +127,7 @@ func (w *watcher) release(p sentEvent) {
 	}
 }
 
-// beginWrite marks that an event is being written, or returns false at the end.
+// beginWrite marks that an event is being written, or returns false if the watch has ended.
 func (t *inFlight) beginWrite() bool {
 	t.writing.Store(true)
 	if t.over.Load() {
@@ -137,7 +137,7 @@ func (t *inFlight) beginWrite() bool {
 	return true
 }
 
-// endWrite marks that no event is being written.
+// endWrite marks that the write has ended.
 func (t *inFlight) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,8 +145,8 @@ func (t *inFlight) endWrite() {
 	t.changed.Broadcast()
 }
 
-// encoded releases the object of the event with that number: only its encoded form
-// is left.
+// encoded releases the object of the event with that number: only its encoded
+// form remains.
 func (w *watcher) encoded(number uint64) {
 	t := &w.inFlight
 	t.mu.Lock()
@@ -162,7 +162,7 @@ func (w *watcher) encoded(number uint64) {
 	}
 }
 
-// delivered releases the event with that number, which the client has received, and all before it.
+// delivered releases the event with that number, which the client has received, and all events before it.
 func (w *watcher) delivered(number uint64) {
 	w.follower.Advance()
 	t := &w.inFlight
@@ -198,7 +198,7 @@ func (w *watcher) releaseSent(p *sentEvent) {
 	*p = sentEvent{}
 }
 
-// eventBuffers are for events with objects smaller than pooledEvent, as most are.
+// eventBuffers are for events with objects smaller than pooledEvent, like most.
 // So a slow client does not hold on to larger buffers.
 var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
@@ -244,7 +244,7 @@ func (d *delivery) peek() runtime.Object {
 	return d.object
 }
 
-// GetObject implements runtime.CacheableObject. It is for clients that take
+// GetObject implements runtime.CacheableObject. It is for clients that need
 // objects rather than bytes.
 func (d *delivery) GetObject() runtime.Object {
 	defer d.watcher.delivered(d.number)

@@ -12,7 +12,8 @@ import (
 
 // embedded stands in for the object of an event. The encoder of a watch encodes
 // the object and then the event around it, each into a buffer that it keeps. To
-// keep these small it gets a placeholder, which join replaces with the object.
+// keep these buffers small, the encoder gets a placeholder, which join replaces
+// with the object.
 type embedded struct {
 	object  runtime.Object
 	data    bytes.Buffer

@@ -19,7 +19,7 @@ const retryAfterSeconds = 1
 var errDatastore = errors.New("the datastore failed; see the server's log")
 
 // interpret turns an error of the store into one that a client may see. It is the only place that does. An error that has a
-// reason is returned as it is. The driver's message stays in the server's log, because it names the database, its host and
+// reason is returned unchanged. The driver's message goes only to the server's log, because it names the database, its host and
 // user, and the statement.
 func interpret(err error) error {
 	switch {
@@ -28,7 +28,7 @@ func interpret(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
 	case errors.Is(err, dialect.ErrFull):
-		return unavailable("the datastore's disk is full: reads continue, and writes will when there is room again")
+		return unavailable("the datastore's disk is full: reads still work, and writes will work once there is space again")
 	case errors.Is(err, dialect.ErrUnavailable):
 		return unavailable("the datastore is unavailable, try again")
 	case errors.Is(err, sqlstore.ErrClosed):
@@ -46,8 +46,8 @@ func hasReason(err error) bool {
 	return errors.As(err, &status) || errors.As(err, &stored) || errors.As(err, &internal)
 }
 
-// ensureReason turns an error without a reason into an internal error. Deferred, it covers everything a function returns. So
-// a client's mistake must get its reason where it is found.
+// ensureReason turns an error without a reason into an internal error. Deferred, it covers everything a function returns. So a
+// client's mistake must get its reason where it is detected.
 func ensureReason(err *error) {
 	if *err != nil && !hasReason(*err) {
 		*err = apierrors.NewInternalError(*err)

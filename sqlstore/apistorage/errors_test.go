@@ -13,8 +13,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// TestInterpret has every kind of error that a store returns become a failure of the server's, without what the database's
-// driver said.
+// TestInterpret checks that every kind of error from a store becomes a server error without the driver's message.
 func TestInterpret(t *testing.T) {
 	t.Parallel()
 	driver := errors.New("failed to connect to `user=keeper database=state`: 10.1.2.3:5432: SELECT revision FROM counter")

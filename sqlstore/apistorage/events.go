@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Events is the form in which a watch is sent: the kind and API version of its
+// Events describes how a watch is sent: the kind and API version of its
 // objects, and their format.
 type Events struct {
 	metav1.TypeMeta
@@ -20,14 +20,13 @@ type Events struct {
 
 type eventsKey struct{}
 
-// WithEvents returns a context for watches whose events are only encoded, in
-// that form. Such watches decode no objects.
+// WithEvents returns a context for watches whose events are only encoded, as e
+// describes. Such watches decode no objects.
 func WithEvents(ctx context.Context, e Events) context.Context {
 	return context.WithValue(ctx, eventsKey{}, &e)
 }
 
-// eventOverhead is how many bytes an event usually has beyond its stored
-// object.
+// eventOverhead is how many bytes an event usually adds to its stored object.
 const eventOverhead = 128
 
 // appendEvent appends an event with the object: a line of JSON, or a WatchEvent

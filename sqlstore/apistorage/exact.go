@@ -13,19 +13,19 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// The stored JSON of a custom resource is not always what has to be sent:
-// reading it drops fields that the schema no longer has, adds new defaults,
-// repairs metadata and converts other versions. So each row is decoded and
-// encoded once, when it is written or first read. If the result is the stored
-// bytes with only the resourceVersion added, the row is exact: from then on its
-// bytes are sent, and its JSON is decoded without the schema.
+// The stored JSON of a custom resource is not always what must be sent: reading
+// it drops fields that the schema no longer has, adds new defaults, repairs
+// metadata and converts other versions. So each row is decoded and encoded
+// once, when it is written or first read. If the result is the stored bytes
+// with only the resourceVersion added, the row is exact: from then on its bytes
+// are sent, and its JSON is decoded without the schema.
 //
-// A Storage lives as long as its definition does not change, so a row that is
-// exact stays exact for as long as the Storage is in use. Nothing is assumed of
-// rows that another process or an older schema wrote.
+// A Storage lives as long as its definition does not change, so an exact row
+// stays exact for as long as the Storage is in use. Nothing is assumed about
+// rows written by another process or under an older schema.
 
 // exactRows are the rows known to be exact, up to a limit. All Storages of a
-// Decorator share one. Rows that are read move into the young generation. When
+// Decorator share them. Rows that are read move into the young generation. When
 // that is full it becomes the old one, and the old one is dropped: its rows
 // will be checked again.
 type exactRows struct {
@@ -34,7 +34,7 @@ type exactRows struct {
 }
 
 // exactNote describes an exact row: the id of the Storage that checked it, and
-// the offset in the JSON where the resourceVersion belongs. 0 is none. It is
+// the offset in the JSON where the resourceVersion belongs. 0 means none. It is
 // the Note of rows that this process wrote.
 type exactNote uint64
 
@@ -43,7 +43,7 @@ func (s *Storage) noteAt(offset int) exactNote { return exactNote(s.id)<<32 | ex
 // offset returns the offset, or false if another Storage checked the row.
 func (n exactNote) offset(s *Storage) (int, bool) { return int(uint32(n)), n>>32 == exactNote(s.id) }
 
-// exactGeneration is how many rows each of the two generations has, of about 30
+// exactGeneration is how many rows each of the two generations has, at about 30
 // bytes each.
 const exactGeneration = 1 << 17
 
@@ -91,7 +91,7 @@ func (s *Storage) offset(revision int64) (int, bool) {
 	return s.exact.get(revision).offset(s)
 }
 
-// takeNote learns from the note of a row's writer that the row is exact.
+// takeNote records that the row is exact if its writer's note says so.
 func (s *Storage) takeNote(r *sqlstore.Record) {
 	if r.Note == 0 || s.exact == nil {
 		return
@@ -101,8 +101,7 @@ func (s *Storage) takeNote(r *sqlstore.Record) {
 	}
 }
 
-// checkExact finds out whether a row is exact. obj is what its JSON was decoded to by the schema, with the revision of the
-// row.
+// checkExact determines whether a row is exact. obj is its JSON decoded with the schema, with the revision of the row.
 func (s *Storage) checkExact(data []byte, obj runtime.Object, revision int64) {
 	if s.exact == nil {
 		return
@@ -113,8 +112,8 @@ func (s *Storage) checkExact(data []byte, obj runtime.Object, revision int64) {
 }
 
 // decodeAhead decodes the JSON of a custom resource that is about to be written
-// into the object that its writer will get, and returns the note for the row,
-// which is then known before anyone reads the row.
+// into the object that its writer will get, and returns the note for the row.
+// So the note is known before the row is first read.
 func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (note uint64, err error) {
 	if s.exact == nil || into == nil {
 		return 0, nil
@@ -124,7 +123,7 @@ func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (not
 		err = s.versioner.UpdateObject(into, revision)
 	}
 	if err != nil {
-		return 0, apierrors.NewInternalError(fmt.Errorf("what would be written at key %q can't be read: %w", key, err))
+		return 0, apierrors.NewInternalError(fmt.Errorf("the object to be written at key %q can't be read back: %w", key, err))
 	}
 	if offset := findOffset(data, into, revision); offset >= 0 {
 		note = uint64(s.noteAt(offset))

@@ -19,7 +19,7 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// schemaCodec is a codec as that of a definition: what it decodes it makes to be as the schema wants it.
+// schemaCodec is a codec like that of a definition: it makes what it decodes conform to the schema.
 type schemaCodec struct {
 	runtime.Codec
 	field, value string
@@ -37,8 +37,8 @@ func (c schemaCodec) Decode(data []byte, of *schema.GroupVersionKind, into runti
 	return obj, kind, err
 }
 
-// TestCustomResourcesAreDecodedOnce counts what the schema of a definition decodes: a row once, and each time while what is
-// stored is not what it makes of it.
+// TestCustomResourcesAreDecodedOnce counts how often rows are decoded with a definition's schema: once, or each time if the
+// schema changes the stored JSON.
 func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 	t.Parallel()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
@@ -64,7 +64,7 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 	const objects = 3
 	s := open("size", "small")
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
-	// The collection is in memory before anything is written: what writers know of rows is kept with those in memory.
+	// The collection is in memory before anything is written: the notes of writers are kept with the rows in memory.
 	if err := s.GetList(t.Context(), "/widgets", opts, &unstructured.UnstructuredList{}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,11 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 	for i := range objects {
 		event := (<-events.ResultChan()).Object.(runtime.CacheableObject).GetObject().(*unstructured.Unstructured)
 		if event.GetName() != fmt.Sprint("w", i) || event.Object["size"] == nil || event.GetResourceVersion() == "" {
-			t.Errorf("an event with %v", event)
+			t.Errorf("unexpected event %v", event)
 		}
 	}
 	if n := decoded.Load(); n != objects+1 {
-		t.Errorf("%d times rows were decoded by the schema to be written and watched, want %d", n, objects+1)
+		t.Errorf("rows were decoded with the schema %d times for writes and watches, want %d", n, objects+1)
 	}
 	list := func(s *Storage, want string, times int32) {
 		t.Helper()
@@ -120,23 +120,23 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 			t.Errorf("the list is\n%s, want with one %s\n%s", &text, want, whole)
 		}
 		if n := decoded.Load() - before; n != times {
-			t.Errorf("%d rows were decoded by the schema, want %d", n, times)
+			t.Errorf("%d rows were decoded with the schema, want %d", n, times)
 		}
 	}
-	// Of those that were written here nothing has to be found out. The first one is stored without what the schema adds,
-	// and is decoded for each of the two lists.
+	// Rows written by this process need no check. The first one is stored without what the schema adds, so it is decoded for
+	// each of the two lists.
 	for range 2 {
 		list(s, `"size":"small"`, 2)
 	}
-	// Under a new schema all are looked at again, each once.
+	// Under a new schema each row is checked again, once.
 	changed := open("size", "medium")
-	changed.exact = s.exact // as a Decorator has it
+	changed.exact = s.exact // as a Decorator does
 	list(changed, `"size":"medium"`, objects+1)
 	list(changed, `"size":"medium"`, 2)
 	list(s, `"size":"small"`, 2)
 }
 
-// FuzzCut holds cutOf to finding the one place where a text was put in, and none where more was changed.
+// FuzzCut checks that insertOffset finds the one place where a text was inserted, and none if more was changed.
 func FuzzCut(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"a","uid":"b"}}`), 23, byte(0))
 	f.Add([]byte(`{"a":{"x":1,"resourceVersion":"7"},"metadata":{"uid":"b"}}`), 11, byte(1))
@@ -149,7 +149,7 @@ func FuzzCut(f *testing.F) {
 		whole := append(append(bytes.Clone(data[:at]), text...), data[at:]...)
 		cut := insertOffset(data, whole, text)
 		if cut < 0 || !bytes.Equal(append(append(bytes.Clone(data[:cut]), text...), data[cut:]...), whole) {
-			t.Errorf("in %q, put into %q at %d, it is found at %d", whole, data, at, cut)
+			t.Errorf("%q is %q with an insertion at %d, but it is found at %d", whole, data, at, cut)
 		}
 		if flip == 0 || len(data) == 0 {
 			return
@@ -157,7 +157,7 @@ func FuzzCut(f *testing.F) {
 		other := bytes.Clone(data)
 		other[at%len(data)] ^= flip
 		if cut := insertOffset(other, whole, text); cut >= 0 && !bytes.Equal(append(append(bytes.Clone(other[:cut]), text...), other[cut:]...), whole) {
-			t.Errorf("%q, put into %q, is found at %d", text, other, cut)
+			t.Errorf("%q, inserted into %q, is found at %d", text, other, cut)
 		}
 	})
 }

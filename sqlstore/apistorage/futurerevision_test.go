@@ -19,15 +19,15 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// What takes longer than one access to the database may take, because there is
-// much to decode or because the client is slow, takes several accesses.
+// A read that takes longer than one database access may, because there is much
+// to decode or the client is slow, uses several accesses.
 const (
 	manyPods = 2500
 	slowness = time.Millisecond // per object
 )
 
-// newBusyFixture returns a storage of manyPods pods, whose accesses to the
-// database may take so long.
+// newBusyFixture returns a storage of manyPods pods, with that timeout for
+// database accesses.
 func newBusyFixture(t *testing.T, timeout time.Duration) *fixture {
 	engine := storetest.OpenEngine(t, engines.SQLite(t))
 	var group []dialect.Write
@@ -46,7 +46,7 @@ func newBusyFixture(t *testing.T, timeout time.Duration) *fixture {
 	return f
 }
 
-// slow is a transformer that takes its time.
+// slow is a transformer that sleeps for each object.
 type slow struct{ trimmed }
 
 func (slow) TransformFromStorage(_ context.Context, data []byte, _ value.Context) ([]byte, bool, error) {
@@ -89,7 +89,7 @@ func TestWatchOfASlowClient(t *testing.T) {
 			break
 		}
 		if event.Type != watch.Added {
-			t.Fatalf("after %d pods and %s came %v", seen, time.Since(began), event)
+			t.Fatalf("after %d pods and %s, the watch sent %v", seen, time.Since(began), event)
 		}
 		event.Object.(runtime.CacheableObject).GetObject()
 		seen++

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// FuzzRowKey holds rowKey to keeping keys apart and inside their resource, and split to taking them apart again.
+// FuzzRowKey checks that rowKey keeps keys distinct and inside their resource, and that split is its inverse.
 func FuzzRowKey(f *testing.F) {
 	for _, key := range []string{"/pods/ns/a", "/pods", "/pods/", "pods/a", "/pods/../secrets/a", "/pods/ns/../../secrets/a", "/podsy/a", "/", "..", "/pods/./a", "/pods/ns/a\x00"} {
 		f.Add(key, false)
@@ -32,7 +32,7 @@ func FuzzRowKey(f *testing.F) {
 			t.Errorf("%q is row %q of %q", key, row, full)
 		}
 		if recursive && row != "" && !strings.HasSuffix(row, "/") {
-			t.Errorf("%q is the prefix %q, which other keys than those below it have", key, row)
+			t.Errorf("%q is the prefix %q, which also matches keys that are not below it", key, row)
 		}
 		namespace, name := split(row)
 		if joined := strings.TrimPrefix(namespace+"/"+name, "/"); joined != strings.TrimPrefix(row, "/") || strings.Contains(name, "/") {
@@ -41,7 +41,7 @@ func FuzzRowKey(f *testing.F) {
 	})
 }
 
-// as is a transformer whose output the fuzzer chooses, as that of an encryption may be anything.
+// as is a transformer whose output the fuzzer chooses, since encryption may produce anything.
 type as struct{ stored, data []byte }
 
 func (a as) TransformToStorage(context.Context, []byte, value.Context) ([]byte, error) {
@@ -55,7 +55,7 @@ func (a as) TransformFromStorage(_ context.Context, stored []byte, _ value.Conte
 	return a.data, false, nil
 }
 
-// FuzzSeal holds seal to storing JSON and unseal to finding in it what seal was given.
+// FuzzSeal checks that seal stores JSON and that unseal restores what seal was given.
 func FuzzSeal(f *testing.F) {
 	f.Add([]byte(`{"kind":"Pod"}`), []byte(`{"kind":"Pod"}`))
 	f.Add([]byte(`{"kind":"Pod"}`), []byte("k8s:enc:aescbc:v1:key:\x00\xff"))
@@ -68,7 +68,7 @@ func FuzzSeal(f *testing.F) {
 			t.Fatal(err)
 		}
 		if isObject := bytes.HasPrefix(transformed, []byte("{")); !json.Valid(stored) && (!isObject || json.Valid(transformed)) {
-			t.Errorf("%q is stored as %q, which is no JSON", transformed, stored)
+			t.Errorf("%q is stored as %q, which is not JSON", transformed, stored)
 		}
 		got, _, err := s.unseal(t.Context(), stored, "/pods/a")
 		if err != nil || !bytes.Equal(got, data) {
@@ -77,7 +77,7 @@ func FuzzSeal(f *testing.F) {
 	})
 }
 
-// splice returns the JSON of a row as writeJSON sends it without decoding, or false where it decodes.
+// splice returns the JSON of a row as writeJSON sends it without decoding, or false if it decodes.
 func splice(t *testing.T, data []byte, of metav1.TypeMeta) ([]byte, bool) {
 	t.Helper()
 	o := &Raw{TypeMeta: of, storage: &Storage{}, data: data, revision: 7}
@@ -93,7 +93,7 @@ func splice(t *testing.T, data []byte, of metav1.TypeMeta) ([]byte, bool) {
 
 var podMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 
-// FuzzSpliceObject holds the byte path to what encoding/json makes of the same object with its resourceVersion.
+// FuzzSpliceObject compares the byte path with encoding/json, for the same object with its resourceVersion.
 func FuzzSpliceObject(f *testing.F) {
 	f.Add("a", "ns", "", "0c9a7c5e-61fb-4b8e-93a3-1f4b4f6a7f3d", "app", "web")
 	f.Add("a}b", "", "a-", "u", "uid", `","uid":"x`)
@@ -118,7 +118,7 @@ func FuzzSpliceObject(f *testing.F) {
 	})
 }
 
-// FuzzSpliceRow holds the byte path to changing nothing but the resourceVersion of what somebody wrote into a row.
+// FuzzSpliceRow checks that the byte path changes nothing but the resourceVersion in a row edited by hand.
 func FuzzSpliceRow(f *testing.F) {
 	for _, rest := range []string{
 		`"metadata":{"name":"a","uid":"u"},"spec":{}}`, `"metadata":{"name":"a","labels":{"x":"y","uid":"u"}}}`, `"metadata":{"name":"a","ownerReferences":[{"kind":"x","uid":"u"}],"uid":"u"}}`,
@@ -130,7 +130,7 @@ func FuzzSpliceRow(f *testing.F) {
 		stored := append(head(podMeta), rest...)
 		before := object(stored)
 		if before == nil {
-			return // not what a row holds
+			return // not a possible row
 		}
 		got, ok := splice(t, stored, podMeta)
 		if !ok {
@@ -148,7 +148,7 @@ func FuzzSpliceRow(f *testing.F) {
 	})
 }
 
-// object decodes JSON without a resourceVersion in which no name stands twice, or returns nil.
+// object decodes JSON without a resourceVersion and without duplicate names, or returns nil.
 func object(text []byte) map[string]any {
 	var decoded map[string]any
 	if !utf8.Valid(text) || json.Unmarshal(text, &decoded) != nil {
@@ -162,7 +162,7 @@ func object(text []byte) map[string]any {
 	return decoded
 }
 
-// FuzzEnvelope holds unwrap and typeMeta to upstream's protobuf decoder and encoder.
+// FuzzEnvelope compares unwrap and typeMeta with upstream's protobuf decoder and encoder.
 func FuzzEnvelope(f *testing.F) {
 	for _, u := range []runtime.Unknown{
 		{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: []byte("message")}, {}, {Raw: []byte{0x12, 0x03, 'a', 'b', 'c'}, ContentType: "x", ContentEncoding: "y"},
@@ -181,15 +181,15 @@ func FuzzEnvelope(f *testing.F) {
 		rest, ok := bytes.CutPrefix(envelope, envelopeMagic)
 		if !ok || u.Unmarshal(rest) != nil {
 			if !ok && err == nil {
-				t.Errorf("%q is taken for an envelope", envelope)
+				t.Errorf("%q is accepted as an envelope", envelope)
 			}
 			return
 		}
 		if err == nil && !bytes.Equal(message, u.Raw) {
-			t.Errorf("%q holds %q instead of %q", envelope, message, u.Raw)
+			t.Errorf("%q contains %q instead of %q", envelope, message, u.Raw)
 		}
 		if want, err := u.TypeMeta.Marshal(); err != nil || !bytes.Equal(typeMeta(metav1.TypeMeta{Kind: u.Kind, APIVersion: u.APIVersion}), want) {
-			t.Errorf("the type of %q is encoded otherwise than as %q, %v", envelope, want, err)
+			t.Errorf("the type of %q is not encoded as %q, %v", envelope, want, err)
 		}
 	})
 }

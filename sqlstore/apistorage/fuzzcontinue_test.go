@@ -22,8 +22,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// FuzzContinue holds lists that go on from any token to what upstream's decoder says the token means: the keys from there
-// on, in pages that end.
+// FuzzContinue compares lists continued from any token with upstream's decoder of that token: they have the keys from there on,
+// in a finite number of pages.
 func FuzzContinue(f *testing.F) {
 	for _, start := range []string{"a", "b\x00", "/b", "/", "ns/b\x00", "..", "a/../b", "\x00", "b\x00\x00", "\xff", "é", "zz", "ns/", "a\x00b"} {
 		text, err := json.Marshal(map[string]any{"v": "meta.k8s.io/v1", "rv": -1, "start": start})
@@ -55,11 +55,11 @@ func FuzzContinue(f *testing.F) {
 	slices.Sort(keys)
 	f.Fuzz(func(t *testing.T, token, under string, limit int64) {
 		if under != "/pods" && under != "/pods/ns" || limit < 0 || token == "" {
-			return // no list that is asked for
+			return // not a valid request
 		}
 		from, revision, err := storage.DecodeContinue(token, under+"/")
 		if err == nil && revision > 0 {
-			return // which revisions are kept is not the matter here
+			return // which revisions are kept is not tested here
 		}
 		var want, got []string
 		for _, key := range keys {
@@ -86,10 +86,10 @@ func FuzzContinue(f *testing.F) {
 			}
 		}
 		if err != nil {
-			t.Errorf("%v, but the list has %q", err, got)
+			t.Errorf("%v, but the list returned %q", err, got)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("from %q there are %q instead of %q", from, got, want)
+			t.Errorf("the list from %q has %q instead of %q", from, got, want)
 		}
 	})
 }

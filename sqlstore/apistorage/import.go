@@ -12,8 +12,8 @@ import (
 )
 
 // ImportWrite decodes data, in any form that the codec reads, and returns the object and the write that would create it. It
-// writes nothing. key is "namespace/name", or "name" for resources without namespaces. It fails if the object has another
-// name than key.
+// writes nothing. key is "namespace/name", or "name" for resources without namespaces. It fails if the object's name is not
+// that in key.
 func (s *Storage) ImportWrite(ctx context.Context, key string, data []byte) (*sqlstore.Write, runtime.Object, error) {
 	row, full, err := s.rowKey(s.prefix+key, false)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Storage) ImportWrite(ctx context.Context, key string, data []byte) (*sq
 		return nil, nil, err
 	}
 	if is := strings.TrimPrefix(accessor.GetNamespace()+"/"+accessor.GetName(), "/"); is != row {
-		return nil, nil, fmt.Errorf("the value is that of %s", is)
+		return nil, nil, fmt.Errorf("the value is a %s", is)
 	}
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, nil, err

@@ -106,7 +106,7 @@ func (s *Storage) listObjects(ctx context.Context, w *walk, row string, listObj 
 	return nil
 }
 
-// newItemFunc returns a function that makes an item of a list to decode into.
+// newItemFunc returns a function that creates an item of a list to decode into.
 // Items of an unstructured list get its group and version.
 func newItemFunc(listObj runtime.Object, items reflect.Value) func() runtime.Object {
 	if list, ok := listObj.(*unstructured.UnstructuredList); ok {

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestListBudget lets lists that together need more than the budget reserve it step by step: all of them finish.
+// TestListBudget reserves memory step by step for lists that together need more than the budget. All of them finish.
 func TestListBudget(t *testing.T) {
 	const size = 100
 	r := newListBudget(size)
@@ -28,12 +28,12 @@ func TestListBudget(t *testing.T) {
 
 	first, beyond, third := &budgetShare{budget: r}, &budgetShare{budget: r}, &budgetShare{budget: r}
 	if !first.tryReserve(size) || first.tryReserve(1) {
-		t.Fatal("the budget is not as large as it should be")
+		t.Fatal("the budget is smaller than it should be")
 	}
 	if err := beyond.reserve(t.Context(), 1); err != nil || !beyond.overdrawn {
 		t.Fatalf("the overdraft of an empty budget is not granted: %v", err)
 	}
-	// A client that has gone, or whose time is over, waits no longer.
+	// A client that has disconnected or timed out stops waiting.
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := third.reserve(ended, 1); !apierrors.IsTimeout(err) {
@@ -46,6 +46,6 @@ func TestListBudget(t *testing.T) {
 	third.release()
 	first.release()
 	if r.free != size || len(r.overdraft) != 1 {
-		t.Errorf("%d of %d are free in the end", r.free, size)
+		t.Errorf("%d of %d are free at the end", r.free, size)
 	}
 }

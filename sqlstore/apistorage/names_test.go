@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestNamesOfEveryLength stores objects whose names are as long as fits, and
-// refuses those that are longer, on both engines at the same length.
+// TestNamesOfEveryLength stores objects with the longest possible names. Longer
+// ones are rejected, at the same length on both engines.
 func TestNamesOfEveryLength(t *testing.T) {
 	for engine, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
 		t.Run(engine, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestNamesOfEveryLength(t *testing.T) {
 			f := newFixture(t, open)
 			random := rand.New(rand.NewPCG(1, 2))
 			for length, fits := range map[int]bool{1: true, 253: true, 2045: true, 2046: false, 10000: false} {
-				name := make([]byte, length) // of letters that no database could compress
+				name := make([]byte, length) // of letters that databases can't compress
 				for i := range name {
 					name[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:@"[random.IntN(64)]
 				}

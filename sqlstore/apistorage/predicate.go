@@ -6,12 +6,12 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// A predicate is decided by the labels and fields that are stored beside a value,
-// without decoding it, wherever they suffice.
+// Where possible, a predicate is decided by the labels and fields stored beside
+// a value, without decoding it.
 
-// undecided reports whether they do not suffice: the row withholds them, it lacks
-// a field because it was written before that field could be selected by, or the
-// predicate selects by something else. Then the object decides.
+// undecided reports whether they do not suffice: the row withholds them, it was
+// written before one of the fields was selectable, or the predicate selects by
+// something else. Then the object decides.
 func undecided(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
 	if sharded(pred) || r.Withheld() && !pred.Empty() {
 		return true
@@ -39,7 +39,7 @@ func matches(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
 	return pred.Label.Matches(sets.Labels) && (pred.Field == nil || pred.Field.Matches(sets.Fields))
 }
 
-// terms returns the terms of a predicate: what every object that it matches
+// terms returns the terms of a predicate: conditions that every matching object
 // fulfills.
 func terms(pred *storage.SelectionPredicate) []sqlstore.Term {
 	return append(sqlstore.LabelTerms(pred.Label), sqlstore.FieldTerms(pred.Field)...)

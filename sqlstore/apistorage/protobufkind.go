@@ -15,14 +15,14 @@ import (
 
 // protobufKind is the storage version of a kind whose Go type has a generated
 // protobuf encoding. The JSON of its rows is transcoded to protobuf without a
-// decoder, and decoded by way of protobuf, which takes a third of the time.
+// decoder, and decoded via protobuf, which takes a third of the time.
 type protobufKind struct {
 	scheme   *runtime.Scheme
 	kind     metav1.TypeMeta
-	head     []byte // how the JSON of its objects begins
+	head     []byte // the beginning of the JSON of its objects
 	message  *transcode.Type
 	cells    *transcode.Filter    // see Kinds.Cells
-	complete func(runtime.Object) // see Kinds.Complete; nil for nothing
+	complete func(runtime.Object) // see Kinds.Complete; may be nil
 	internal reflect.Type
 	empty    func() unmarshaler
 }
@@ -42,8 +42,9 @@ type Kinds struct {
 	// by the path of their message, such as "spec.containers". Kinds that are
 	// not listed are decoded whole, without managed fields.
 	Cells map[metav1.TypeMeta]map[string][]string
-	// Complete adds to an internal object, before it is stored, what upstream adds
-	// when it decodes the stored object. Most kinds get all defaults before that.
+	// Complete adds to an internal object, before it is stored, what upstream
+	// adds when it decodes the stored object. Most kinds have all defaults by
+	// then.
 	Complete map[metav1.TypeMeta]func(runtime.Object)
 }
 
@@ -86,7 +87,7 @@ func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVer
 	}, nil
 }
 
-// is reports whether data is JSON of an object in the storage version.
+// is reports whether data is the JSON of an object in the storage version.
 func (g *protobufKind) is(data []byte) bool {
 	return g != nil && len(data) > len(g.head) && string(data[:len(g.head)]) == string(g.head)
 }
@@ -97,7 +98,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // largeMessage is the size above which a buffer is not reused.
 const largeMessage = 256 << 10
 
-// putBuffer returns a buffer, as grown meanwhile, to buffers.
+// putBuffer returns a buffer to buffers, as grown meanwhile.
 func putBuffer(buffer *[]byte, grown []byte) {
 	if cap(grown) <= largeMessage {
 		*buffer = grown
@@ -105,11 +106,11 @@ func putBuffer(buffer *[]byte, grown []byte) {
 	buffers.Put(buffer)
 }
 
-// decode decodes data into an internal object as the codec would. It is not
-// done if only the codec can. encoding is the row in protobuf, nil if none is
-// kept. With cells the object gets only the fields that the cells of a Table
-// show, which is faster. asStored reports that the conversion turned no
-// annotations into fields.
+// decode decodes data into an internal object as the codec would, and reports
+// done, or not if only the codec can do it. encoding is the row in protobuf,
+// nil if none is kept. With cells, the object gets only the fields that the
+// cells of a Table show, which is faster. asStored reports that the conversion
+// turned no annotations into fields.
 func (g *protobufKind) decode(data, encoding []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
 	if !g.is(data) || reflect.TypeOf(into) != g.internal {
 		return false, false, nil
@@ -127,8 +128,7 @@ func (g *protobufKind) decode(data, encoding []byte, into runtime.Object, revisi
 	return true, ok && len(accessor.GetObjectMeta().GetAnnotations()) == annotations, nil
 }
 
-// errInexact is the error for an object that can't be decoded by way of
-// protobuf.
+// errInexact is the error for an object that can't be decoded via protobuf.
 var errInexact = errors.New("the object is not the same in protobuf")
 
 func (g *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revision int64, cells bool) error {

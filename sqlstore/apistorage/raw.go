@@ -19,8 +19,8 @@ import (
 // the resourceVersion inserted. Nothing is decoded or encoded.
 //
 // Callers pass a Raw to Get, or a RawList to GetList, in place of an object. As
-// a runtime.CacheableObject it gives the encoder of a response its bytes: JSON
-// as stored (rawjson.go), or protobuf made from that (rawprotobuf.go). It
+// a runtime.CacheableObject, it gives the encoder of a response its bytes: JSON
+// as stored (rawjson.go), or protobuf made from it (rawprotobuf.go). It
 // supports no other encoders.
 
 // Format is the encoding of a response.
@@ -43,7 +43,7 @@ type Raw struct {
 	revision int64 // in the response
 	data     []byte
 	asStored bool // see Storage.decodeParts
-	change   bool // sent as an event: the row will hardly be read again in that form
+	change   bool // sent as an event: the row is unlikely to be read again in that format
 }
 
 // RawList takes the place of a list.
@@ -54,7 +54,7 @@ type RawList struct {
 
 	ctx   context.Context
 	walk  *walk
-	page  walk   // as it was before the current page was read
+	page  walk   // before the current page was read
 	items []*Raw // of the current page
 	meta  metav1.ListMeta
 	table *Table // nil for a list
@@ -110,8 +110,8 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 }
 
 // listRaw is GetList into a RawList. It reads the first page. The others are
-// read, at the same revision, while the response is written, so a list takes
-// the memory of one page however long it is and however slow its client.
+// read, at the same revision, while the response is written. So a list takes
+// the memory of one page, however long it is and however slow its client.
 func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
 	out.table, _ = ctx.Value(tableKey{}).(*Table)
@@ -134,8 +134,8 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 			return err
 		}
 	}
-	// The metadata come first in a response. So where a list with a limit ends
-	// has to be found out before its remaining pages are read for sending.
+	// The metadata come first in a response. So the end of a list with a limit
+	// must be known before its remaining pages are read for sending.
 	end := *w
 	end.accept = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
@@ -161,7 +161,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	s := l.walk.Storage
 	item := &Raw{TypeMeta: l.Item, Format: l.Format, storage: s, key: s.prefix + r.Key, record: r}
-	if r.Value != nil { // else only the keys were asked for
+	if r.Value != nil { // nil if only the keys were requested
 		if err := s.getRaw(l.ctx, r, item.key, item); err != nil {
 			return nil, err
 		}
@@ -185,7 +185,7 @@ func (l *RawList) nextPage() (bool, error) {
 		return false, nil
 	}
 	l.page = *l.walk
-	clear(l.items) // so that the page before can be collected
+	clear(l.items) // so that the previous page can be garbage-collected
 	l.items = l.items[:0]
 	return true, l.walk.page(l.ctx)
 }
@@ -200,7 +200,7 @@ func (o *Raw) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.W
 
 // CacheEncode implements runtime.CacheableObject. It panics with
 // http.ErrAbortHandler if a later page can't be read: the client must see the
-// connection break, or it would take a part of the list for all of it.
+// connection break, or it would take a part of the list for the whole.
 func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	sent := &sentWriter{w: w}
 	write := l.writeJSON
@@ -218,7 +218,8 @@ func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, 
 	return err
 }
 
-// sentWriter knows whether a response was begun, and whether writing it failed.
+// sentWriter records whether a response was begun, and whether writing it
+// failed.
 type sentWriter struct {
 	w             io.Writer
 	begun, failed bool

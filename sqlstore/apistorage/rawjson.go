@@ -23,8 +23,8 @@ func head(t metav1.TypeMeta) []byte {
 }
 
 // writeJSON writes the stored JSON with the resourceVersion inserted. A row of
-// another form, because it was stored in another version or edited, is decoded
-// and encoded.
+// another form, such as one stored in another version or edited by hand, is
+// decoded and encoded.
 func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	kept := buffers.Get().(*[]byte)
 	buffer, err := o.appendJSON(slices.Grow((*kept)[:0], len(o.data)+revisionRoom+1), head(o.TypeMeta), 0, encode)
@@ -38,7 +38,7 @@ func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Write
 }
 
 // appendJSON appends the JSON of the object without its first skip bytes, which
-// are a part of head. The JSON begins with head unless the object is a custom
+// are part of head. The JSON begins with head unless the object is a custom
 // resource.
 func (o *Raw) appendJSON(buffer, head []byte, skip int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if before, after, ok := o.split(head); ok {
@@ -140,7 +140,7 @@ func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, 
 		if first {
 			// A first write of one byte makes the response writer decide on
 			// compression by the writes that follow. It comes this late because
-			// an error can't be reported after it.
+			// no error can be reported after it.
 			if _, err := io.WriteString(w, "{"); err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ func (l *RawList) frame() (begin, end []byte, err error) {
 	return begin, fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`+"\n", l.Kind, meta), nil
 }
 
-// revisionRoom is the most that a resourceVersion and a separator take.
+// revisionRoom is the maximum length of a resourceVersion and a separator.
 const revisionRoom = 48
 
 // appendItems appends the items of a page. The items of built-in resources have

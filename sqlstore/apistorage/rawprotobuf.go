@@ -20,12 +20,12 @@ import (
 // envelopeMagic begins every envelope.
 var envelopeMagic = []byte("k8s\x00")
 
-// errEnvelope is the error for output of an encoder that is no envelope.
+// errEnvelope is the error for encoder output that is not an envelope.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
 // storedMessage returns the message of the stored object: the one kept with the
 // row, which must not be changed, or the end of grown, which is b with the
-// message appended. It returns false if the object has to be decoded.
+// message appended. It returns false if the object must be decoded.
 func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	s := o.storage
 	g := s.protobuf
@@ -43,8 +43,8 @@ func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 		return nil, b, false
 	}
 	message = grown[len(b):]
-	// What is kept is also used for decoding, so it has to be exact. Encrypted
-	// values stay encrypted in memory.
+	// The kept message is also used for decoding, so it must be exact.
+	// Encrypted values stay encrypted in memory.
 	if exact && !o.change && o.revision == o.record.Revision && !o.record.Withheld() {
 		if kept := s.store.KeepEncoding(s.resource, o.record, message); kept != nil {
 			return kept, grown[:len(b)], true
@@ -94,8 +94,8 @@ var envelopeEnd = appendField(appendField(nil, 3, nil), 4, nil)
 var errLength = errors.New("the list changed its length while it was written")
 
 // writeProtobuf writes the list. Its length comes first, so every message is
-// made before the first byte is written. They are held until then as far as the
-// budget allows. Of a longer list, the rest is read and made a second time.
+// made before the first byte is written. Messages are held until then as far as
+// the budget allows; the rest of a longer list is read and made twice.
 func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	meta, err := l.meta.Marshal()
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 			return err
 		}
 	}
-	// As in writePages, a small first write comes before the rest.
+	// A small first write, as in writePages.
 	if _, err := w.Write(envelopeMagic); err != nil {
 		return err
 	}
@@ -169,16 +169,16 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 }
 
 const (
-	// itemsNumber is the field of a list that has its items.
+	// itemsNumber is the number of the items field of a list.
 	itemsNumber = 2
 	// chunkBytes is how much of a list is written at once.
 	chunkBytes = 128 << 10
 )
 
-// protobufPage is the messages of a page of a list.
+// protobufPage has the messages of a page of a list.
 type protobufPage struct {
 	messages [][]byte
-	made     []byte // the buffer of those that are not kept with their rows
+	made     []byte // the buffer of the messages that are not kept with their rows
 	size     int    // of the messages as fields of the list
 }
 

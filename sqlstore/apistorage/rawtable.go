@@ -19,12 +19,12 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// Table is how a list is sent as a Table in JSON (API concepts, "Receiving
-// resources as Tables").
+// Table describes how a list is sent as a Table in JSON (API concepts,
+// "Receiving resources as Tables").
 type Table struct {
 	// Version is the version of the Table.
 	Version schema.GroupVersion
-	// Rows makes a Table of a part of the list.
+	// Rows makes a Table from part of the list.
 	Rows func(ctx context.Context, part runtime.Object) (*metav1.Table, error)
 	// WithMetadata includes the metadata of each row's object.
 	WithMetadata bool
@@ -38,8 +38,8 @@ func WithTable(ctx context.Context, t Table) context.Context {
 	return context.WithValue(ctx, tableKey{}, &t)
 }
 
-// writeTable writes the list as a Table. A page of objects is decoded at a time
-// to make the cells. The metadata are copied from the stored JSON.
+// writeTable writes the list as a Table. Objects are decoded page by page to
+// make the cells. The metadata are copied from the stored JSON.
 func (l *RawList) writeTable(table *Table, w io.Writer) error {
 	objectHead := head(metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: table.Version.String()})
 	for len(l.items) == 0 {
@@ -212,7 +212,7 @@ func plain(s string) bool {
 }
 
 // appendMetadata appends `"metadata":{…}` with the resourceVersion. obj was
-// decoded for the cells and may lack a part of its metadata if it has a
+// decoded for the cells and may lack part of its metadata if it has a
 // protobufKind.
 func (o *Raw) appendMetadata(b []byte, obj runtime.Object) ([]byte, error) {
 	kind := head(o.TypeMeta)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCells has cells as printers and custom resources make them.
+// TestCells encodes cells as printers and custom resources make them.
 func TestCells(t *testing.T) {
 	for _, cell := range []any{
 		"", "plain", "<none>", `"quoted" \ `, "a&b", "é \u2028 \x7f \x01 \xff", int64(math.MinInt64), int64(7), 7, int32(-1), 1.5, 1e30, true, nil,

@@ -26,12 +26,11 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestFailuresAreTheServers lets every part fail that a request goes through below the registry, the database also behind
-// a commit, in every way in which it can. Whatever was asked for, the answer is an error of the server with a reason, for
-// without one it might be taken for the client's.
+// TestFailuresAreTheServers makes every part below the registry fail in every way it can, the database also after a commit.
+// Whatever the request, the response is a server error with a reason: an error without one might be blamed on the client.
 func TestFailuresAreTheServers(t *testing.T) {
 	t.Parallel()
-	part := errors.New("it broke")
+	part := errors.New("injected failure")
 	faulty := &faultyEngine{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
 	f := newFixtureOn(t, storetest.Start(t, faulty, sqlstore.Options{CacheBytes: sqlstore.NoCache, Log: slog.New(slog.DiscardHandler)}))
 	f.Transformer = trimmed{} // what is encrypted has no labels
@@ -82,18 +81,18 @@ func TestFailuresAreTheServers(t *testing.T) {
 		{"writing is unavailable", writes, func() { faulty.fail(faults{before: failure(dialect.ErrUnavailable, part)}) }},
 		{"the disk is full", writes, func() { faulty.fail(faults{before: failure(dialect.ErrFull, part)}) }},
 		{"writing is refused", writes, func() { faulty.fail(faults{before: failure(nil, part)}) }},
-		{"the connection breaks behind the commit", writes, func() { faulty.fail(faults{after: failure(dialect.ErrUnavailable, part)}) }},
-		{"the commit is answered with damage", writes, func() { faulty.fail(faults{after: failure(dialect.ErrCorrupt, part)}) }},
-		{"the commit is answered with a refusal", writes, func() { faulty.fail(faults{after: failure(nil, part)}) }},
-		{"the commit is answered with what is no error of an engine", writes, func() { faulty.fail(faults{after: part}) }},
+		{"the connection breaks after the commit", writes, func() { faulty.fail(faults{after: failure(dialect.ErrUnavailable, part)}) }},
+		{"the commit returns damage", writes, func() { faulty.fail(faults{after: failure(dialect.ErrCorrupt, part)}) }},
+		{"the commit is refused", writes, func() { faulty.fail(faults{after: failure(nil, part)}) }},
+		{"the commit returns an error that is not an engine's", writes, func() { faulty.fail(faults{after: part}) }},
 		{"what was committed can't be decoded", []string{"create", "update"}, func() {
-			faulty.fail(faults{committed: func() { f.Codec = faultyCodec{Codec: whole.Codec, decode: apierrors.NewBadRequest("it broke")} }})
+			faulty.fail(faults{committed: func() { f.Codec = faultyCodec{Codec: whole.Codec, decode: apierrors.NewBadRequest("injected failure")} }})
 		}},
 		{"the commit takes too long", writes, func() { faulty.fail(faults{after: context.DeadlineExceeded}) }},
 	} {
 		for _, request := range fault.hits {
 			t.Run(fault.name+"/"+request, func(t *testing.T) {
-				// Each has an object of its own: some of the writes take effect.
+				// Each has its own object: some of the writes take effect.
 				name := fmt.Sprintf("%x", t.Name())
 				if err := create(name); err != nil {
 					t.Fatal(err)

@@ -14,14 +14,15 @@ import (
 )
 
 // sharedObject is the object of a change that several watchers send. The first
-// watcher to need it decodes it for all, the first to send it encodes it for all.
+// watcher that needs it decodes it for all, and the first that sends it encodes
+// it for all.
 //
-// What is derived counts as memory of watches (sqlstore.Store.Hold). It is only
-// certain to be kept while a watcher is about to send it: a slow one that needs it
-// much later may have to derive it again.
+// The results count as memory of watches (sqlstore.Store.Hold). They are kept
+// only while a watcher is about to send them: a slow one may have to derive
+// them again.
 type sharedObject struct {
 	users atomic.Int32
-	now   atomic.Pointer[derived] // set while there are users
+	now   atomic.Pointer[derived] // set while in use
 
 	mu   sync.Mutex // guards the first use and the last
 	held int        // bytes counted
@@ -35,7 +36,7 @@ type sharedKey struct {
 	events  Events // zero for objects
 }
 
-// derived is what is made of a stored object. The object must not be changed.
+// derived is a stored object, decoded and encoded. It must not be changed.
 type derived struct {
 	object    runtime.Object
 	encodings sync.Map // runtime.Identifier → *encoding
@@ -47,8 +48,8 @@ type encoding struct {
 	err   error
 }
 
-// use returns what is derived, decoding the object if no one has yet. It is kept
-// until done has been called as often as use.
+// use returns the decoded object, decoding it on first use. It is kept until
+// done has been called as often as use.
 func (o *sharedObject) use(store *sqlstore.Store, size int, decode func() (runtime.Object, error)) (*derived, error) {
 	for users := o.users.Load(); users > 0; users = o.users.Load() {
 		if o.users.CompareAndSwap(users, users+1) {
@@ -57,7 +58,7 @@ func (o *sharedObject) use(store *sqlstore.Store, size int, decode func() (runti
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.now.Load() // there is one if others were faster
+	now := o.now.Load() // not nil if another watcher was faster
 	if now == nil {
 		if now = o.kept.Value(); now == nil {
 			object, err := decode()
@@ -75,7 +76,7 @@ func (o *sharedObject) use(store *sqlstore.Store, size int, decode func() (runti
 	return now, nil
 }
 
-// done ends a use.
+// done ends one use.
 func (o *sharedObject) done(store *sqlstore.Store) {
 	if o.users.Add(-1) > 0 {
 		return
@@ -88,8 +89,8 @@ func (o *sharedObject) done(store *sqlstore.Store) {
 	}
 }
 
-// encoded returns the event that encode makes of the object, once for each media
-// type and version.
+// encoded returns the event as encode encodes it, once for each media type and
+// version.
 func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	slot, ok := d.encodings.Load(id)
 	if !ok {
@@ -103,9 +104,9 @@ func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int
 	return e.bytes, e.err
 }
 
-// objectOf returns the object of a change, with the change's revision: the version
-// that the change made, or with last the one it replaced. It calls object to make
-// an object of the record.
+// objectOf returns the object of a change, with the change's revision: the
+// version that the change made, or with last the one it replaced. It calls
+// object to make an object from the record.
 func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.Record, int64) (runtime.Object, error)) (runtime.Object, error) {
 	r := &c.Record
 	if last {

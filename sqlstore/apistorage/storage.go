@@ -1,6 +1,6 @@
 // Package apistorage is k8s.io/apiserver's storage.Interface on the log.
 //
-// One Storage serves one resource. It turns objects into rows and back with the
+// A Storage serves one resource. It turns objects into rows and back with the
 // resource's codec. Package sqlstore decides which rows, at which revision and
 // in which order.
 package apistorage
@@ -36,8 +36,8 @@ import (
 // Config describes a resource to be stored.
 type Config struct {
 	GroupResource schema.GroupResource
-	// Prefix is how every key from a caller begins: a slash, and everything up
-	// to the namespace or name, without a slash at the end.
+	// Prefix is the prefix of every key from a caller: a slash and everything
+	// up to the namespace or name, without a trailing slash.
 	Prefix string
 	// Codec encodes objects in the storage version and decodes them.
 	Codec runtime.Codec
@@ -45,8 +45,8 @@ type Config struct {
 	Transformer value.Transformer
 	// NewObject and NewList make empty objects to decode into.
 	NewObject, NewList func() runtime.Object
-	// Attributes returns the labels of an object and the fields that selectors
-	// can name. Nil if objects can be selected by labels only.
+	// Attributes returns the labels of an object and its selectable fields. It
+	// is nil if objects can be selected by labels only.
 	Attributes storage.AttrFunc
 }
 
@@ -56,16 +56,16 @@ type Storage struct {
 	store     *sqlstore.Store
 	resource  sqlstore.Resource
 	versioner versioner
-	// prefix is Config.Prefix with the slash that ends it.
+	// prefix is Config.Prefix with a trailing slash.
 	prefix string
-	// protobuf is nil for kinds that are not.
+	// protobuf is nil for kinds without a generated protobuf encoding.
 	protobuf *protobufKind
 	// decodedBudget is for lists of objects, heldBudget for protobuf lists. They
 	// are shared by all storages of a Decorator.
 	decodedBudget, heldBudget *listBudget
 	// exact is nil for built-in resources. It is shared in the same way.
 	exact *exactRows
-	id    uint32 // among all Storages of custom resources
+	id    uint32 // unique among Storages of custom resources
 	// sized is set by EnableResourceSizeEstimation.
 	sized bool
 }
@@ -95,7 +95,7 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 }
 
 // Decorator returns the function by which generic.RESTOptions builds storages
-// on store. kinds are the built-in kinds, nil for none.
+// on store. kinds are the built-in kinds, or nil for none.
 func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 	decodedBudget, heldBudget, exact := newListBudget(listBudgetBytes), newListBudget(heldBudgetBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
@@ -141,7 +141,7 @@ func (v versioner) ObjectResourceVersion(obj runtime.Object) (uint64, error) {
 func (s *Storage) Versioner() storage.Versioner { return s.versioner }
 
 // ReadinessCheck implements storage.Interface: an open log is ready. The health
-// check finds out whether its database can be reached.
+// check tests whether its database can be reached.
 func (s *Storage) ReadinessCheck() error { return nil }
 
 // RequestWatchProgress implements storage.Interface. Watches always know their
@@ -238,9 +238,9 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 	return err
 }
 
-// decodeParts is decode. With cells it may leave out what no cell of a Table
-// shows. asStored reports that the metadata of the object are known to be those
-// that are stored.
+// decodeParts is decode, but with cells it may leave out what no cell of a
+// Table shows. asStored reports that the metadata of the object are known to be
+// as stored.
 func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, cells bool) (asStored bool, err error) {
 	if _, err := conversion.EnforcePtr(into); err != nil {
 		return false, err
@@ -265,8 +265,8 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 	return asStored, err
 }
 
-// readBack decodes data, which was written and is now to be returned as of a
-// revision. After a commit no error is the client's fault.
+// readBack decodes data that was written, to return it as of a revision. After
+// a commit, no error is the client's fault.
 func (s *Storage) readBack(data []byte, into runtime.Object, revision int64, key string) error {
 	return afterCommit(s.decode(data, into, revision), key)
 }
@@ -277,8 +277,8 @@ func (s *Storage) setRevision(obj runtime.Object, revision int64, key string) er
 }
 
 // open decrypts and decodes a record into an object. stale reports that the
-// value should be written again, such as under a new encryption key. key names
-// the object in errors.
+// value should be rewritten, such as under a new encryption key. key names the
+// object in errors.
 func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) (data []byte, stale bool, err error) {
 	data, stale, err = s.unseal(ctx, r.Value, key)
 	if err != nil {
@@ -291,8 +291,8 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 	return data, stale, nil
 }
 
-// view decodes a record for a reader. For a PartialObjectMetadata it decodes
-// the metadata only.
+// view decodes a record for a reader. For a PartialObjectMetadata, it decodes
+// only the metadata.
 func (s *Storage) view(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) error {
 	if partial, ok := into.(*metav1.PartialObjectMetadata); ok {
 		return s.viewMetadata(ctx, r, key, partial)

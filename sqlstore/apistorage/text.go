@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// errName is the error for an object whose name not every engine can store. Most resources allow no such name; those of RBAC
-// allow almost anything.
+// errName is the error for an object with a name that not every engine can store. Most resources allow no such name; those of
+// RBAC allow almost anything.
 var errName = apierrors.NewBadRequest("metadata.name: must be UTF-8 without NUL")
 
 // errText is the error for an object that would change when it is stored. Only protobuf can carry one: decoders of JSON,

@@ -38,8 +38,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// upstream is k8s.io/apiserver's suite for a storage.Interface, by the names
-// of its functions.
+// upstream is k8s.io/apiserver's test suite for a storage.Interface, by
+// function name.
 var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestCreate": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestCreate(ctx, t, f, f.checkStored)
@@ -196,8 +196,8 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	},
 }
 
-// notApplicable names the functions of the suite that are not run, and why.
-// There is none.
+// notApplicable has the functions of the suite that are not run, and why. There
+// are none.
 var notApplicable = map[string]string{}
 
 func TestUpstreamStorageSQLite(t *testing.T) { runUpstream(t, engines.SQLite) }
@@ -207,9 +207,9 @@ func TestUpstreamStoragePostgres(t *testing.T) { runUpstream(t, engines.Postgres
 // setsGates are the functions that change feature gates of the process.
 var setsGates = sets.New("RunTestWatchWithUnsafeDelete", "RunWatchSemantics", "RunWatchSemanticInitialEventsExtended")
 
-// selects are the functions that select by labels and fields. What the suite
-// stores counts as encrypted, and so tells neither; these run once more on what
-// is stored in the clear.
+// selects are the functions that select by labels and fields. The suite's
+// values count as encrypted, so labels and fields are withheld; these functions
+// also run on values stored in the clear.
 var selects = sets.New("RunTestList", "RunTestListPaginationRareObject", "RunTestListContinuationWithFilter", "RunTestGetListNonRecursive",
 	"RunTestWatch", "RunTestWatchFromZero", "RunTestClusterScopedWatch", "RunTestNamespaceScopedWatch")
 
@@ -232,8 +232,8 @@ func runUpstream(t *testing.T, open storetest.Opener) {
 	}
 }
 
-// TestUpstreamStorageIsComplete looks at the source of the suite, so that what
-// a newer version adds is not missed.
+// TestUpstreamStorageIsComplete reads the source of the suite, so that
+// additions in newer versions are not missed.
 func TestUpstreamStorageIsComplete(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "k8s.io/apiserver/pkg/storage/testing").Output()
 	if err != nil {
@@ -256,7 +256,7 @@ func TestUpstreamStorageIsComplete(t *testing.T) {
 			}
 			found++
 			if upstream[f.Name.Name] == nil && notApplicable[f.Name.Name] == "" {
-				t.Errorf("%s is neither run nor named as not applicable", f.Name.Name)
+				t.Errorf("%s is neither run nor listed as not applicable", f.Name.Name)
 			}
 		}
 	}
@@ -265,7 +265,7 @@ func TestUpstreamStorageIsComplete(t *testing.T) {
 	}
 }
 
-// fixture is a Storage of pods with the handles that the suite wants.
+// fixture is a Storage of pods with the hooks that the suite needs.
 type fixture struct {
 	*apistorage.Storage
 	store       *sqlstore.Store
@@ -281,7 +281,7 @@ var codecs = func() serializer.CodecFactory {
 }()
 
 func newFixture(t *testing.T, open storetest.Opener) *fixture {
-	// Objects expire soon where that is tested, and never in the way elsewhere.
+	// Objects expire soon only where that is tested.
 	expiry := time.Hour
 	if strings.HasSuffix(t.Name(), "WithTTL") {
 		expiry = 200 * time.Millisecond
@@ -330,8 +330,8 @@ func (corrupting) TransformFromStorage(context.Context, []byte, value.Context) (
 	return nil, true, errors.New("bits flipped")
 }
 
-// trimmed stores a value as it is, less the newline at its end, so that sizes
-// can be compared with what the suite computes.
+// trimmed stores a value without its final newline, so that sizes can be
+// compared with what the suite computes.
 type trimmed struct{ value.Transformer }
 
 func (trimmed) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
@@ -359,12 +359,12 @@ func (f *fixture) checkStored(ctx context.Context, t *testing.T, key string) {
 		t.Fatalf("stored value can't be decoded: %v", err)
 	}
 	if pod.ResourceVersion != "" {
-		t.Error("the stored object holds a resourceVersion")
+		t.Error("the stored object has a resourceVersion")
 	}
 }
 
-// checkReads bounds how many values a list decoded: the database sorts out
-// what selectors do not match, so it may be fewer than etcd needs.
+// checkReads limits how many values a list decodes: the database filters by
+// selectors, so there may be fewer than with etcd.
 func (f *fixture) checkReads(t *testing.T, _, estimated uint64) {
 	if reads := f.transformer.GetReadsAndReset(); reads > estimated {
 		t.Errorf("decoded %d values, want at most %d", reads, estimated)

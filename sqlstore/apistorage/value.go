@@ -8,10 +8,10 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// The column value always holds a JSON object, so that any SQL tool can read
-// it: the API object itself, or, where a transformer's output is not JSON, an
-// object with the one field $encrypted. An API object that begins with that
-// field itself, as custom resources may, is wrapped too.
+// The column value always contains a JSON object, so that any SQL tool can read
+// it: the API object itself or, if a transformer's output is not JSON, an
+// object with the single field $encrypted. An API object that itself begins
+// with that field, as custom resources may, is wrapped too.
 type sealed struct {
 	Encrypted []byte `json:"$encrypted"`
 }
@@ -33,15 +33,15 @@ func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, er
 	return json.Marshal(sealed{out})
 }
 
-// unseal returns the input of seal. stale reports that it should be written
-// again, such as under a new encryption key.
+// unseal returns the input of seal. stale reports that it should be rewritten,
+// such as under a new encryption key.
 func (s *Storage) unseal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
 	return Decrypt(ctx, s.Transformer, stored, key)
 }
 
-// Decrypt returns what is stored in the column value of the object at key,
-// decrypted by the transformer of its resource. stale reports that it should be
-// written again. It fails if the transformer does.
+// Decrypt returns stored, the column value of the object at key, decrypted by
+// the transformer of its resource. stale reports that it should be rewritten.
+// It fails if the transformer does.
 func Decrypt(ctx context.Context, transformer value.Transformer, stored []byte, key string) (data []byte, stale bool, err error) {
 	if isSealed(stored) {
 		var box sealed

@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// walk reads the records of one list, page by page, and passes those that match
-// the selectors to accept, until there are no more or enough.
+// walk reads the records of one list page by page, and passes those that match
+// the selectors to accept, until there are enough or no more.
 //
 // Each page is read by one statement, at the revision of the first page, and
 // passed on after that statement has ended. So neither slow decoding nor a slow
@@ -21,8 +21,8 @@ type walk struct {
 	*Storage
 	opts storage.ListOptions
 	full string // the full key of the request
-	// query.Revision is the revision asked for, and after the first page the one
-	// being read.
+	// query.Revision is the requested revision, and after the first page the
+	// one being read.
 	query sqlstore.Query
 	at    cursor // where the next page begins
 	// accept keeps a record, or returns false if it does not match after all.
@@ -37,8 +37,9 @@ type walk struct {
 	remaining     *int64
 }
 
-// collection reads the records under query.Prefix from w.at on, and what the
-// list's metadata say of the rest. It calls pageRead after each page.
+// collection reads the records under query.Prefix from w.at on, and determines
+// the list's metadata about the remaining ones. It calls pageRead after each
+// page.
 func (w *walk) collection(ctx context.Context, pageRead func(context.Context) error) error {
 	if err := w.begin(ctx); err != nil {
 		return err
@@ -56,7 +57,7 @@ func (w *walk) collection(ctx context.Context, pageRead func(context.Context) er
 
 // begin prepares the walk of a collection.
 func (w *walk) begin(ctx context.Context) error {
-	if !storable(w.query.Prefix) { // no object can be there
+	if !storable(w.query.Prefix) { // no object can have such a key
 		at, err := w.store.Position(ctx)
 		w.query.Revision = at.Revision
 		return interpret(err)
@@ -66,14 +67,14 @@ func (w *walk) begin(ctx context.Context) error {
 	return nil
 }
 
-// hasNext reports whether another page has to be read.
+// hasNext reports whether another page must be read.
 func (w *walk) hasNext() bool {
 	limit := w.opts.Predicate.Limit
 	return w.more && (limit <= 0 || int64(w.accepted) < limit)
 }
 
-// page reads a page: as many records as are still wanted, and twice as many as
-// the page before while most do not match.
+// page reads a page: as many records as are still needed, or twice as many as
+// the previous page while most do not match.
 func (w *walk) page(ctx context.Context) error {
 	limit := w.opts.Predicate.Limit
 	if limit > 0 {
@@ -115,9 +116,9 @@ func (w *walk) page(ctx context.Context) error {
 	return nil
 }
 
-// finish makes the continue token and counts the remaining records of a walk that
-// ended at its limit. With a selector it makes a token if there are more objects
-// at all, matching or not, as kube-apiserver does.
+// finish makes the continue token and counts the remaining records of a walk
+// that ended at its limit. With a selector it makes a token if there are more
+// objects at all, matching or not, like kube-apiserver.
 func (w *walk) finish(ctx context.Context) error {
 	pred := &w.opts.Predicate
 	if pred.Limit <= 0 || int64(w.accepted) < pred.Limit {

@@ -42,9 +42,9 @@ type watcher struct {
 var errStopped = errors.New("the watch was stopped")
 
 // Watch implements storage.Interface. The watch ends, and closes its channel,
-// with ctx, with Stop, and if its reader is too slow. An error is the last event,
-// of type Error. The caller must call Stop even after the end, and until then
-// encode or get the objects of the events in order: that is how the watch knows
+// with ctx, with Stop, and if its reader is too slow. An error is the last
+// event, of type Error. The caller must call Stop even after the end, and until
+// then encode or get the objects of the events in order, which tells the watch
 // how far its client is.
 func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	row, full, err := s.rowKey(key, opts.Recursive)
@@ -56,14 +56,14 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(min(from, math.MaxInt64)), result: make(chan watch.Event, resultBuffer)}
-	// Asked even if the answer is not needed: a client handles an error better
-	// now than in the stream.
+	// Read even if not needed: a client handles an error better now than in the
+	// stream.
 	at, err := s.store.Position(ctx)
 	if err != nil && ctx.Err() == nil { // a watch that has already ended does not fail
 		return nil, interpret(err)
 	}
 	if from == 0 && !w.sendsState() {
-		// From now on: before anything the caller does next.
+		// From now on, that is, before anything that the caller does next.
 		w.from = at.Revision
 	}
 	w.events, _ = ctx.Value(eventsKey{}).(*Events)
@@ -86,7 +86,7 @@ func (w *watcher) run() {
 	if w.sub != nil {
 		w.sub.Close()
 	}
-	<-w.ctx.Done() // until then the client may read what it was sent
+	<-w.ctx.Done() // until then the client may read what was sent
 	w.releaseAll()
 	w.follower.Close()
 }
@@ -99,7 +99,7 @@ func (w *watcher) watch() {
 	}
 	switch {
 	case w.ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, sqlstore.ErrSlow), errors.Is(err, sqlstore.ErrClosed):
-		// The client sees the end of the stream and watches again.
+		// The client sees the end of the stream and starts a new watch.
 	default:
 		w.fail(err)
 	}
@@ -120,7 +120,7 @@ func (w *watcher) fail(err error) {
 // follow sends the changes after w.from until the watch ends.
 func (w *watcher) follow() error {
 	if !storable(w.row) {
-		<-w.ctx.Done() // no object can be there
+		<-w.ctx.Done() // no object can have such a key
 		return errStopped
 	}
 	w.sub = w.follower.Subscribe(w.resource, w.row, terms(&w.opts.Predicate)...)
@@ -165,7 +165,7 @@ func (w *watcher) follow() error {
 	}
 }
 
-// replay sends the changes after w.from that came before the subscription.
+// replay sends the changes after w.from that precede the subscription.
 func (w *watcher) replay() error {
 	if w.from >= w.sub.Start {
 		return nil
@@ -181,7 +181,7 @@ func (w *watcher) replay() error {
 	return interpret(err)
 }
 
-// send sends an event, and waits for the client as long as it takes.
+// send sends an event, and waits until the client takes it.
 func (w *watcher) send(event watch.Event) error {
 	select {
 	case w.result <- event:

@@ -13,9 +13,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// change sends one change as the selectors of the watch see it: an object that
-// begins to match is added, one that no longer matches is deleted. It releases the
-// change.
+// change sends one change as seen through the selectors of the watch: an object
+// that begins to match is added, one that no longer matches is deleted. It
+// releases the change.
 func (w *watcher) change(c *sqlstore.Change) error {
 	if c.Record.Revision <= w.from {
 		w.follower.Done(c)
@@ -67,7 +67,7 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		w.follower.Share(decodedAndEncoded * size)
 		return w.deliver(event, &delivery{shared: use}, p)
 	}
-	if c.Watchers > 0 { // a change from Replay has been counted as a whole
+	if c.Watchers > 0 { // a change from Replay has already been counted
 		p.held = decodedAndEncoded * size
 		w.follower.Hold(p.held)
 	}

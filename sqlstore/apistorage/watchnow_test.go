@@ -14,8 +14,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestWatchFromNow begins watches that want no state, only what comes. What is
-// created behind the call is in it, however late the watch gets to run.
+// TestWatchFromNow starts watches without initial state. They send everything
+// created after the call, however late their goroutines run.
 func TestWatchFromNow(t *testing.T) {
 	f := newFixture(t, engines.SQLite)
 	declined := false
@@ -34,7 +34,7 @@ func TestWatchFromNow(t *testing.T) {
 				t.Errorf("watch %d began with %s of %s", i, event.Type, got)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("watch %d missed what was created behind its beginning", i)
+			t.Fatalf("watch %d missed an object created after it began", i)
 		}
 		w.Stop()
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sendsState reports whether the watch begins with the current state: the options
-// ask for it, or name no revision and do not decline it (API concepts, "Semantics
-// for watch"; KEP-3157).
+// sendsState reports whether the watch begins with the current state: the
+// options request it, or have no revision and do not decline it (API concepts,
+// "Semantics for watch"; KEP-3157).
 func (w *watcher) sendsState() bool {
 	if w.opts.SendInitialEvents != nil {
 		return *w.opts.SendInitialEvents
@@ -18,8 +18,8 @@ func (w *watcher) sendsState() bool {
 	return w.from == 0
 }
 
-// begin sends the current state if the watch begins with it, and sets w.from to
-// its revision.
+// begin sends the current state, if the watch begins with that, and sets w.from
+// to its revision.
 func (w *watcher) begin() error {
 	if !w.sendsState() {
 		return nil

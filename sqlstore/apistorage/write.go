@@ -141,7 +141,7 @@ type state struct {
 }
 
 // current reads the state at a key, with a new object of the type of sample.
-// With unread the object is not decoded, and nil.
+// With unread, the object is not decoded and stays nil.
 func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (st *state, err error) {
 	defer ensureReason(&err)
 	r, _, err := s.get(ctx, row)
@@ -222,7 +222,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		record, err := s.put(ctx, row, full, updated, data, st.record, seconds, note)
 		if errors.Is(err, sqlstore.ErrConflict) {
-			continue // another writer was faster: try again on what it wrote
+			continue // another writer was faster: retry on what it wrote
 		}
 		if err != nil {
 			return err

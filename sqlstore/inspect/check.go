@@ -17,7 +17,7 @@ type Finding struct {
 	Revision int64
 	Object   string
 	What     string
-	// Repair is a statement that fixes it without losing anything, with its arguments; "" if there is none.
+	// Repair is a statement that fixes it without losing data, with its arguments; "" if there is none.
 	Repair string
 	Args   []any
 }
@@ -25,10 +25,10 @@ type Finding struct {
 // Checked is how much was checked.
 type Checked struct{ Rows, Objects int64 }
 
-// Check checks every row of the log and calls found with what is wrong. decrypt decrypts a value. It returns errors of the
-// database, and dialect.ErrCorrupt if the counter is missing.
+// Check checks every row of the log and calls found for each problem. decrypt decrypts a value. It returns database errors, and
+// dialect.ErrCorrupt if the counter is missing.
 //
-// In a sound log the counter is at or ahead of all rows, the versions of an object do not overlap and at most one of them is
+// In a sound log, the counter is at or ahead of all rows, the versions of an object do not overlap and at most one of them is
 // live, every value can be read and is the object named by its row, and every object's namespace exists.
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
 	c := checker{reader: r, decrypt: decrypt, found: found, namespaces: map[string]bool{}}
@@ -119,7 +119,7 @@ func (c *checker) row(l *dialect.LogRow) {
 	}
 }
 
-// follows checks that a version begins where the one before it ends, or later.
+// follows checks that a version begins where the previous one ends, or later.
 func (c *checker) follows(p, l *dialect.LogRow) {
 	if p.ReplacedBy != 0 && p.ReplacedBy <= l.ID {
 		return

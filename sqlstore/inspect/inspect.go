@@ -23,12 +23,12 @@ type Object struct {
 // Version is one version of an object.
 type Version struct {
 	dialect.LogRow
-	// Previous is the value of the version before, nil if there was none or it is no longer kept.
+	// Previous is the value of the previous version, nil if there was none or it is no longer kept.
 	Previous []byte
 }
 
 var (
-	// ErrUnknown is returned for an object of which no version is kept.
+	// ErrUnknown is returned for an object without any version in the log.
 	ErrUnknown = errors.New("no version of it is kept: there is no such object, or it was deleted longer ago than --retention")
 	// ErrAbsent is returned for an object that did not exist at a revision.
 	ErrAbsent = errors.New("it did not exist at that revision")
@@ -37,7 +37,7 @@ var (
 )
 
 // History calls yield with every version of the object that is kept, oldest first. It returns ErrUnknown if there is none,
-// errors of the database, and the error of yield, which ends the walk.
+// database errors, and an error from yield, which ends the walk.
 func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Version) error) error {
 	args := []any{o.Resource.Group, o.Resource.Name, o.Name}
 	for _, namespace := range o.Namespaces {
@@ -64,8 +64,7 @@ func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Versio
 	return err
 }
 
-// At returns the object as it was at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or
-// ErrUnknown.
+// At returns the object at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or ErrUnknown.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
 	at, _, err := Position(ctx, r)
 	switch {

@@ -10,7 +10,7 @@ import (
 
 // Changed returns the sorted paths of the fields in which two stored objects differ, such as ".spec.replicas" and
 // ".spec.containers[0].image". A field that only one of them has is one path. It ignores managedFields, which every write
-// changes. Nil is an object without fields.
+// changes. Nil stands for an object without fields.
 func Changed(before, after []byte) ([]string, error) {
 	old, err := decode(before)
 	if err != nil {

@@ -25,6 +25,6 @@ func TestChanged(t *testing.T) {
 		}
 	}
 	if _, err := Changed([]byte("{"), nil); err == nil {
-		t.Error("what is no JSON is compared")
+		t.Error("invalid JSON is compared")
 	}
 }

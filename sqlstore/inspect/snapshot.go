@@ -8,7 +8,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Position returns where the log stands, and when its newest row was written (the zero time if it is empty).
+// Position returns the log's position, and when its newest row was written (the zero time if it is empty).
 func Position(ctx context.Context, r dialect.Reader) (at dialect.Position, newest time.Time, err error) {
 	var written *int64
 	err = r.Query(ctx, "SELECT revision, compacted, (SELECT max(written_at) FROM log) FROM counter", nil, func(row dialect.Row) error {
@@ -33,8 +33,7 @@ func RevisionAt(ctx context.Context, r dialect.Reader, at time.Time) (revision i
 }
 
 // Snapshot calls yield with the rows that were live at a revision, as they were then, ordered by id. It returns an error that
-// wraps ErrForgotten for a revision that is no longer kept, errors of the database, and the error of yield, which ends the
-// walk.
+// wraps ErrForgotten for a revision that is no longer kept, database errors, and an error from yield, which ends the walk.
 func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(*dialect.LogRow) error) error {
 	statement := fmt.Sprintf("SELECT (SELECT compacted FROM counter), %s FROM log WHERE operation <> 'delete' AND id <= %s AND (replaced_by IS NULL OR replaced_by > %s) ORDER BY id",
 		dialect.Columns, r.Placeholder(1), r.Placeholder(2))

@@ -9,9 +9,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testAmbiguousCommits has commits fail before they do anything, and others
-// after they have taken effect. Nobody is told which; the log decides, and
-// watches bring exactly what is in it.
+// testAmbiguousCommits makes some commits fail before they do anything, and
+// others after they have taken effect. Writers can't tell which; the log
+// decides, and watches receive exactly what is in it.
 func testAmbiguousCommits(t *testing.T, open Opener) {
 	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
 	engine := &intercepted{Engine: OpenEngine(t, open(t))}
@@ -25,15 +25,15 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	s := Start(t, engine, sqlstore.Options{})
 	from := revision(t, s).Revision
 
-	// One alone, and nothing behind it that would bring it to light.
+	// A single one, with no later write that would reveal it.
 	_, sub := subscribe(t, s, "")
 	engine.after = func([]dialect.Write) error { return broken }
 	if _, err := s.Write(t.Context(), put("unanswered", `{}`, nil)); !errors.Is(err, dialect.ErrUnavailable) {
-		t.Errorf("a write whose commit was not answered gave %v", err)
+		t.Errorf("a write whose commit was not acknowledged returned %v", err)
 	}
 	<-sub.Ready()
 	if changes, err := sub.Drain(); err != nil || len(changes) != 1 || changes[0].Record.Key != "unanswered" {
-		t.Errorf("the watch brought %v, %v", ShowChanges(changes), err)
+		t.Errorf("the watch received %v, %v", ShowChanges(changes), err)
 	}
 
 	follower := StartFollow(t, s, from)
@@ -44,7 +44,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	load.Run(t, s, h)
 	for failed = 0; ; failed++ {
 		if _, err := s.Write(t.Context(), Last()); err == nil || errors.Is(err, sqlstore.ErrConflict) {
-			break // a conflict says that the one before it was committed
+			break // a conflict shows that the previous write was committed
 		}
 	}
 
@@ -54,10 +54,10 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Equal(t, "the watch, against the log", seen, ShowChanges(replayed))
-	Subset(t, "what was acknowledged", h.Changes(from, last), seen)
+	Equal(t, "the watch, compared to the log", seen, ShowChanges(replayed))
+	Subset(t, "acknowledged writes", h.Changes(from, last), seen)
 	if len(seen) <= len(h.Revisions(from, last))+2 {
-		t.Error("no commit took effect without an answer")
+		t.Error("no commit took effect without an acknowledgement")
 	}
 	Sound(t, engine)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testAwait waits for revisions while they are written: each wait ends when its revision can be read, and not before.
+// testAwait waits for revisions while they are written. Each wait ends when its revision can be read, and not earlier.
 func testAwait(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	const writes = 20
@@ -24,7 +24,7 @@ func testAwait(t *testing.T, open Opener) {
 			defer cancel()
 			err := s.Await(ctx, at.Revision+1+i)
 			if now, failed := s.Position(ctx); failed != nil || now.Revision <= at.Revision+i {
-				err = errors.Join(err, failed, fmt.Errorf("revision %d came when the log was at %d", at.Revision+1+i, now.Revision))
+				err = errors.Join(err, failed, fmt.Errorf("the wait for revision %d ended when the log was at %d", at.Revision+1+i, now.Revision))
 			}
 			early <- err
 		}()
@@ -38,12 +38,12 @@ func testAwait(t *testing.T, open Opener) {
 		}
 	}
 	if err := s.Await(t.Context(), at.Revision); err != nil {
-		t.Errorf("waiting for what is there: %v", err)
+		t.Errorf("waiting for an existing revision: %v", err)
 	}
 	gaveUp := errors.New("gave up")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gaveUp)
 	if err := s.Await(ctx, at.Revision+writes+1); !errors.Is(err, gaveUp) {
-		t.Errorf("waiting for what does not come ends with %v", err)
+		t.Errorf("waiting for a missing revision ends with %v", err)
 	}
 }

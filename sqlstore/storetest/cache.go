@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// cachedAndNot runs prove on a log whose live rows are kept in memory, and on
-// one that reads all of them from the database.
+// cachedAndNot runs prove on a log that keeps live rows in memory, and on one
+// that reads all of them from the database.
 func cachedAndNot(t *testing.T, open Opener, prove func(*testing.T, *sqlstore.Store)) {
 	for name, bytes := range map[string]int64{"cached": 0, "uncached": sqlstore.NoCache} {
 		t.Run(name, func(t *testing.T) { prove(t, Open(t, open, sqlstore.Options{CacheBytes: bytes})) })
@@ -42,7 +42,7 @@ func testSmallCache(t *testing.T, open Opener) {
 			all, _, err := records(t.Context(), s, sqlstore.Query{Resource: other})
 			for _, r := range all {
 				if want := fmt.Sprintf(`{"other":%d}`, i); string(r.Value) != want {
-					t.Errorf("%s holds %s, want %s", r.Key, r.Value, want)
+					t.Errorf("%s has %s, want %s", r.Key, r.Value, want)
 				}
 			}
 			if err != nil || len(all) != 20 {
@@ -60,8 +60,8 @@ func testSmallCache(t *testing.T, open Opener) {
 	}
 }
 
-// testCacheAfterAmbiguousCommit reads right after a commit whose answer got
-// lost: what a conflict shows to be there, a read shows too.
+// testCacheAfterAmbiguousCommit reads right after a commit whose response was
+// lost: if a conflict shows that it took effect, a read does too.
 func testCacheAfterAmbiguousCommit(t *testing.T, open Opener) {
 	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
 	engine := &intercepted{Engine: OpenEngine(t, open(t))}
@@ -71,11 +71,11 @@ func testCacheAfterAmbiguousCommit(t *testing.T, open Opener) {
 		key, value := fmt.Sprint(i), fmt.Sprintf(`{"n":%d}`, i)
 		engine.after = func([]dialect.Write) error { return broken }
 		if _, err := s.Write(t.Context(), put(key, value, nil)); !errors.Is(err, dialect.ErrUnavailable) {
-			t.Fatalf("a write whose commit was not answered gave %v", err)
+			t.Fatalf("a write whose commit was not acknowledged returned %v", err)
 		}
 		engine.after = nil
 		if r, _, err := s.Get(t.Context(), things, key); err != nil || r == nil || string(r.Value) != value {
-			t.Fatalf("the object that was written is read as %v, %v", r, err)
+			t.Fatalf("the written object is read as %v, %v", r, err)
 		}
 		if state, _ := mustList(t, s, 0); len(state) != i+1 {
 			t.Fatalf("a list after %d writes has %d objects", i+1, len(state))
@@ -83,8 +83,8 @@ func testCacheAfterAmbiguousCommit(t *testing.T, open Opener) {
 	}
 }
 
-// testCacheOfOtherProcess reads from memory what another process has written
-// just before.
+// testCacheOfOtherProcess reads from memory what another process has just
+// written.
 func testCacheOfOtherProcess(t *testing.T, open Opener) {
 	again := open(t)
 	engine := OpenEngine(t, again)
@@ -92,7 +92,7 @@ func testCacheOfOtherProcess(t *testing.T, open Opener) {
 		if err := engine.Close(); err != nil {
 			t.Error(err)
 		}
-		return // only one process opens an SQLite file
+		return // only one process can open an SQLite file
 	}
 	one, other := Start(t, engine, sqlstore.Options{}), Start(t, OpenEngine(t, again), sqlstore.Options{})
 	mustList(t, other, 0) // so that it is in memory
@@ -113,8 +113,8 @@ func testCacheOfOtherProcess(t *testing.T, open Opener) {
 	}
 }
 
-// testCacheFreesReplaced updates an object that is in memory over and over: only
-// the last versions stay there.
+// testCacheFreesReplaced repeatedly updates an object that is in memory, and
+// checks that only the last versions stay there.
 func testCacheFreesReplaced(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	mustList(t, s, 0) // so that it is in memory
@@ -130,7 +130,7 @@ func testCacheFreesReplaced(t *testing.T, open Opener) {
 		}
 		last = r
 	}
-	const latest = 30 // which reads of older revisions, the store or this test may have at hand
+	const latest = 30 // may be held for reads of older revisions, by the store or by this test
 	Eventually(t, "replaced versions are no longer in memory", func() bool {
 		runtime.GC()
 		return !slices.ContainsFunc(versions[:len(versions)-latest], func(v weak.Pointer[byte]) bool { return v.Value() != nil })

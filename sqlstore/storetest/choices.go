@@ -13,12 +13,11 @@ import (
 )
 
 // testChoices lists and counts what random selectors select, now and at older
-// revisions, in pages of any size, while objects come, change and go, and holds
-// the answers to a model that looks at every object.
+// revisions, in pages of any size, while objects are created, changed and
+// deleted. It compares the results with a model that looks at every object.
 func testChoices(t *testing.T, open Opener) {
 	cachedAndNot(t, open, proveChoices)
-	// The rows fit, but not all that selections are found by; or only without their
-	// values.
+	// The rows fit, but not all of their indexes; or only without their values.
 	for _, bytes := range []int64{400_000, 250_000} {
 		t.Run(fmt.Sprintf("with a cache of %d bytes", bytes), func(t *testing.T) {
 			proveChoices(t, Open(t, open, sqlstore.Options{CacheBytes: bytes}))
@@ -26,15 +25,15 @@ func testChoices(t *testing.T, open Opener) {
 	}
 }
 
-// world is the objects of a collection as they were at a revision.
+// world has the objects of a collection at a revision.
 type world struct {
 	revision int64
-	objects  map[string]*told
+	objects  map[string]*attributes
 }
 
 func proveChoices(t *testing.T, s *sqlstore.Store) {
 	random := rand.New(rand.NewPCG(13, 14))
-	records, now := map[string]*sqlstore.Record{}, world{objects: map[string]*told{}}
+	records, now := map[string]*sqlstore.Record{}, world{objects: map[string]*attributes{}}
 	written := 0
 	value := func() string {
 		written++
@@ -42,7 +41,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	}
 	change := func() {
 		key := fmt.Sprintf("n%d/%d", 1+random.IntN(2), random.IntN(150))
-		after := randomTold(random)
+		after := randomAttributes(random)
 		if records[key] != nil && random.IntN(2) == 0 {
 			same := *now.objects[key]
 			after = &same
@@ -63,7 +62,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	var mu sync.Mutex
 	var writers sync.WaitGroup
 	for i := range 250 {
-		o := randomTold(random)
+		o := randomAttributes(random)
 		o.value = value()
 		w := put(fmt.Sprintf("n%d/%d", 1+i%2, i/2), o.value, nil)
 		o.encode(w)
@@ -107,7 +106,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		count.Limit = limit
 		n, err := s.Count(t.Context(), count)
 		if expected := int64(len(want)); err != nil || n != expected && (limit == 0 || n != min(expected, int64(limit))) {
-			t.Errorf("%s: counted are %d, %v; want %d, and no more than %d", name, n, err, len(want), limit)
+			t.Errorf("%s: the count is %d, %v; want %d, and at most %d", name, n, err, len(want), limit)
 		}
 		var got []string
 		for more := true; more; {
@@ -139,7 +138,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	}
 }
 
-// randomStart says where a page begins: at the first key, at another one, or behind it.
+// randomStart returns where a page begins: at the first key, or at or after another one.
 func randomStart(random *rand.Rand) (from, after string) {
 	switch random.IntN(4) {
 	case 0:

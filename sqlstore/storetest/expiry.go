@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testExpiry lets time pass over objects that expire at different times.
+// testExpiry advances the clock past the expiry of several objects.
 func testExpiry(t *testing.T, open Opener) {
 	var now atomic.Int64 // milliseconds
 	now.Store(time.Now().UnixMilli())
@@ -51,9 +51,9 @@ func testExpiry(t *testing.T, open Opener) {
 		}
 	}
 	now.Store(start + 1000)
-	Eventually(t, "what expires first is gone", live("extended", "forever", "kept"))
+	Eventually(t, "the objects that expire first are gone", live("extended", "forever", "kept"))
 	now.Store(start + 5000)
-	Eventually(t, "all that expires is gone", live("forever", "kept"))
+	Eventually(t, "all expiring objects are gone", live("forever", "kept"))
 
 	follower := StartFollow(t, s, from)
 	Finish(t, s, &History{})
@@ -70,11 +70,11 @@ func testExpiry(t *testing.T, open Opener) {
 		t.Errorf("watches saw %d deletions, want %d", len(deleted), many+1)
 	}
 	if n := number(t, engine, "SELECT count(*) FROM history WHERE operation = 'delete' AND user_name = '"+sqlstore.ExpiryAuthor+"'"); n != many+1 {
-		t.Errorf("the history tells of %d expiries, want %d", n, many+1)
+		t.Errorf("the history has %d expiries, want %d", n, many+1)
 	}
 }
 
-// testRetention waits until versions are old enough to be forgotten.
+// testRetention waits until versions are old enough to be compacted.
 func testRetention(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{Retention: 400 * time.Millisecond})
@@ -96,11 +96,11 @@ func testRetention(t *testing.T, open Opener) {
 		t.Errorf("compacted up to %d of %d", at.Compacted, at.Revision)
 	}
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: last - 1}); !errors.Is(err, sqlstore.ErrCompacted) {
-		t.Errorf("a list before the compacted revision gave %v", err)
+		t.Errorf("a list before the compacted revision returned %v", err)
 	}
 	mustList(t, s, at.Compacted)
 	if err := replay(t.Context(), s, first, last, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
-		t.Errorf("a replay from before the compacted revision gave %v", err)
+		t.Errorf("a replay from before the compacted revision returned %v", err)
 	}
 	follower := StartFollow(t, s, at.Compacted)
 	Finish(t, s, h)
@@ -108,8 +108,8 @@ func testRetention(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// testCompaction forgets up to revisions of the test's choice while readers
-// are at older ones: each read is right or says that it is too late.
+// testCompaction compacts up to given revisions while readers are at older
+// ones. Each read is correct or fails with ErrCompacted.
 func testCompaction(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
@@ -145,16 +145,16 @@ func testCompaction(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: first}); !errors.Is(err, sqlstore.ErrCompacted) {
-		t.Errorf("a read of the first state, which is forgotten, gave %v", err)
+		t.Errorf("a read of the first state, which is compacted, returned %v", err)
 	}
 	if at := revision(t, s); at.Compacted != last {
 		t.Errorf("compacted up to %d, want %d", at.Compacted, last)
 	}
-	if err := s.Compact(t.Context(), first); err != nil { // a second time, and backwards
+	if err := s.Compact(t.Context(), first); err != nil { // again, and backwards
 		t.Error(err)
 	}
 	if err := s.Compact(t.Context(), last+1); !errors.Is(err, sqlstore.ErrFuture) {
-		t.Errorf("forgetting what is not yet there gave %v", err)
+		t.Errorf("compacting up to a future revision returned %v", err)
 	}
 	if at := revision(t, s); at.Compacted != last {
 		t.Errorf("compacted up to %d, want %d", at.Compacted, last)

@@ -10,15 +10,15 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// patience bounds every wait of the suite, on a machine that is busy.
+// patience limits every wait of the suite, even on a busy machine.
 const patience = 60 * time.Second
 
 // lastKey is the key whose creation ends a Follow.
 const lastKey = "~last"
 
-// Follow returns all changes of things behind revision from up to the creation
-// of lastKey, as a watch gathers them: it subscribes, replays from the log
-// what came before the subscription, and then takes what comes in.
+// Follow returns all changes of things after revision from, up to the creation
+// of lastKey. Like a watch, it subscribes, replays from the log what precedes
+// the subscription, and then receives changes.
 func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Change, error) {
 	f := s.Follow(ctx)
 	defer f.Close()
@@ -28,10 +28,10 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 	add := func(c *sqlstore.Change) error {
 		defer f.Done(c)
 		if c.Record.Revision <= from {
-			return nil // asked for a revision that the subscription was behind of
+			return nil // the subscription started before that revision
 		}
 		if c.Record.Revision <= last {
-			return fmt.Errorf("revision %d comes behind %d", c.Record.Revision, last)
+			return fmt.Errorf("revision %d comes after %d", c.Record.Revision, last)
 		}
 		last = c.Record.Revision
 		changes = append(changes, c)
@@ -39,17 +39,17 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 	}
 	ended := func() bool { return len(changes) > 0 && changes[len(changes)-1].Record.Key == lastKey }
 	if err := f.Replay(things, "", nil, from, sub.Start, add); err != nil {
-		return changes, fmt.Errorf("replay behind %d: %w", from, err)
+		return changes, fmt.Errorf("replay after %d: %w", from, err)
 	}
 	for !ended() {
 		select {
 		case <-ctx.Done():
-			return changes, fmt.Errorf("behind revision %d: %w", last, ctx.Err())
+			return changes, fmt.Errorf("after revision %d: %w", last, ctx.Err())
 		case <-sub.Ready():
 		}
 		taken, err := sub.Drain()
 		if err != nil {
-			return changes, fmt.Errorf("behind revision %d: %w", last, err)
+			return changes, fmt.Errorf("after revision %d: %w", last, err)
 		}
 		for _, c := range taken {
 			if err := add(c); err != nil {
@@ -61,19 +61,19 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 }
 
 // subscribe returns a subscription to the things whose keys begin with prefix,
-// and its follower. It ends with the test.
+// and its follower. They end with the test.
 func subscribe(t testing.TB, s *sqlstore.Store, prefix string) (*sqlstore.Follower, *sqlstore.Subscription) {
 	f := s.Follow(t.Context())
 	t.Cleanup(f.Close)
 	return f, f.Subscribe(things, prefix)
 }
 
-// replay calls yield with the changes of things behind from up to to.
+// replay calls yield with the changes of things after from and up to to.
 func replay(ctx context.Context, s *sqlstore.Store, from, to int64, yield func(*sqlstore.Change)) error {
 	return replaySelection(ctx, s, choice{}, from, to, yield)
 }
 
-// replaySelection is replay of those changes that may concern a choice.
+// replaySelection is replay, limited to changes that may concern a choice.
 func replaySelection(ctx context.Context, s *sqlstore.Store, choice choice, from, to int64, yield func(*sqlstore.Change)) error {
 	f := s.Follow(ctx)
 	defer f.Close()
@@ -84,14 +84,14 @@ func replaySelection(ctx context.Context, s *sqlstore.Store, choice choice, from
 	})
 }
 
-// Followed is a Follow that goes on in the background.
+// Followed is a Follow running in the background.
 type Followed struct {
 	from    int64
 	changes chan []*sqlstore.Change
 	giveUp  context.CancelFunc
 }
 
-// StartFollow begins a Follow; its errors are errors of t.
+// StartFollow starts a Follow. Its errors fail t.
 func StartFollow(t testing.TB, s *sqlstore.Store, from int64) *Followed {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &Followed{from: from, changes: make(chan []*sqlstore.Change, 1), giveUp: cancel}
@@ -106,7 +106,7 @@ func StartFollow(t testing.TB, s *sqlstore.Store, from int64) *Followed {
 	return f
 }
 
-// Changes waits until the last change, which has been written by now, has come, and returns all.
+// Changes waits for the last change, which must already have been written, and returns all changes.
 func (f *Followed) Changes() []*sqlstore.Change {
 	defer time.AfterFunc(patience, f.giveUp).Stop()
 	return <-f.changes
@@ -115,7 +115,7 @@ func (f *Followed) Changes() []*sqlstore.Change {
 // Last returns the write that ends all Follows.
 func Last() *sqlstore.Write { return put(lastKey, `{"last":true}`, nil) }
 
-// Finish writes Last, also into h.
+// Finish writes Last, and records it in h.
 func Finish(t testing.TB, s *sqlstore.Store, h *History) {
 	t.Helper()
 	w := Last()
@@ -127,13 +127,13 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !condition(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %s in vain: %s", patience, what)
+			t.Fatalf("gave up after %s: %s", patience, what)
 		}
-		time.Sleep(5 * time.Millisecond) // between two looks at the condition
+		time.Sleep(5 * time.Millisecond) // between two checks of the condition
 	}
 }
 
-// list returns the records of q as texts, and the position.
+// list returns the records of q as strings, and the position.
 func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []string, at dialect.Position, err error) {
 	q.Resource = things
 	all, at, err := records(ctx, s, q)
@@ -143,8 +143,8 @@ func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []str
 	return state, at, err
 }
 
-// records returns the records of q, of however many pages, and the position
-// at the first.
+// records returns the records of q from all pages, and the position at the
+// first page.
 func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*sqlstore.Record, at dialect.Position, err error) {
 	wanted := q.Limit
 	for more := true; more && (wanted == 0 || len(all) < wanted); {
@@ -169,7 +169,7 @@ func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*s
 	return all, at, nil
 }
 
-// mustList is list of all that is live at a revision, 0 for the newest.
+// mustList lists all that is live at a revision, 0 for the newest.
 func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, dialect.Position) {
 	t.Helper()
 	state, at, err := list(t.Context(), s, sqlstore.Query{Revision: revision})
@@ -179,7 +179,7 @@ func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, dialec
 	return state, at
 }
 
-// revision returns where s stands.
+// revision returns the position of s.
 func revision(t testing.TB, s *sqlstore.Store) dialect.Position {
 	t.Helper()
 	at, err := s.Position(t.Context())

@@ -11,8 +11,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testGroupOfOneCommit gives the engine itself a group in which some writes
-// conflict: those fail, the others land, each with the revision of its place.
+// testGroupOfOneCommit gives the engine a group in which some writes conflict.
+// Those fail, and the others land, each with the revision of its place in the
+// group.
 func testGroupOfOneCommit(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
@@ -32,23 +33,23 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 	}
 	group := []dialect.Write{
 		write(dialect.Update, "updated", updated.Revision),
-		write(dialect.Update, "updated", updated.Revision), // one of both
+		write(dialect.Update, "updated", updated.Revision), // one of the two
 		write(dialect.Update, "old", old.Revision),         // no longer current
 		write(dialect.Delete, "old", old.Revision),
 		write(dialect.Delete, "deleted", deleted.Revision),
-		write(dialect.Update, "never", 1),  // never was
+		write(dialect.Update, "never", 1),  // never existed
 		write(dialect.Create, "kept", 0),   // exists
 		write(dialect.Create, "new", 0),    //
-		write(dialect.Create, "new", 0),    // one of both
+		write(dialect.Create, "new", 0),    // one of the two
 		write(dialect.Create, "newer", 0),  //
-		write(dialect.Update, "newer", 99), // 99 is not there either
+		write(dialect.Update, "newer", 99), // 99 does not exist either
 	}
 	committed, err := engine.Commit(t.Context(), group[:10])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fmt.Sprint(committed.Before(), committed.Last), fmt.Sprint(before, before+10); got != want {
-		t.Errorf("the group has the revisions behind %s, want %s", got, want)
+		t.Errorf("the group has the revisions after %s, want %s", got, want)
 	}
 	if want := []bool{true, false, false, false, true, false, false, true, false, true}; !slices.Equal(committed.Landed, want) {
 		t.Errorf("landed %v, want %v", committed.Landed, want)
@@ -62,19 +63,19 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 		show("updated", committed.Revision(0), []byte(`{"v":3}`)),
 	})
 	if at.Revision != committed.Last {
-		t.Errorf("the log stands at %d, want %d", at.Revision, committed.Last)
+		t.Errorf("the log is at %d, want %d", at.Revision, committed.Last)
 	}
 
-	// A group in which nothing lands still takes its revisions.
+	// A group in which nothing lands still uses up its revisions.
 	committed, err = engine.Commit(t.Context(), group[10:])
 	if err != nil || committed.Landed[0] || committed.Before() != at.Revision {
-		t.Errorf("a group of one conflict gave %+v, %v", committed, err)
+		t.Errorf("a group of one conflict returned %+v, %v", committed, err)
 	}
 	Sound(t, engine)
 }
 
-// together has writes committed in as few groups as possible: all come while
-// the commit of one before them is held up. It returns their errors.
+// together commits writes in as few groups as possible: all arrive while an
+// earlier commit is held up. It returns their errors.
 func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write) []error {
 	t.Helper()
 	var done sync.WaitGroup
@@ -99,8 +100,8 @@ func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write
 	return errs
 }
 
-// testGroupOfWaitingWrites makes many writes wait, among them some that
-// conflict: exactly one of those on the same version wins.
+// testGroupOfWaitingWrites makes many writes wait, some of which conflict. Of
+// those on the same version, exactly one wins.
 func testGroupOfWaitingWrites(t *testing.T, open Opener) {
 	g := newGate()
 	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: g.before}
@@ -142,9 +143,9 @@ func testGroupOfWaitingWrites(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// testGroupCreatesWhatItReplaces puts creations of a key that exists into one
-// group with an update and a deletion of it. Whatever their order, the log
-// must look as if they had come one after the other.
+// testGroupCreatesWhatItReplaces puts creations of an existing key into one
+// group with an update and a deletion of it. Whatever their order, the log must
+// look as if they had been committed one by one.
 func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 	g := newGate()
 	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: g.before}
@@ -170,7 +171,7 @@ func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 			t.Errorf("%s: %v", w.Key, err)
 		}
 		if w.Previous != nil && err != nil {
-			t.Errorf("%s %s, which nothing stands in the way of: %v", w.Operation, w.Key, err)
+			t.Errorf("%s %s, which does not conflict: %v", w.Operation, w.Key, err)
 		}
 		if w.Operation == dialect.Update {
 			r, _, getErr := s.Get(t.Context(), things, w.Key)
@@ -191,8 +192,8 @@ func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 	}
 }
 
-// testGroupWithAPoisonedWrite has a group fail because of one write that the
-// database does not take: that one fails alone.
+// testGroupWithAPoisonedWrite makes a group fail because of one write that the
+// database rejects. Only that write fails.
 func testGroupWithAPoisonedWrite(t *testing.T, open Opener) {
 	g := newGate()
 	poison := errors.New("this cannot be stored")
@@ -214,7 +215,8 @@ func testGroupWithAPoisonedWrite(t *testing.T, open Opener) {
 		}
 	}
 
-	// What comes from outside is stored as far as text can hold it.
+	// Users and managers that text can't represent are stored as far as
+	// possible.
 	author := sqlstore.Author{User: "a\xffb\x00c", FieldManager: "d\xffe\x00f"}
 	if _, err := s.Write(sqlstore.WithAuthor(t.Context(), author), put("odd", `{}`, nil)); err != nil {
 		t.Errorf("a write of the user %q: %v", author.User, err)

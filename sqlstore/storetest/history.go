@@ -18,8 +18,8 @@ import (
 // things is the resource that the tests write.
 var things = sqlstore.Resource{Group: "test.sqube.dev", Name: "things"}
 
-// put returns the write that puts value at key, over previous where that is
-// not nil.
+// put returns a write that puts value at key, replacing previous if that is not
+// nil.
 func put(key, value string, previous *sqlstore.Record) *sqlstore.Write {
 	w := &sqlstore.Write{Operation: dialect.Create, Resource: things, Key: key, Name: key, Previous: previous, Labels: "{}", Fields: "{}", Value: []byte(value)}
 	if previous != nil {
@@ -28,12 +28,12 @@ func put(key, value string, previous *sqlstore.Record) *sqlstore.Write {
 	return w
 }
 
-// remove returns the write that deletes previous.
+// remove returns a write that deletes previous.
 func remove(previous *sqlstore.Record) *sqlstore.Write {
 	return &sqlstore.Write{Operation: dialect.Delete, Resource: things, Key: previous.Key, Name: previous.Key, Previous: previous, Labels: "{}", Fields: "{}"}
 }
 
-// must commits w and returns the record that it made.
+// must commits w and returns the resulting record.
 func must(t testing.TB, s *sqlstore.Store, w *sqlstore.Write) *sqlstore.Record {
 	t.Helper()
 	revision, err := s.Write(t.Context(), w)
@@ -51,15 +51,14 @@ func made(w *sqlstore.Write, revision int64) *sqlstore.Record {
 	return r
 }
 
-// History is what a test knows to be in a log: the writes that were
-// acknowledged, by their revisions. It is the model that reads are compared
-// with.
+// History is what a log must contain: the acknowledged writes, by revision. It
+// is the model that reads are compared with.
 type History struct {
 	mu   sync.Mutex
 	rows map[int64]*sqlstore.Write
 }
 
-// Add notes that w was acknowledged with revision.
+// Add records that w was acknowledged with revision.
 func (h *History) Add(t testing.TB, w *sqlstore.Write, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,12 +66,12 @@ func (h *History) Add(t testing.TB, w *sqlstore.Write, revision int64) {
 		h.rows = map[int64]*sqlstore.Write{}
 	}
 	if other := h.rows[revision]; other != nil {
-		t.Errorf("revision %d was given to %s and to %s", revision, other.Key, w.Key)
+		t.Errorf("both %[2]s and %[3]s got revision %[1]d", revision, other.Key, w.Key)
 	}
 	h.rows[revision] = w
 }
 
-// Revisions returns the revisions behind from up to to, in order.
+// Revisions returns the revisions after from and up to to, in order.
 func (h *History) Revisions(from, to int64) []int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +102,7 @@ func (h *History) State(revision int64) []string {
 	return state
 }
 
-// Changes returns the changes behind from up to to, in order.
+// Changes returns the changes after from and up to to, in order.
 func (h *History) Changes(from, to int64) []string {
 	var changes []string
 	for _, r := range h.Revisions(from, to) {
@@ -124,7 +123,7 @@ func showChange(operation dialect.Operation, r, previous *sqlstore.Record) strin
 	return text
 }
 
-// ShowChanges returns changes as texts that can be compared.
+// ShowChanges returns changes as strings that can be compared.
 func ShowChanges(changes []*sqlstore.Change) []string {
 	var texts []string
 	for _, c := range changes {
@@ -136,14 +135,14 @@ func ShowChanges(changes []*sqlstore.Change) []string {
 // Load describes concurrent writers on a shared set of keys.
 type Load struct {
 	Writers, Writes, Keys int
-	// Tolerate says of which errors writers may meet besides conflicts; the
-	// writes that get one may be in the log or not.
+	// Tolerate reports whether writers may get an error other than a conflict.
+	// Writes that get one may or may not be in the log.
 	Tolerate func(error) bool
 }
 
-// Run writes to s until all writers are done, adding to h what was
-// acknowledged. Some writes are on purpose based on a version that is no
-// longer current. It returns how many conflicted.
+// Run writes to s until all writers are done, and records acknowledged writes
+// in h. Some writes deliberately replace a version that is no longer current.
+// It returns the number of conflicts.
 func (l Load) Run(t testing.TB, s *sqlstore.Store, h *History) (conflicts int) {
 	var mu sync.Mutex
 	var done sync.WaitGroup
@@ -192,15 +191,15 @@ func (l Load) one(ctx context.Context, s *sqlstore.Store, t testing.TB, h *Histo
 	return err
 }
 
-// Equal compares two lists of texts and tells the first difference.
+// Equal compares two lists of strings and reports the first difference.
 func Equal(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
 		switch {
 		case i >= len(got):
-			t.Errorf("%s: %d entries, want %d; the first one missing is %s", what, len(got), len(want), want[i])
+			t.Errorf("%s: %d entries, want %d; the first missing one is %s", what, len(got), len(want), want[i])
 		case i >= len(want):
-			t.Errorf("%s: %d entries, want %d; the first one too many is %s", what, len(got), len(want), got[i])
+			t.Errorf("%s: %d entries, want %d; the first unexpected one is %s", what, len(got), len(want), got[i])
 		case got[i] != want[i]:
 			t.Errorf("%s: entry %d is\n%s, want\n%s", what, i, got[i], want[i])
 		default:
@@ -217,7 +216,7 @@ func Subset(t testing.TB, what string, some, all []string) {
 	sort.Strings(sorted)
 	for _, one := range some {
 		if _, found := slices.BinarySearch(sorted, one); !found {
-			t.Errorf("%s: there is no %s", what, one)
+			t.Errorf("%s: missing %s", what, one)
 			return
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// intercepted is an engine whose commits a test can hold up and make fail.
+// intercepted is an engine whose commits a test can delay or fail.
 type intercepted struct {
 	dialect.Engine
-	// before, if set, is called ahead of each commit. Its error is returned
-	// and nothing is committed.
+	// before, if set, is called before each commit. If it fails, its error is
+	// returned and nothing is committed.
 	before func(group []dialect.Write) error
-	// after, if set, is called behind each commit. Its error is returned
-	// though the group is committed.
+	// after, if set, is called after each commit. Its error is returned
+	// although the group is committed.
 	after func(group []dialect.Write) error
 }
 
@@ -32,8 +32,8 @@ func (e *intercepted) Commit(ctx context.Context, group []dialect.Write) (dialec
 	return committed, err
 }
 
-// gate is a before that holds the commit of a write to the key "gate" until
-// it is opened, so that the writes which come meanwhile make one group.
+// gate is a before that holds up the commit of a write to the key "gate" until
+// it is opened, so that the writes that arrive meanwhile form one group.
 type gate struct {
 	held, opened chan struct{}
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Lines are what was logged, by several goroutines.
+// Lines collects log lines from several goroutines.
 type Lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -18,7 +18,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all of them.
+// String returns all lines.
 func (l *Lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

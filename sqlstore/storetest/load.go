@@ -8,7 +8,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testLoad fills an empty log and serves it; a load that fails leaves nothing, and one of a log that is in use is refused.
+// testLoad fills an empty log and serves it. A failed load leaves nothing behind, and a log with rows is rejected.
 func testLoad(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	counter := dialect.Position{Revision: 1000, Compacted: 900}
@@ -23,7 +23,7 @@ func testLoad(t *testing.T, open Opener) {
 		return errors.Join(add(row(10, 0, "a")), failed)
 	})
 	if !errors.Is(err, failed) {
-		t.Fatalf("a load that fails ends with %v", err)
+		t.Fatalf("a failing load ends with %v", err)
 	}
 	err = engine.Load(t.Context(), counter, func(add func(*dialect.LogRow) error) error {
 		return errors.Join(add(row(10, 20, "a")), add(row(20, 0, "a")), add(row(30, 0, "b")))
@@ -41,10 +41,10 @@ func testLoad(t *testing.T, open Opener) {
 		got = append(got, string(r.Value))
 	}
 	if err != nil || len(got) != 2 || got[0] != `{"n":"a"}` || got[1] != `{"n":"b"}` {
-		t.Errorf("listed are %q, %v", got, err)
+		t.Errorf("the list has %q, %v", got, err)
 	}
 	if at.Revision != counter.Revision || at.Compacted != counter.Compacted {
-		t.Errorf("the log stands at %+v", at)
+		t.Errorf("the log is at %+v", at)
 	}
 	if r := must(t, s, put("c", "{}", nil)); r.Revision != counter.Revision+1 {
 		t.Errorf("the next revision is %d", r.Revision)

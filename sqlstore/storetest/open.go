@@ -1,5 +1,5 @@
-// Package storetest is the suite of tests that a log has to pass on every
-// engine: what upstream's suite for a storage.Interface does not look at.
+// Package storetest is the test suite that a log must pass on every engine. It
+// covers what upstream's suite for a storage.Interface does not.
 package storetest
 
 import (
@@ -10,17 +10,17 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Opener prepares an empty database for t and returns what opens it, as often
-// as is wanted.
+// Opener prepares an empty database for t and returns a function that opens it,
+// any number of times.
 type Opener func(t testing.TB) func(ctx context.Context) (dialect.Engine, error)
 
-// Open opens a log on an empty database and closes it with t.
+// Open opens a log on an empty database and closes it when t ends.
 func Open(t testing.TB, open Opener, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
 	return Start(t, OpenEngine(t, open(t)), opts)
 }
 
-// OpenEngine opens an engine. Who starts a Store on it closes it with that.
+// OpenEngine opens an engine. Closing a Store on it closes it too.
 func OpenEngine(t testing.TB, open func(context.Context) (dialect.Engine, error)) dialect.Engine {
 	t.Helper()
 	engine, err := open(context.Background())
@@ -30,7 +30,7 @@ func OpenEngine(t testing.TB, open func(context.Context) (dialect.Engine, error)
 	return engine
 }
 
-// Start starts a log on engine and closes both with t.
+// Start starts a log on engine and closes both when t ends.
 func Start(t testing.TB, engine dialect.Engine, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
 	store, err := sqlstore.Open(context.Background(), engine, opts)

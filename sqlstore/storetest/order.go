@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testOrder holds readers to it that who has seen revision N has seen
-// everything up to N, while 32 writers write and get in each other's way.
+// testOrder checks that a reader that has seen revision N has seen everything
+// up to N, while 32 writers write and conflict.
 func testOrder(t *testing.T, open Opener) {
 	again := open(t)
 	engine := OpenEngine(t, again)
@@ -49,8 +49,8 @@ func testOrder(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// secondStore opens another Store on the database of s where the engine lets
-// several processes share it. Elsewhere it returns s.
+// secondStore opens another Store on the database of s if the engine lets
+// several processes share it. Otherwise it returns s.
 func secondStore(t *testing.T, open func(context.Context) (dialect.Engine, error), s *sqlstore.Store) *sqlstore.Store {
 	t.Helper()
 	engine, err := open(t.Context())
@@ -63,13 +63,13 @@ func secondStore(t *testing.T, open func(context.Context) (dialect.Engine, error
 	return Start(t, engine, sqlstore.Options{})
 }
 
-// snapshot is a state that was read, and the revision it was read at.
+// snapshot is a state and the revision at which it was read.
 type snapshot struct {
 	revision int64
 	state    []string
 }
 
-// pollState reads the newest state again and again.
+// pollState repeatedly reads the newest state.
 func pollState(t *testing.T, s *sqlstore.Store, ended <-chan struct{}) (seen []snapshot) {
 	for running := true; running; {
 		select {
@@ -87,8 +87,8 @@ func pollState(t *testing.T, s *sqlstore.Store, ended <-chan struct{}) (seen []s
 	return seen
 }
 
-// pollLog reads the log from where it was at the last time up to its end,
-// again and again, as a process without a subscription would.
+// pollLog repeatedly reads the log from its last position to the end, like a
+// process without a subscription.
 func pollLog(t *testing.T, s *sqlstore.Store, from int64, ended <-chan struct{}) (seen []string) {
 	for running := true; running; {
 		select {

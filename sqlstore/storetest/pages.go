@@ -14,8 +14,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sent counts what an engine sends of the results of reads of the log under a
-// context that carries sentKey, which background work has not.
+// sent counts the rows that an engine sends for reads of the log. It counts
+// only reads with a context that carries sentKey, which excludes background
+// work.
 type sent struct {
 	dialect.Engine
 	rows atomic.Int64
@@ -23,8 +24,8 @@ type sent struct {
 
 type sentKey struct{}
 
-// Query implements dialect.Engine. Where the engine sends results as a whole, it
-// counts also what the reader does not want any more.
+// Query implements dialect.Engine. If the engine sends results as a whole, it
+// also counts rows that the reader no longer needs.
 func (e *sent) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	if ctx.Value(sentKey{}) == nil || !strings.Contains(statement, " log ") {
 		return e.Engine.Query(ctx, statement, args, row)
@@ -43,8 +44,8 @@ func (e *sent) Query(ctx context.Context, statement string, args []any, row func
 	return cmp.Or(enough, err)
 }
 
-// testPages walks through objects of all sizes, now and as they were before
-// all of them changed: a page ends where its values become too much.
+// testPages walks through objects of all sizes, now and at a revision before
+// all of them changed. A page ends when its values become too large.
 func testPages(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache})
@@ -87,7 +88,7 @@ func testPages(t *testing.T, open Opener) {
 			bytes := 0
 			for i, r := range page.Records {
 				if bytes >= sqlstore.PageBytes {
-					t.Fatalf("%s: a page goes on with record %d after %d bytes of values", name, i, bytes)
+					t.Fatalf("%s: a page continues with record %d after %d bytes of values", name, i, bytes)
 				}
 				bytes += len(r.Value)
 			}
@@ -117,7 +118,7 @@ func testPages(t *testing.T, open Opener) {
 			return err == nil && r.Key == newest.Key && bytes.Equal(r.Value, want)
 		})
 		if !same {
-			t.Errorf("%s: the pages have not what there was", name)
+			t.Errorf("%s: the pages do not have all objects", name)
 		}
 	}
 }

@@ -18,15 +18,14 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testReplayBoundary begins watches at old revisions, all the time while
-// writers run. Each sees every change from there on, once and in order,
-// wherever the boundary lies between what it reads from the log and what its
-// subscription brings.
+// testReplayBoundary keeps starting watches at old revisions while writers run.
+// Each receives every change from there on, once and in order, wherever the
+// boundary lies between its replay of the log and its subscription.
 func testReplayBoundary(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	h := &History{}
 	first := revision(t, s).Revision
-	Load{Writers: 8, Writes: 90, Keys: 40}.Run(t, s, h) // more than one read of the log returns
+	Load{Writers: 8, Writes: 90, Keys: 40}.Run(t, s, h) // more than a single read of the log returns
 
 	ended := make(chan struct{})
 	var followers []*Followed
@@ -64,8 +63,8 @@ func testReplayBoundary(t *testing.T, open Opener) {
 	}
 }
 
-// testReplayOfLargeChanges replays changes of which few are read at once: the
-// database sends each of them once.
+// testReplayOfLargeChanges replays changes so large that only a few are read at
+// once. The database sends each of them once.
 func testReplayOfLargeChanges(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{})
@@ -91,13 +90,12 @@ func testReplayOfLargeChanges(t *testing.T, open Opener) {
 	}
 	Equal(t, "the replay", ShowChanges(changes), h.Changes(from, to))
 	if rows := engine.rows.Load(); int(rows) != len(changes) {
-		t.Errorf("the database sent %d rows of %d changes", rows, len(changes))
+		t.Errorf("the database sent %d rows for %d changes", rows, len(changes))
 	}
 }
 
-// testReplayOfSelections changes objects at random and replays what selections
-// have missed, some of it from memory, from wherever memory begins. Each replay has all changes
-// that concern its selection, once and in order.
+// testReplayOfSelections changes objects at random and replays what selections have missed, some of it with the help of the
+// recent changes in memory. Each replay has all changes that concern its selection, once and in order.
 func testReplayOfSelections(t *testing.T, open Opener) {
 	for _, cache := range []int64{sqlstore.DefaultCacheBytes, 256 << 10, sqlstore.NoCache} {
 		s := Open(t, open, sqlstore.Options{CacheBytes: cache})
@@ -124,7 +122,7 @@ func testReplayOfSelections(t *testing.T, open Opener) {
 			seen := from
 			if err := replaySelection(t.Context(), s, choice, from, to, func(c *sqlstore.Change) {
 				if c.Record.Revision <= seen {
-					t.Errorf("the change at %d comes behind that at %d", c.Record.Revision, seen)
+					t.Errorf("the change at %d comes after that at %d", c.Record.Revision, seen)
 				}
 				if seen = c.Record.Revision; concerns[seen] {
 					got = append(got, seen)
@@ -139,9 +137,9 @@ func testReplayOfSelections(t *testing.T, open Opener) {
 	}
 }
 
-// testReplayReadsWhatConcerns replays what watches of one object each have missed:
-// the database sends little beside that. What is no longer kept is not replayed,
-// although memory still knows of it.
+// testReplayReadsWhatConcerns replays what watches of a single object have
+// missed: the database sends little else. Compacted changes are not replayed,
+// even if they are still in memory.
 func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{})
@@ -161,23 +159,23 @@ func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
 		return changes
 	}
 	if changes, rows := count(on), engine.rows.Load(); changes != 10 || rows != 10 {
-		t.Errorf("the database sent %d rows for a replay of %d changes, of which 10 concern it", rows, changes)
+		t.Errorf("the database sent %d rows for a replay of %d changes, 10 of which are relevant", rows, changes)
 	}
 	if changes, rows := count(none), engine.rows.Load(); changes != 0 || rows != 10 {
-		t.Errorf("the database sent %d rows for a replay of %d changes, of which none concern it", rows-10, changes)
+		t.Errorf("the database sent %d rows for a replay of %d changes, none of which is relevant", rows-10, changes)
 	}
 	if _, err := engine.Compact(t.Context(), at, 1000); err != nil {
 		t.Fatal(err)
 	}
 	for _, choice := range []choice{on, none} {
 		if err := replaySelection(t.Context(), s, choice, from, at, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
-			t.Errorf("a replay of %s from what is no longer kept: %v", choice, err)
+			t.Errorf("a replay of %s from a compacted revision: %v", choice, err)
 		}
 	}
 }
 
-// commitUnseen appends n updates of key behind r to the log without the
-// Store's knowledge, and returns the last.
+// commitUnseen appends n updates of r to the log, bypassing the Store, and
+// returns the last.
 func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.Record, n int) *sqlstore.Record {
 	t.Helper()
 	for i := range n {
@@ -195,8 +193,8 @@ func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.R
 	return r
 }
 
-// testCatchUp has rows come into the log that the Store has not written
-// itself, more than one read returns.
+// testCatchUp adds rows to the log that the Store has not written itself, more
+// than a single read returns.
 func testCatchUp(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{PollInterval: time.Hour})
@@ -234,9 +232,9 @@ func (e *asleep) Query(ctx context.Context, statement string, args []any, row fu
 	return e.Engine.Query(ctx, statement, args, row)
 }
 
-// testCatchUpBehindCompaction has rows come and be forgotten before the Store
-// reads them. Its subscriptions can't be told what happened, so they end: a
-// silent gap would leave watchers with a wrong state for ever.
+// testCatchUpBehindCompaction adds rows and compacts them before the Store
+// reads them. Its subscriptions can't receive those changes, so they end: a
+// silent gap would leave watchers with a wrong state forever.
 func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 	engine := &asleep{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{PollInterval: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
@@ -257,22 +255,22 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 		select {
 		case <-sub.Ready():
 		case <-time.After(patience):
-			t.Fatal("nothing came")
+			t.Fatal("no change arrived")
 		}
 		var taken []*sqlstore.Change
 		if taken, err = sub.Drain(); len(taken) > 0 {
-			t.Fatalf("across the gap came %v", ShowChanges(taken))
+			t.Fatalf("the subscription received %v across the gap", ShowChanges(taken))
 		}
 	}
 	if !errors.Is(err, sqlstore.ErrSlow) {
 		t.Errorf("the subscription ended with %v", err)
 	}
 	if err := replay(t.Context(), s, r.Revision, last.Revision, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
-		t.Errorf("a replay across what was forgotten gave %v", err)
+		t.Errorf("a replay across compacted revisions returned %v", err)
 	}
 	follower := StartFollow(t, s, last.Revision)
 	Finish(t, s, h)
 	if changes := follower.Changes(); len(changes) != 2 {
-		t.Errorf("a new watch brought %v", ShowChanges(changes))
+		t.Errorf("a new watch received %v", ShowChanges(changes))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testRestart closes and opens the log: it holds the same, revisions go on
-// rising, and a watch goes on across the restart.
+// testRestart closes and reopens the log. Its contents are the same, revisions
+// keep rising, and a watch continues across the restart.
 func testRestart(t *testing.T, open Opener) {
 	again := open(t)
 	h := &History{}
@@ -22,7 +22,7 @@ func testRestart(t *testing.T, open Opener) {
 		if round == 0 {
 			from = at.Revision
 		} else if at.Revision != last {
-			t.Errorf("after a restart the log stands at %d, want %d", at.Revision, last)
+			t.Errorf("after a restart the log is at %d, want %d", at.Revision, last)
 		}
 		state, _ := mustList(t, s, 0)
 		Equal(t, "the state after a restart", state, h.State(at.Revision))
@@ -40,8 +40,8 @@ func testRestart(t *testing.T, open Opener) {
 	}
 }
 
-// testClose closes a Store while writes wait. Each is answered; what was
-// acknowledged is there when the log is opened again.
+// testClose closes a Store while writes wait. Each of them returns, and
+// acknowledged ones are there when the log is reopened.
 func testClose(t *testing.T, open Opener) {
 	again := open(t)
 	g := newGate()
@@ -79,30 +79,30 @@ func testClose(t *testing.T, open Opener) {
 		case err == nil:
 			want = append(want, fmt.Sprintf("key-%02d", i))
 		case !errors.Is(err, sqlstore.ErrClosed):
-			t.Errorf("a write that waited got %v", err)
+			t.Errorf("a waiting write returned %v", err)
 		}
 	}
 	if _, err := s.Write(t.Context(), put("late", `{}`, nil)); !errors.Is(err, sqlstore.ErrClosed) {
-		t.Errorf("a write to a closed store got %v", err)
+		t.Errorf("a write to a closed store returned %v", err)
 	}
-	var brought []string
+	var received []string
 	var err error
 	for err == nil {
 		var taken []*sqlstore.Change
 		taken, err = sub.Drain()
 		for _, c := range taken {
-			brought = append(brought, c.Record.Key)
+			received = append(received, c.Record.Key)
 		}
 	}
-	slices.Sort(brought)
+	slices.Sort(received)
 	slices.Sort(want)
 	if !errors.Is(err, sqlstore.ErrClosed) {
 		t.Errorf("the subscription ended with %v", err)
 	}
-	Equal(t, "what the subscription brought", brought, want)
+	Equal(t, "the subscription", received, want)
 	_, late := subscribe(t, s, "")
 	if _, err := late.Drain(); !errors.Is(err, sqlstore.ErrClosed) {
-		t.Errorf("a subscription to a closed store got %v", err)
+		t.Errorf("a subscription to a closed store returned %v", err)
 	}
 
 	var stored []string
@@ -115,5 +115,5 @@ func testClose(t *testing.T, open Opener) {
 		stored = append(stored, r.Key)
 	}
 	slices.Sort(stored)
-	Equal(t, "what is stored", stored, want)
+	Equal(t, "the stored objects", stored, want)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Keys are what validation lets through; values are not, since rows may stem
-// from anywhere and selectors are what a client sends.
+// Keys are valid; values need not be, since rows may come from anywhere and
+// selectors from any client.
 var (
 	someKeys   = []string{"a", "b", "app.kubernetes.io/name", "metadata.name", ".spec.x", "a.b", "c_d", "e-f"}
 	someValues = []string{
@@ -24,8 +24,9 @@ var (
 	}
 )
 
-// testSelectors reads with the terms of random selectors. A term may let pass
-// what the selector does not match, but must never keep back what it does.
+// testSelectors reads with the terms of random selectors. A term may pass
+// objects that the selector does not match, but must never drop one that it
+// does.
 func testSelectors(t *testing.T, open Opener) { cachedAndNot(t, open, proveSelectors) }
 
 func proveSelectors(t *testing.T, s *sqlstore.Store) {
@@ -66,19 +67,19 @@ func proveSelectors(t *testing.T, s *sqlstore.Store) {
 		}
 		for key, sets := range stored {
 			if byLabel.Matches(labels.Set(sets.labels)) && byField.Matches(fields.Set(sets.fields)) && !passed[key] {
-				t.Errorf("labels %q, fields %q keep back %v", byLabel, byField, sets)
+				t.Errorf("labels %q, fields %q drop %v", byLabel, byField, sets)
 			}
 		}
 		if !passed[withheld.Key] {
-			t.Errorf("labels %q, fields %q keep back what tells neither", byLabel, byField)
+			t.Errorf("labels %q, fields %q drop an object with withheld labels and fields", byLabel, byField)
 		}
 		kept += len(stored) + 1 - len(passed)
 	}
 	if kept == 0 {
-		t.Error("no term ever kept anything back")
+		t.Error("no term ever dropped anything")
 	}
 
-	// A selector may be longer than any database takes as a condition.
+	// A selector may be longer than any database accepts as a condition.
 	var long []string
 	for i := range 3000 {
 		long = append(long, fmt.Sprintf("!k%d", i), fmt.Sprintf("k%d notin (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z)", i))

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// silent is an engine that is unavailable for the statements that contain a text, as a test wants.
+// silent is an engine that is unavailable for statements that contain a string set by a test.
 type silent struct {
 	dialect.Engine
 	about atomic.Pointer[string] // nil for none
@@ -29,12 +29,12 @@ func (e *silent) Query(ctx context.Context, statement string, args []any, row fu
 	return e.Engine.Query(ctx, statement, args, row)
 }
 
-// testUnreachable has a database not answer, and sees in the figures for how long.
+// testUnreachable makes a database stop answering, and checks that the stats show for how long.
 func testUnreachable(t *testing.T, open Opener) {
 	engine := &silent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
 	if stats := s.Stats(); stats.Unreachable != 0 || stats.Failures != 0 {
-		t.Errorf("at first there is %+v", stats)
+		t.Errorf("at first, the stats are %+v", stats)
 	}
 	every := ""
 	engine.about.Store(&every)
@@ -45,7 +45,7 @@ func testUnreachable(t *testing.T, open Opener) {
 		}
 		stats := s.Stats()
 		if stats.Unreachable <= unreachable || stats.Failures == 0 {
-			t.Errorf("after %s there is %+v", unreachable, stats)
+			t.Errorf("after %s, the stats are %+v", unreachable, stats)
 		}
 		unreachable = stats.Unreachable
 	}
@@ -56,8 +56,8 @@ func testUnreachable(t *testing.T, open Opener) {
 	})
 }
 
-// testFullDisk has the disk be full for all but deletions: those succeed, also of a group with others. The database has
-// answered, so it is not out of reach.
+// testFullDisk makes the disk full for all but deletions: those succeed, even in a group with other writes. The database has
+// answered, so it is not unreachable.
 func testFullDisk(t *testing.T, open Opener) {
 	g := newGate()
 	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: func(group []dialect.Write) error {
@@ -88,11 +88,11 @@ func testFullDisk(t *testing.T, open Opener) {
 		}
 	}
 	if stats := s.Stats(); stats.Unreachable != 0 || stats.Failures == 0 {
-		t.Errorf("there is %+v", stats)
+		t.Errorf("the stats are %+v", stats)
 	}
 }
 
-// testUnread has others write what can't be read for a while, and sees in the figures for how long.
+// testUnread writes from another process what can't be read for a while, and checks that the stats show for how long.
 func testUnread(t *testing.T, open Opener) {
 	engine := &silent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
@@ -103,7 +103,7 @@ func testUnread(t *testing.T, open Opener) {
 	log := "FROM log"
 	engine.about.Store(&log)
 	commitUnseen(t, engine, h, r, 3)
-	must(t, s, put("known", `{}`, nil)) // from which the store learns that rows are missing
+	must(t, s, put("known", `{}`, nil)) // shows the store that rows are missing
 	var unread time.Duration
 	Eventually(t, "the log is ahead of what was read", func() bool {
 		before := unread

@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testRetentionRows keeps a number of superseded rows at the most, however young they are.
+// testRetentionRows keeps at most a given number of replaced rows, however recent they are.
 func testRetentionRows(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	const kept = 50
@@ -22,13 +22,13 @@ func testRetentionRows(t *testing.T, open Opener) {
 	first := revision(t, s).Revision
 	Load{Writers: 4, Writes: 100, Keys: 10}.Run(t, s, h)
 	last := revision(t, s).Revision
-	const superseded = "SELECT count(*) FROM log WHERE replaced_by IS NOT NULL"
-	Eventually(t, "what is too much is gone", func() bool { return number(t, engine, superseded) <= kept })
-	if n := number(t, engine, superseded); n < kept-1 { // a deletion and what it deleted go at once
-		t.Errorf("%d superseded rows are left, want %d", n, kept)
+	const replaced = "SELECT count(*) FROM log WHERE replaced_by IS NOT NULL"
+	Eventually(t, "the surplus is gone", func() bool { return number(t, engine, replaced) <= kept })
+	if n := number(t, engine, replaced); n < kept-1 { // a deletion and the version that it deleted go together
+		t.Errorf("%d replaced rows remain, want %d", n, kept)
 	}
 	if err := replay(t.Context(), s, first, last, func(*sqlstore.Change) {}); !errors.Is(err, sqlstore.ErrCompacted) {
-		t.Errorf("a replay of what is gone gave %v", err)
+		t.Errorf("a replay of removed changes returned %v", err)
 	}
 	at := revision(t, s)
 	if at.Compacted >= last {
@@ -42,7 +42,7 @@ func testRetentionRows(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// testStats compares what a log says of its size with what was done to it.
+// testStats compares the stats of a log with what was done to it.
 func testStats(t *testing.T, open Opener) {
 	var batches, writes, committed atomic.Int64
 	s := Start(t, OpenEngine(t, open(t)), sqlstore.Options{
@@ -67,22 +67,22 @@ func testStats(t *testing.T, open Opener) {
 		r = must(t, s, put("a", "{}", r))
 	}
 	if _, err := s.Write(t.Context(), put("a", "{}", nil)); !errors.Is(err, sqlstore.ErrConflict) {
-		t.Errorf("a create of what exists gave %v", err)
+		t.Errorf("creating an existing object returned %v", err)
 	}
 	if writes.Load() != 13 || committed.Load() != 13 {
-		t.Errorf("of 13 writes %d were observed, %d in transactions", writes.Load(), committed.Load())
+		t.Errorf("%d of 13 writes were observed, %d in transactions", writes.Load(), committed.Load())
 	}
 	var stats sqlstore.Stats
-	Eventually(t, "the updates are forgotten", func() bool {
+	Eventually(t, "the updates are compacted", func() bool {
 		stats = s.Stats()
 		return stats.Live == 2 && stats.Replaced == 0 && stats.Removed == 10 && stats.Compacted > 1 && stats.Lag == 0
 	})
 	if at := revision(t, s); stats.Revision != at.Revision || stats.Compacted != at.Compacted || stats.Lag != 0 || stats.Space.Database == 0 || batches.Load() == 0 {
-		t.Errorf("in %d batches it came to %+v, and %+v", batches.Load(), stats, at)
+		t.Errorf("after %d batches, the stats are %+v, and the position is %+v", batches.Load(), stats, at)
 	}
 }
 
-// hindered is an engine whose compaction fails, and which says what is in its way, as a test wants.
+// hindered is an engine whose compaction fails, and which reports what holds it back, as set by a test.
 type hindered struct {
 	dialect.Engine
 	by       atomic.Pointer[string]
@@ -107,12 +107,12 @@ func (e *hindered) Compact(ctx context.Context, upTo int64, limit int) (int, err
 	return e.Engine.Compact(ctx, upTo, limit)
 }
 
-// testHeldBack has the log warn, once, of what is in its way, and tell for how long it is behind.
+// testHeldBack checks that the log warns once of what holds it back, and reports for how long it is behind.
 func testHeldBack(t *testing.T, open Opener) {
 	engine := &hindered{Engine: OpenEngine(t, open(t))}
 	var log Lines
 	s := Start(t, engine, sqlstore.Options{Retention: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	by := "somebody: end it"
+	by := "another program: end it"
 	engine.by.Store(&by)
 	r := must(t, s, put("a", "{}", nil))
 	var lag time.Duration
@@ -124,9 +124,9 @@ func testHeldBack(t *testing.T, open Opener) {
 	})
 	engine.by.Store(nil)
 	Eventually(t, "it has caught up", func() bool {
-		return s.Stats().Lag == 0 && strings.Contains(log.String(), "uses the room of removed rows again")
+		return s.Stats().Lag == 0 && strings.Contains(log.String(), "reuses the space of removed rows again")
 	})
-	for _, message := range []string{by, "compaction failed; trying again"} {
+	for _, message := range []string{by, "compaction failed; retrying"} {
 		if n := strings.Count(log.String(), message); n != 1 {
 			t.Errorf("%q was logged %d times:\n%s", message, n, &log)
 		}

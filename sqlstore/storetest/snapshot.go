@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testSnapshots walks in pages through the state at one revision while
-// writers change it.
+// testSnapshots pages through the state at one revision while writers change
+// it.
 func testSnapshots(t *testing.T, open Opener) { cachedAndNot(t, open, proveSnapshots) }
 
 func proveSnapshots(t *testing.T, s *sqlstore.Store) {
@@ -76,8 +76,8 @@ func under(prefix string, state []string) (some []string) {
 	return some
 }
 
-// testOldRevisions reads the state at random revisions in every way in which
-// a Query can name a part of it.
+// testOldRevisions reads the state at random revisions in every way in which a
+// Query can select part of it.
 func testOldRevisions(t *testing.T, open Opener) { cachedAndNot(t, open, proveOldRevisions) }
 
 func proveOldRevisions(t *testing.T, s *sqlstore.Store) {
@@ -123,12 +123,11 @@ func proveOldRevisions(t *testing.T, s *sqlstore.Store) {
 		}
 	}
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: last + 1}); !errors.Is(err, sqlstore.ErrFuture) {
-		t.Errorf("a list at revision %d of %d gave %v", last+1, last, err)
+		t.Errorf("a list at revision %d of %d returned %v", last+1, last, err)
 	}
 }
 
-// testEmptyLog reads where there is nothing: it still knows where the log
-// stands.
+// testEmptyLog reads an empty log: reads still return its position.
 func testEmptyLog(t *testing.T, open Opener) { cachedAndNot(t, open, proveEmptyLog) }
 
 func proveEmptyLog(t *testing.T, s *sqlstore.Store) {
@@ -140,13 +139,13 @@ func proveEmptyLog(t *testing.T, s *sqlstore.Store) {
 		t.Errorf("got %v, %v, %v", r, got, err)
 	}
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: at.Revision + 1}); !errors.Is(err, sqlstore.ErrFuture) {
-		t.Errorf("a list of nothing in the future gave %v", err)
+		t.Errorf("an empty list at a future revision returned %v", err)
 	}
 	other := sqlstore.Resource{Name: "others"}
 	if _, err := s.Write(t.Context(), &sqlstore.Write{Operation: "create", Resource: other, Key: "a", Labels: "{}", Fields: "{}", Value: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, after := mustList(t, s, 0); after.Revision != at.Revision+1 {
-		t.Errorf("a list of nothing says revision %d, want %d", after.Revision, at.Revision+1)
+		t.Errorf("an empty list has revision %d, want %d", after.Revision, at.Revision+1)
 	}
 }

@@ -7,18 +7,19 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// contradictions are what a log must never hold, as statements that count it.
+// contradictions are rows that a log must never have, with statements that
+// count them.
 var contradictions = []struct{ what, count string }{
 	{"keys with two live versions at one revision", `
 SELECT count(*) FROM log a JOIN log b ON a.api_group = b.api_group AND a.resource = b.resource AND a.key = b.key AND a.id < b.id
 WHERE a.operation <> 'delete' AND b.operation <> 'delete' AND (a.replaced_by IS NULL OR a.replaced_by > b.id)`},
-	{"versions that were replaced by what does not say so", `
+	{"versions whose replacement does not refer to them", `
 SELECT count(*) FROM log a LEFT JOIN log b ON b.id = a.replaced_by
 WHERE a.operation <> 'delete' AND a.replaced_by > (SELECT compacted FROM counter) AND (b.id IS NULL OR b.replaces <> a.id OR b.key <> a.key)`},
-	{"versions that replaced what does not say so", `
+	{"versions that replaced a version not marked as such", `
 SELECT count(*) FROM log b LEFT JOIN log a ON a.id = b.replaces
 WHERE b.replaces <> 0 AND b.id > (SELECT compacted FROM counter) AND (a.id IS NULL OR a.replaced_by <> b.id OR a.key <> b.key)`},
-	{"creations that replace something, or others that do not", `
+	{"creations that replace something, or other operations that do not", `
 SELECT count(*) FROM log WHERE (operation = 'create') <> (replaces = 0)`},
 	{"deletions that are live or have a value", `
 SELECT count(*) FROM log WHERE operation = 'delete' AND (replaced_by IS NULL OR replaced_by <> id OR value IS NOT NULL)`},
@@ -31,7 +32,7 @@ func Sound(t testing.TB, engine dialect.Engine) {
 	t.Helper()
 	for _, c := range contradictions {
 		if n := number(t, engine, c.count); n != 0 {
-			t.Errorf("the log holds %s: %d", c.what, n)
+			t.Errorf("the log has %s: %d", c.what, n)
 		}
 	}
 }

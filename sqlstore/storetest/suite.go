@@ -2,7 +2,7 @@ package storetest
 
 import "testing"
 
-// Run runs the suite on logs that open makes, each test on one of its own.
+// Run runs the suite on logs created by open, each test on its own.
 func Run(t *testing.T, open Opener) {
 	for _, test := range []struct {
 		name string

@@ -15,15 +15,15 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// told is what a row tells of an object: nothing where it is withheld.
-type told struct {
+// attributes are the labels and fields in an object's row, none if they are withheld.
+type attributes struct {
 	labels, fields map[string]string
 	withheld       bool
 	value          string // of the object, for tests that read it
 }
 
-// randomTold returns sets of which many have a value in common.
-func randomTold(random *rand.Rand) *told {
+// randomAttributes returns sets, many of which share a value.
+func randomAttributes(random *rand.Rand) *attributes {
 	set := func() map[string]string {
 		set := map[string]string{}
 		for _, key := range someKeys {
@@ -37,39 +37,39 @@ func randomTold(random *rand.Rand) *told {
 		}
 		return set
 	}
-	return &told{labels: set(), fields: set(), withheld: random.IntN(20) == 0}
+	return &attributes{labels: set(), fields: set(), withheld: random.IntN(20) == 0}
 }
 
-func (o *told) encode(w *sqlstore.Write) {
+func (o *attributes) encode(w *sqlstore.Write) {
 	w.Labels, w.Fields = sqlstore.EncodeSet(o.labels), sqlstore.EncodeSet(o.fields)
 	if o.withheld {
 		w.Labels, w.Fields = sqlstore.Withheld, sqlstore.Withheld
 	}
 }
 
-// randomWrites changes a few objects at random.
+// randomWrites changes a few random objects.
 type randomWrites struct {
 	random  *rand.Rand
 	records map[string]*sqlstore.Record
-	objects map[string]*told
+	objects map[string]*attributes
 }
 
-// randomWrite is a change that was made: what rows told of the object before and after it, nil for nothing.
+// randomWrite is a change: the object's attributes before and after it, nil if it did not exist.
 type randomWrite struct {
 	revision      int64
 	key           string
-	before, after *told
+	before, after *attributes
 }
 
 func newRandomWrites(random *rand.Rand) *randomWrites {
-	return &randomWrites{random, map[string]*sqlstore.Record{}, map[string]*told{}}
+	return &randomWrites{random, map[string]*sqlstore.Record{}, map[string]*attributes{}}
 }
 
 // next creates, changes or deletes an object.
 func (r *randomWrites) next(t *testing.T, s *sqlstore.Store, i int) randomWrite {
 	key := fmt.Sprintf("n%d/%d", 1+r.random.IntN(2), r.random.IntN(10))
 	w := put(key, fmt.Sprintf(`{"n":%d}`, i), r.records[key])
-	before, after := r.objects[key], randomTold(r.random)
+	before, after := r.objects[key], randomAttributes(r.random)
 	switch {
 	case before != nil && r.random.IntN(4) == 0:
 		w, after = remove(r.records[key]), nil
@@ -87,7 +87,7 @@ func (r *randomWrites) next(t *testing.T, s *sqlstore.Store, i int) randomWrite 
 	return randomWrite{record.Revision, key, before, after}
 }
 
-// concerns says whether the choice selects the object before or after the change.
+// concerns reports whether the choice selects the object before or after the change.
 func (s choice) concerns(w randomWrite) bool {
 	return s.selects(w.key, w.before) || s.selects(w.key, w.after)
 }
@@ -120,9 +120,9 @@ func (s choice) terms() []sqlstore.Term {
 	return append(sqlstore.LabelTerms(s.labels), sqlstore.FieldTerms(s.fields)...)
 }
 
-// selects says whether the choice has, or may have, the object at key: what
-// its row does not tell does not keep it back.
-func (s choice) selects(key string, o *told) bool {
+// selects reports whether the choice includes, or may include, the object at
+// key: withheld attributes do not exclude it.
+func (s choice) selects(key string, o *attributes) bool {
 	if o == nil || key != s.prefix && !(strings.HasPrefix(key, s.prefix) && (s.prefix == "" || strings.HasSuffix(s.prefix, "/"))) {
 		return false
 	}
@@ -144,9 +144,9 @@ func (s choice) selects(key string, o *told) bool {
 	return err == nil && selector.Matches(known) && s.labels.Matches(labels.Set(o.labels))
 }
 
-// testTopics changes objects that many watch, each by another selection.
-// Each watcher receives the changes that can concern it and no others, and
-// knows how far it is all the same.
+// testTopics changes objects that many watchers watch, each with a different
+// selection. Each watcher receives only the changes that may concern it, and
+// still has the position of the log.
 func testTopics(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	random := rand.New(rand.NewPCG(11, 12))
@@ -190,7 +190,7 @@ func testTopics(t *testing.T, open Opener) {
 		for _, c := range changes {
 			got = append(got, c.Record.Revision)
 			if c.Watchers != audience[c.Record.Revision] {
-				t.Errorf("the change of %s at %d counts %d watchers, want %d", c.Record.Key, c.Record.Revision, c.Watchers, audience[c.Record.Revision])
+				t.Errorf("the change of %s at %d has %d watchers, want %d", c.Record.Key, c.Record.Revision, c.Watchers, audience[c.Record.Revision])
 			}
 			w.follower.Done(c)
 		}
@@ -204,6 +204,6 @@ func testTopics(t *testing.T, open Opener) {
 		w.follower.Close()
 	}
 	if stats := s.Stats(); stats.Watches != 0 || received == 0 || received > 400*len(watchers)/2 {
-		t.Errorf("%d changes were received, and %d bytes are held in the end", received, stats.Watches)
+		t.Errorf("%d changes were received, and %d bytes are held at the end", received, stats.Watches)
 	}
 }

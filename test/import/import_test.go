@@ -16,7 +16,7 @@ var encryption = []string{"--encryption-provider-config", "testdata/encryption.y
 // left is what the report has to say of all that is not taken, whatever the source, as regular expressions.
 var left = []string{
 	`configmaps +- +1 +default/broken: its value can't be stored: `,
-	`configmaps +- +1 +default/misplaced: its value can't be stored: the value is that of default/plain`,
+	`configmaps +- +1 +default/misplaced: its value can't be stored: the value is a default/plain`,
 	`secrets +- +1 +default/moved: it is encrypted, and --encryption-provider-config can't decrypt it: `,
 	`podsecuritypolicy +- +1 +restricted: sqube does not serve this resource`,
 	`things.gone.example.com +- +1 +default/a: it has no CustomResourceDefinition`,

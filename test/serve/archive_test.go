@@ -236,7 +236,7 @@ func TestArchiveFails(t *testing.T) {
 			return nil
 		})
 		showsVersion(t, "kept", revisions[0], "value-0", database)
-		s.logs(t, "writing the archive fails, so versions stay in the database", 1)
+		s.logs(t, "writing the archive failed, so versions stay in the database", 1)
 		mend()
 		awaitForgotten(t, "kept", revisions[0], database)
 		eventually(t, "all is well again", func() error {

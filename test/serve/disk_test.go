@@ -225,7 +225,7 @@ func (w *writer) fullDisk(t *testing.T, disk *faults.Disk) {
 	w.creates(t, "room")
 	eventually(t, "the log reports it, but not each write", func() error {
 		log := w.read(t, "stderr")
-		for _, line := range []string{"writing to the database fails; clients will retry", "writing to the database works again"} {
+		for _, line := range []string{"writing to the database failed; clients will retry", "writing to the database works again"} {
 			if n := strings.Count(log, line); n == 0 || n > tries/2 {
 				return fmt.Errorf("%q comes %d times", line, n)
 			}

@@ -12,7 +12,7 @@ import (
 // Filter removes fields from the messages of one API type, so that less has to
 // be unmarshaled.
 type Filter struct {
-	fields []*Filter // what to do with each field, by its number
+	fields []*Filter // what to do with each field, by number
 	others *Filter   // and with fields of other numbers
 }
 
@@ -35,7 +35,8 @@ func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 	return c, err
 }
 
-// filter returns the Cut of the message at a path, and takes it out of only.
+// filter returns the Filter of the message at a path, and removes the path from
+// only.
 func (p *plan) filter(path string, only map[string][]string) (*Filter, error) {
 	names, some := only[path]
 	delete(only, path)
@@ -85,8 +86,8 @@ func holds(only map[string][]string, path string) bool {
 	return false
 }
 
-// Append appends a message to b without the fields that are removed. Lengths
-// may take more bytes than they need.
+// Append appends a message to b without the removed fields. Lengths may take
+// more bytes than necessary.
 func (c *Filter) Append(b, message []byte) ([]byte, error) {
 	from := 0 // start of what has not been appended yet
 	for at := 0; at < len(message); {
@@ -125,7 +126,7 @@ func (c *Filter) Append(b, message []byte) ([]byte, error) {
 	return append(b, message[from:]...), nil
 }
 
-// putLength writes a length into all of b.
+// putLength writes a length that fills b.
 func putLength(b []byte, n int) {
 	for i := range b {
 		b[i] = byte(n&0x7f) | 0x80

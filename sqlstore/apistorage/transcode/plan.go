@@ -43,7 +43,7 @@ type value struct {
 	typ  reflect.Type // of custom
 }
 
-// field is a field of a message as JSON has it.
+// field is a field of a message, as in JSON.
 type field struct {
 	value
 	name     string
@@ -57,7 +57,7 @@ func (f *field) objectMeta() bool {
 	return f.name == "metadata" && f.plan != nil && f.plan.version >= 0
 }
 
-// node is a field of a message as protobuf has it: a field of the JSON, or a
+// node is a field of a message, as in protobuf: a field of the JSON, or a
 // message whose fields are inline in the JSON.
 type node struct {
 	number protowire.Number
@@ -67,7 +67,7 @@ type node struct {
 	nodes  []node
 }
 
-// plan is how the JSON of a type is turned into its message.
+// plan describes how the JSON of a type is turned into its message.
 type plan struct {
 	fields []field
 	names  map[string]int // in fields
@@ -76,8 +76,9 @@ type plan struct {
 	version, managedFields int
 }
 
-// find returns the index of the field with that name, or -1. It looks after the
-// previous field first, since encoders write fields in the order of the type.
+// find returns the index of the field with that name, or -1. It tries the field
+// after the previous one first, since encoders write fields in the order of the
+// type.
 func (p *plan) find(name []byte, before int) int {
 	for i := before + 1; i < min(before+8, len(p.fields)); i++ {
 		if p.fields[i].name == string(name) {
@@ -125,7 +126,7 @@ func (p *planner) of(t reflect.Type) (*plan, error) {
 		return made, nil
 	}
 	made := &plan{names: map[string]int{}, version: -1, managedFields: -1}
-	p.plans[t] = made // before its fields are: types may contain themselves
+	p.plans[t] = made // before its fields: types may contain themselves
 	var err error
 	if made.nodes, err = p.nodes(made, t); err != nil {
 		delete(p.plans, t)
@@ -147,7 +148,7 @@ func (p *planner) nodes(to *plan, t reflect.Type) ([]node, error) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Type == typeMetaType {
-			continue // it is in the envelope, not in the message
+			continue // in the envelope, not in the message
 		}
 		number, err := protobufNumber(f)
 		if err != nil {
@@ -196,7 +197,7 @@ func (p *planner) field(t reflect.Type) (field, error) {
 	switch {
 	case t.Kind() == reflect.Map && !isMarshaler(t):
 		if t.Key().Kind() != reflect.String {
-			return f, fmt.Errorf("a map with keys of type %s", t.Key())
+			return f, fmt.Errorf("map keys of type %s are not supported", t.Key())
 		}
 		f.mapped = true
 		f.value, err = p.value(t.Elem())
@@ -260,7 +261,7 @@ func isMarshaler(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[marshaler]())
 }
 
-// zeros returns the fields in the message of an empty t, by number.
+// zeros returns the fields in the message of a zero t, by number.
 func zeros(t reflect.Type) (map[protowire.Number][]byte, error) {
 	empty, ok := reflect.New(t).Interface().(marshaler)
 	if !ok {
@@ -282,7 +283,7 @@ func zeros(t reflect.Type) (map[protowire.Number][]byte, error) {
 	return fields, nil
 }
 
-// protobufNumber reads the tag `protobuf:"bytes,1,rep,name=items"`.
+// protobufNumber parses a tag such as `protobuf:"bytes,1,rep,name=items"`.
 func protobufNumber(f reflect.StructField) (protowire.Number, error) {
 	parts := strings.Split(f.Tag.Get("protobuf"), ",")
 	if len(parts) < 2 {

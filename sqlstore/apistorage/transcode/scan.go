@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// errUnusual is the error for JSON that is not as encoding/json writes the
+// errUnusual is the error for JSON that encoding/json would not write for the
 // type.
 var errUnusual = errors.New("the JSON is not what an encoder wrote")
 
@@ -234,7 +234,8 @@ func (s *scanner) literal() []byte {
 	return s.data[start:]
 }
 
-// each calls visit for each element of an array, which has to consume it.
+// each calls visit for each element of an array. visit must consume the
+// element.
 func (s *scanner) each(visit func() error) (n int, err error) {
 	if !s.consume('[') {
 		return 0, errUnusual
@@ -256,8 +257,7 @@ func (s *scanner) each(visit func() error) (n int, err error) {
 	}
 }
 
-// names calls visit with each name of an object, which has to consume the
-// value.
+// names calls visit with each name of an object. visit must consume the value.
 func (s *scanner) names(visit func(name []byte) error) (n int, err error) {
 	if !s.consume('{') {
 		return 0, errUnusual

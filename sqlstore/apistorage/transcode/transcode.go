@@ -1,13 +1,13 @@
-// Package transcode turns the JSON of API objects, as the storage codec writes
-// it, into the messages of Kubernetes' protobuf encoding without making the
-// objects, which is a tenth of the work.
+// Package transcode turns the JSON of API objects, as written by the storage
+// codec, into the messages of Kubernetes' protobuf encoding without building
+// the objects. That takes a tenth of the work.
 //
-// The tags of an API type map its names in JSON to the fields of its message.
-// They are read once, into a plan. The output is, byte by byte, what the
-// generated Marshal makes of the decoded object.
+// The tags of an API type map its JSON names to the fields of its message. They
+// are read once, into a plan. The output is, byte for byte, what the generated
+// Marshal returns for the decoded object.
 //
-// Only JSON in the form that encoders write is accepted. Other JSON, such as of
-// a row that was edited, needs a real decoder.
+// Only JSON in the form that encoders write is accepted. Other JSON, such as
+// that of a row edited by hand, needs a real decoder.
 package transcode
 
 import (
@@ -41,8 +41,8 @@ func For(obj runtime.Object) (*Type, error) {
 
 // Append appends to b the message of the object in the JSON data, with the
 // given resourceVersion. exact reports that the message unmarshals to the same
-// object as the JSON, which is not so if a list is empty: protobuf has no empty
-// lists, only none.
+// object as the JSON. It does not if a list is empty: protobuf can't
+// distinguish empty from nil.
 //
 // It returns an error if data is not in the form that encoders write.
 func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
@@ -71,7 +71,7 @@ type encoder struct {
 	exact   bool
 }
 
-// span is a part of the buffer. An empty one is no field.
+// span is a part of the buffer. An empty span means no field.
 type span struct{ from, to int }
 
 // message appends a message, after its tag and length if it has a tag. It sets
@@ -328,7 +328,7 @@ func unixSeconds(raw []byte) (int64, bool) {
 	return t.Unix(), ok && same && !t.IsZero()
 }
 
-// quantities caches the messages of quantities: most objects have the same few.
+// quantities caches the messages of quantities: most objects share a few.
 var quantities = struct {
 	sync.RWMutex
 	messages map[string][]byte
@@ -341,7 +341,7 @@ const (
 
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
-// appendCustom appends the message of a type with methods of its own for JSON.
+// appendCustom appends the message of a type that has its own JSON methods.
 func (e *encoder) appendCustom(b []byte, t reflect.Type, raw []byte) ([]byte, error) {
 	if t != quantityType || len(raw) > longestQuantity {
 		return e.appendMarshaled(b, t, raw)

@@ -18,8 +18,8 @@ import (
 	utiljson "sigs.k8s.io/json"
 )
 
-// TestAllTypes turns objects of every type with random content into messages,
-// which have to be those of the generated code, and back.
+// TestAllTypes turns random objects of every type into messages, which must be
+// those of the generated code, and back.
 func TestAllTypes(t *testing.T) {
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(1), scheme.Codecs)
 	types := 0
@@ -52,7 +52,7 @@ func TestAllTypes(t *testing.T) {
 	}
 }
 
-// compare turns an object into a message.
+// compare compares the message of an object with that of the generated code.
 func compare(t *testing.T, obj runtime.Object) {
 	t.Helper()
 	data, err := json.Marshal(obj)
@@ -74,7 +74,7 @@ func compare(t *testing.T, obj runtime.Object) {
 	}
 	got, exact, err := typ.Append([]byte("before"), data, "12345")
 	if err != nil {
-		if !bytes.Contains(data, []byte(":null")) { // which maps may not have
+		if !bytes.Contains(data, []byte(":null")) { // maps may not have nulls
 			t.Errorf("%v: %s", err, data)
 		}
 		return
@@ -114,7 +114,7 @@ func compare(t *testing.T, obj runtime.Object) {
 		}
 		again.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
 		if !apiequality.Semantic.DeepEqual(again, decoded) {
-			t.Fatalf("%s is another object", data)
+			t.Fatalf("%s unmarshals to a different object", data)
 		}
 		text, err := json.Marshal(again)
 		if err != nil {
@@ -144,7 +144,7 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestRefusals has JSON that no encoder wrote.
+// TestRefusals reads JSON that no encoder wrote.
 func TestRefusals(t *testing.T) {
 	typ, err := For(&corev1.ConfigMap{})
 	if err != nil {
@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// FuzzAppend holds messages to what a decoder makes of any JSON.
+// FuzzAppend compares messages with those of decoded objects, for any JSON.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}`))
 	f.Add([]byte(`{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]},"spec":{"volumes":[{"name":"v","emptyDir":{}}],"containers":[{"readinessProbe":{"tcpSocket":{"port":80}}}]}}`))
@@ -197,7 +197,7 @@ func FuzzAppend(f *testing.F) {
 		}
 		var pod corev1.Pod
 		if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, &pod); err != nil {
-			t.Fatalf("%s is taken, and is not to be decoded: %v", data, err)
+			t.Fatalf("%s is accepted but can't be decoded: %v", data, err)
 		}
 		pod.ResourceVersion = "7"
 		if want, err := pod.Marshal(); err != nil || !bytes.Equal(got, want) {
@@ -206,7 +206,7 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// BenchmarkAppend is beside what it replaces.
+// BenchmarkAppend compares Append with what it replaces.
 func BenchmarkAppend(b *testing.B) {
 	data, err := os.ReadFile("testdata/pod.json")
 	if err != nil {
