@@ -20,28 +20,29 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-var recordFrom = flag.String("record-from", "", "record the answers of the kube-apiserver that this kubeconfig names")
+var recordFrom = flag.String("record-from", "", "record the responses of the kube-apiserver in this kubeconfig")
 
 var goldenFile = filepath.Join("testdata", "kube-apiserver.json")
 
-// waitsAtOnce is how many cases for which the server waits are sent at once: it is not the number of processors that limits them.
+// waitsAtOnce is how many of the cases in which the server waits are sent at once. The number of processors does not limit
+// them.
 const waitsAtOnce = 64
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(waitsAtOnce)); err != nil {
-		panic(err) // the flag is gone
+		panic(err) // the flag no longer exists
 	}
 	os.Exit(m.Run())
 }
 
-// TestAnswersLikeKubeAPIServer sends every case and compares the answers with those of kube-apiserver.
+// TestAnswersLikeKubeAPIServer sends every case and compares the responses with those of kube-apiserver.
 func TestAnswersLikeKubeAPIServer(t *testing.T) {
 	golden := readGolden(t)
 	all := cases()
 	checkNames(t, all)
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		// The gate is off in what the answers were recorded from; with it on, they name CBOR among what is accepted.
+		// The gate was off in the recorded server; with it on, responses list CBOR as an accepted type.
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--feature-gates=CBORServingAndStorage=false"}})
 		s := newSender(t, server.Config(t))
 		s.prepare(t)
@@ -52,39 +53,39 @@ func TestAnswersLikeKubeAPIServer(t *testing.T) {
 				}
 				if c.instead != 0 {
 					if got := s.send(t, c); got.Code != c.instead {
-						t.Errorf("the answer is not %d but %+v", c.instead, got)
+						t.Errorf("want status %d, got %+v", c.instead, got)
 					}
 					return
 				}
 				want, recorded := golden[c.name]
 				if !recorded {
-					t.Fatalf("%s has no answer to this case; record them as the package says", goldenFile)
+					t.Fatalf("%s has no response for this case; record it as described in the package documentation", goldenFile)
 				}
 				got := s.send(t, c)
 				if want.Code == http.StatusInternalServerError {
-					// kube-apiserver takes the client's error for its own.
+					// kube-apiserver reports the client's error as its own.
 					if got.Code < 400 || got.Code >= 500 {
-						t.Errorf("%s %s: the answer to the client's error is %d: %v", c.method, short(c.path), got.Code, got.JSON)
+						t.Errorf("%s %s: the client's error got status %d: %v", c.method, short(c.path), got.Code, got.JSON)
 					}
 					return
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%s %s: kube-apiserver's answer (-) and this one (+) differ:\n%s", c.method, short(c.path), diff)
+					t.Errorf("%s %s: kube-apiserver's response (-) and this one (+) differ:\n%s", c.method, short(c.path), diff)
 				}
 			})
 		}
 		if t.Failed() {
 			return
 		}
-		// After all of it, the server still serves.
+		// After all cases, the server still serves.
 		ready := s.send(t, badCase{method: "GET", path: "/readyz"})
 		if ready.Code != 200 {
-			t.Errorf("/readyz answers %d", ready.Code)
+			t.Errorf("/readyz returns %d", ready.Code)
 		}
 	})
 }
 
-// TestRecord writes the golden file when it is told from whom; without that it has nothing to test.
+// TestRecord writes the golden file if -record-from is set, and otherwise does nothing.
 func TestRecord(t *testing.T) {
 	if *recordFrom == "" {
 		return
@@ -114,7 +115,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// encode writes an answer per line, so that a change of one shows as that.
+// encode writes one response per line, so that diffs show single responses.
 func encode(t *testing.T, golden map[string]answer) []byte {
 	t.Helper()
 	text := bytes.NewBufferString("{\n")
@@ -149,19 +150,19 @@ func readGolden(t *testing.T) map[string]answer {
 	return golden
 }
 
-// checkNames fails the test when two cases have one name, since the golden file knows them by it.
+// checkNames fails the test if two cases have the same name, which is their key in the golden file.
 func checkNames(t *testing.T, all []badCase) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, c := range all {
 		if seen[c.name] {
-			t.Fatalf("two cases are called %q", c.name)
+			t.Fatalf("two cases are named %q", c.name)
 		}
 		seen[c.name] = true
 	}
 }
 
-// short cuts what would fill the screen.
+// short truncates long strings for messages.
 func short(s string) string {
 	const most = 200
 	if len(s) <= most {

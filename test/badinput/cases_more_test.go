@@ -2,12 +2,12 @@ package badinput
 
 import "strings"
 
-// customCases are definitions that are refused and custom resources that their schema refuses.
+// customCases are invalid definitions, and custom resources that violate their schema.
 func customCases() []badCase {
 	widgetWith := func(spec string) string {
 		return `{"apiVersion":"bad.example.com/v1","kind":"Widget","metadata":{"name":"bad"},"spec":` + spec + `}`
 	}
-	// define returns the definition of another resource, changed in one place.
+	// define returns the definition of another resource with one replacement.
 	define := func(old, new string) string {
 		other := strings.NewReplacer("widgets", "gizmos", "widget", "gizmo", "Widget", "Gizmo").Replace(definition)
 		return strings.Replace(other, old, new, 1)
@@ -61,7 +61,7 @@ func customCases() []badCase {
 	return all
 }
 
-// subresourceCases are subresources and virtual resources with bodies that do not fit.
+// subresourceCases are subresources and virtual resources with invalid bodies.
 func subresourceCases() []badCase {
 	accounts := core + "/serviceaccounts/default/token"
 	return []badCase{
@@ -102,7 +102,7 @@ func subresourceCases() []badCase {
 	}
 }
 
-// identityCases are requests of those who may not make them.
+// identityCases are requests by users without the permission.
 func identityCases() []badCase {
 	impersonate := func(name, path string, header, value string) badCase { return get(name, path).with(header, value) }
 	return []badCase{

@@ -5,13 +5,13 @@ import (
 	"net/url"
 )
 
-// inEveryVerb are the names that every verb is tried with; the others are only looked at.
+// inEveryVerb are the names used with every verb; the others are only read.
 var inEveryVerb = map[string]bool{
 	"upper case": true, "path": true, "space": true, "SQL drop": true, "SQL percent": true, "SQL underscore": true,
 	"SQL backslash quote": true, "SQL nul": true, "SQL invalid utf8": true,
 }
 
-// nameCases are names, namespaces, labels and keys that do not fit, in bodies and in paths.
+// nameCases are invalid names, namespaces, labels and keys, in bodies and in paths.
 func nameCases() []badCase {
 	var all []badCase
 	bad := map[string]string{
@@ -38,7 +38,7 @@ func nameCases() []badCase {
 			get("name: get custom resource "+label, widgets+"/"+escaped),
 		)
 		if label == "prefix of all" {
-			continue // it names the collection
+			continue // the path of the collection
 		}
 		all = append(all,
 			del("name: delete "+label, configMaps+"/"+escaped, ""),
@@ -56,7 +56,7 @@ func nameCases() []badCase {
 	for _, label := range metaNames() {
 		text := metaCharacters[label]
 		if label == "invalid utf8" || label == "nul" {
-			continue // JSON cannot hold them but as above
+			continue // JSON can represent them only as above
 		}
 		all = append(all,
 			post("name: label value SQL "+label, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","labels":{"a":%q}}}`, text)),

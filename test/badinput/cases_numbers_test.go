@@ -2,8 +2,7 @@ package badinput
 
 import "strings"
 
-// numbers are what a parameter that is a number may hold, by what is wrong with it. Most fit no type; some fit one and are
-// too much.
+// numbers are values of numeric parameters, by what is wrong with them. Most fit no type; some fit one but are out of range.
 var numbers = map[string]string{
 	"zero": "0", "minus one": "-1", "signed": "+1", "zeros before": "0007",
 	"largest of 32 bits": "2147483647", "beyond 32 bits": "2147483648", "largest of 64 bits": "9223372036854775807",
@@ -19,7 +18,7 @@ var jsonNumbers = map[string]string{
 	"beyond all": "1e400", "a fraction": "1.5", "an exponent": "1e3", "a string": `"1"`, "null": "null",
 }
 
-// numberCases put each number wherever a request can carry one. None of them changes anything.
+// numberCases put each number wherever a request can have one. None of them changes anything.
 func numberCases() []badCase {
 	var all []badCase
 	for name, number := range numbers {
@@ -62,12 +61,12 @@ func numberQueries(name, number string) []badCase {
 			waiting(get("number: list not older: "+place+": "+name, query(path, "resourceVersion", number, "labelSelector", "none=none"))),
 			waiting(get("number: list exactly: "+place+": "+name, query(path, "resourceVersion", number, "resourceVersionMatch", "Exact", "labelSelector", "none=none"))),
 		)
-		if name != "zeros before" { // what is kept of so long ago differs
+		if name != "zeros before" { // how much of that history is kept differs
 			all = append(all, waiting(get("number: watch: "+place+": "+name,
 				query(path, "resourceVersion", number, "watch", "true", "timeoutSeconds", "1", "labelSelector", "none=none"))))
 		}
 	}
-	if strings.Trim(number, "+-0123456789") != "" { // as long as the others a watch would run
+	if strings.Trim(number, "+-0123456789") != "" { // for the others, a watch would run that long
 		all = append(all, get("number: timeout of a watch: "+name, query(configMaps, "timeoutSeconds", number, "watch", "true", "labelSelector", "none=none")))
 	}
 	return append(all, waiting(get("number: get not older: "+name, query(configMaps+"/cm", "resourceVersion", number))))

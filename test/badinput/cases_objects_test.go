@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// validationCases are objects that say what they may not.
+// validationCases are objects that fail validation.
 func validationCases() []badCase {
 	podSpec := func(spec string) string {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":` + spec + `}`
@@ -49,7 +49,7 @@ func validationCases() []badCase {
 	}
 }
 
-// updateCases are replacements that are refused.
+// updateCases are updates that are rejected.
 func updateCases() []badCase {
 	return []badCase{
 		put("update: conflict", configMaps+"/cm", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm","resourceVersion":"1"}}`),
@@ -71,7 +71,7 @@ func updateCases() []badCase {
 	}
 }
 
-// patchCases are patches that cannot be read, cannot be applied, or make an object that may not be.
+// patchCases are patches that can't be parsed, can't be applied, or result in an invalid object.
 func patchCases() []badCase {
 	cm, web := configMaps+"/cm", deployments+"/web"
 	apply := func(path string, more ...string) string {
@@ -166,7 +166,7 @@ func patchCases() []badCase {
 	return all
 }
 
-// deleteCases are deletions with options that do not fit.
+// deleteCases are deletions with invalid options.
 func deleteCases() []badCase {
 	cm := configMaps + "/cm"
 	options := func(more string) string { return `{"apiVersion":"v1","kind":"DeleteOptions",` + more + `}` }
@@ -197,7 +197,7 @@ func deleteCases() []badCase {
 	return all
 }
 
-// optionCases are query parameters of writes that do not fit.
+// optionCases are invalid query parameters of writes.
 func optionCases() []badCase {
 	var all []badCase
 	for label, pair := range map[string][2]string{

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// listCases are lists with parameters and continue tokens that do not fit.
+// listCases are lists with invalid parameters and continue tokens.
 func listCases() []badCase {
 	var all []badCase
 	for name, pairs := range map[string][]string{
@@ -55,11 +55,11 @@ func listCases() []badCase {
 	return all
 }
 
-// token encodes what a continue token holds.
+// token encodes the content of a continue token.
 func token(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// selectorCases are selectors that cannot be read, name fields that have no index, or hold what means something to SQL.
-// These last are fine and find nothing.
+// selectorCases are selectors that can't be parsed, name unsupported fields, or contain SQL. The latter are valid and match
+// nothing.
 func selectorCases() []badCase {
 	var all []badCase
 	for name, selector := range map[string]string{
@@ -99,7 +99,7 @@ func selectorCases() []badCase {
 	return all
 }
 
-// watchCases are watches that do not begin.
+// watchCases are watches that fail to start.
 func watchCases() []badCase {
 	var all []badCase
 	for name, pairs := range map[string][]string{
@@ -132,7 +132,7 @@ func watchCases() []badCase {
 	return all
 }
 
-// pathCases are paths and verbs that nothing serves.
+// pathCases are paths and verbs that are not served.
 func pathCases() []badCase {
 	do := func(method, path string) badCase {
 		return badCase{name: "path: " + method + " " + path, method: method, path: path}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// syntaxCases are bodies that are not what they say they are.
+// syntaxCases are bodies that do not match their content type.
 func syntaxCases() []badCase {
 	var all []badCase
 	for name, body := range map[string]string{
@@ -75,7 +75,7 @@ func syntaxCases() []badCase {
 		all = append(all, post("syntax: protobuf: "+name, configMaps, body).typed(protobufType))
 	}
 	all = append(all,
-		post("syntax: protobuf for custom resource", widgets, "k8s\x00").typed(protobufType).expect(415), // it panics
+		post("syntax: protobuf for custom resource", widgets, "k8s\x00").typed(protobufType).expect(415), // kube-apiserver panics
 		post("syntax: CBOR", configMaps, "\xd9\xd9\xf7\xa0").typed(cborType),
 		post("syntax: JSON as YAML", configMaps, named("json-as-yaml")).typed(yamlType),
 		post("syntax: YAML as JSON", configMaps, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yaml-as-json}\n"),
@@ -93,7 +93,7 @@ func syntaxCases() []badCase {
 	return all
 }
 
-// bomb returns a YAML document of a few hundred bytes that would unfold to 10^depth strings.
+// bomb returns a YAML document of a few hundred bytes that would expand to 10^depth strings.
 func bomb(depth int) string {
 	text := `a0: &a0 ["x","x","x","x","x","x","x","x","x","x"]` + "\n"
 	for i := 1; i < depth; i++ {
@@ -106,7 +106,7 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
 }
 
-// sizeCases are bodies that are too large, as a whole or in a part.
+// sizeCases are bodies that are too large, in total or in one part.
 func sizeCases() []badCase {
 	const limit = 3 << 20
 	big := func(name string, size int) string {
@@ -133,7 +133,7 @@ func sizeCases() []badCase {
 	}
 }
 
-// doubling returns a JSON patch that copies data into itself, so that every operation doubles it.
+// doubling returns a JSON patch that copies data into itself: every operation doubles it.
 func doubling(times int) string {
 	operations := []string{}
 	for i := range times {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// cases returns all cases, in the order in which they are sent. What one of them changes is the same everywhere.
+// cases returns all cases in the order in which they are sent. Their side effects are the same on every server.
 func cases() []badCase {
 	return slices.Concat(
 		syntaxCases(),
@@ -69,25 +69,25 @@ func (c badCase) typed(contentType string) badCase {
 	return c
 }
 
-// waiting returns the case as one that takes seconds.
+// waiting marks the case as one that takes seconds.
 func waiting(c badCase) badCase {
 	c.waits = true
 	return c
 }
 
-// expect returns the case as one in which kube-apiserver fails itself, and the code to expect instead.
+// expect marks the case as one in which kube-apiserver itself fails, and sets the code to expect instead.
 func (c badCase) expect(code int) badCase {
 	c.instead = code
 	return c
 }
 
-// by returns the case as sent by somebody else.
+// by returns the case as sent by another user.
 func (c badCase) by(who identity) badCase {
 	c.as = who
 	return c
 }
 
-// with returns the case with one more header.
+// with returns the case with an additional header.
 func (c badCase) with(name, value string) badCase {
 	header := map[string]string{name: value}
 	for name, value := range c.header {
@@ -106,12 +106,12 @@ func query(path string, namesAndValues ...string) string {
 	return path + "?" + values.Encode()
 }
 
-// named returns a ConfigMap with a name, as it would stand in JSON.
+// named returns the JSON of a ConfigMap with a name, which must be valid inside a JSON string.
 func named(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`, name)
 }
 
-// metaCharacters mean something to SQL, or to LIKE, on one of the engines or on both.
+// metaCharacters have a meaning in SQL or in LIKE patterns on at least one engine.
 var metaCharacters = map[string]string{
 	"quote":           `'`,
 	"drop":            `'; DROP TABLE log; --`,
@@ -147,5 +147,5 @@ func metaNames() []string {
 	return names
 }
 
-// repeat is strings.Repeat under a name that fits a table.
+// repeat is strings.Repeat, with a name short enough for tables.
 func repeat(s string, n int) string { return strings.Repeat(s, n) }

@@ -10,7 +10,7 @@ func sortByName(all []badCase) {
 	slices.SortFunc(all, func(a, b badCase) int { return strings.Compare(a.name, b.name) })
 }
 
-// typeCases are fields that hold values of another type than theirs.
+// typeCases are fields with values of the wrong type.
 func typeCases() []badCase {
 	deploymentWith := func(spec string) string {
 		return `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"typed"},"spec":` + spec + `}`
@@ -60,7 +60,7 @@ func typeCases() []badCase {
 	return all
 }
 
-// fieldValidationCases are fields that nobody knows, and fields that come twice, under each value of fieldValidation.
+// fieldValidationCases are unknown and duplicate fields, with each value of fieldValidation.
 func fieldValidationCases() []badCase {
 	var all []badCase
 	for _, mode := range []string{"", "Ignore", "Warn", "Strict", "strict", "Bogus"} {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What the cases find in the cluster.
+// The objects that exist before the cases.
 const (
 	namespace   = "bad-input"
 	core        = "/api/v1/namespaces/" + namespace
@@ -26,7 +26,7 @@ const (
 	definition  = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.bad.example.com"},"spec":{"group":"bad.example.com","scope":"Namespaced","names":{"plural":"widgets","singular":"widget","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{},"scale":{"specReplicasPath":".spec.size","statusReplicasPath":".status.size"}},"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer","minimum":1,"maximum":10},"color":{"type":"string","enum":["red","green"]},"name":{"type":"string","pattern":"^[a-z]+$","maxLength":5},"list":{"type":"array","maxItems":2,"items":{"type":"string"}}},"x-kubernetes-validations":[{"rule":"!has(self.color) || self.color != 'green' || self.size > 5","message":"green widgets are large"}]},"status":{"type":"object","properties":{"size":{"type":"integer"}}}}}}}]}}`
 )
 
-// prepare makes the objects. It returns once the custom resource is served.
+// prepare creates the objects. It returns once the custom resource is served.
 func (s *sender) prepare(t *testing.T) {
 	t.Helper()
 	for _, object := range []struct{ path, body string }{
@@ -39,7 +39,7 @@ func (s *sender) prepare(t *testing.T) {
 		{services, service},
 		{deployments, deployment},
 	} {
-		// A controller may have made the service account.
+		// A controller may have created the service account.
 		if a := s.send(t, badCase{method: http.MethodPost, path: object.path, body: object.body}); a.Code != 201 && a.Code != 409 {
 			t.Fatalf("create %s: %+v", object.path, a)
 		}

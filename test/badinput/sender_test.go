@@ -17,15 +17,15 @@ type badCase struct {
 	name   string
 	method string
 	path   string // with its query, encoded
-	// body is sent as it is, of the type contentType, JSON by default.
+	// body is sent unchanged, with the type contentType, JSON by default.
 	body        string
 	contentType string
 	header      map[string]string
 	as          identity
-	// waits tells that the server lets the client wait for seconds, so that others go on meanwhile. Such a case changes
-	// nothing and depends on nothing that others change.
+	// waits is set if the server makes the client wait for seconds, so that other cases run meanwhile. Such a case neither
+	// changes anything nor depends on other cases' changes.
 	waits bool
-	// instead is the code to expect where kube-apiserver fails itself, by a 500 or by not answering at all.
+	// instead is the code to expect if kube-apiserver itself fails, with a 500 or without a response.
 	instead int
 }
 
@@ -35,15 +35,15 @@ type identity int
 const (
 	administrator identity = iota
 	anonymous
-	wrongToken // one that no server has given out
+	wrongToken // not issued by any server
 )
 
-// answer is what came back, without what differs from run to run.
+// answer is a response, without what differs between runs.
 type answer struct {
 	Code        int      `json:"code"`
 	ContentType string   `json:"contentType,omitempty"`
 	Warnings    []string `json:"warnings,omitempty"`
-	// JSON is the body where it is JSON, Text otherwise.
+	// JSON is the body if it is JSON; otherwise Text is.
 	JSON any    `json:"json,omitempty"`
 	Text string `json:"text,omitempty"`
 }
@@ -67,7 +67,7 @@ func newSender(t *testing.T, config *rest.Config) *sender {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A redirect is an answer of its own.
+		// Redirects are responses too, and not followed.
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		t.Cleanup(client.CloseIdleConnections)
 		s.clients[id] = client
@@ -75,7 +75,7 @@ func newSender(t *testing.T, config *rest.Config) *sender {
 	return s
 }
 
-// send sends the case and returns the answer.
+// send sends the case and returns the response.
 func (s *sender) send(t *testing.T, c badCase) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), c.method, s.url+c.path, strings.NewReader(c.body))
@@ -95,10 +95,10 @@ func (s *sender) send(t *testing.T, c badCase) answer {
 		t.Fatalf("%s: %s %s: %v", c.name, c.method, short(c.path), err)
 	}
 	defer response.Body.Close()
-	// Watches that begin would not end; what they begin with is in the first bytes.
+	// Watches that start would not end; their beginning suffices.
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		t.Fatalf("%s: %s %s: read the answer: %v", c.name, c.method, short(c.path), err)
+		t.Fatalf("%s: %s %s: reading the response: %v", c.name, c.method, short(c.path), err)
 	}
 	a := answer{Code: response.StatusCode, ContentType: response.Header.Get("Content-Type"), Warnings: response.Header["Warning"]}
 	if json.Unmarshal(body, &a.JSON) == nil {
@@ -116,17 +116,17 @@ func cmpOr(value, otherwise string) string {
 	return otherwise
 }
 
-// volatile are fields whose values no two runs share.
+// volatile are fields with different values in each run.
 var volatile = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "time": true, "deletionTimestamp": true, "lastTransitionTime": true,
 	"lastUpdateTime": true, "clusterIP": true, "clusterIPs": true, "token": true, "expirationTimestamp": true,
 }
 
-// normalize replaces what differs from run to run.
+// normalize replaces what differs between runs.
 func normalize(value any, field string) any {
 	switch v := value.(type) {
 	case map[string]any:
-		delete(v, "managedFields") // which are long, and compared elsewhere
+		delete(v, "managedFields") // long, and compared elsewhere
 		if items, ok := v["items"].([]any); ok {
 			v["items"] = namesOf(items)
 		}
@@ -146,7 +146,7 @@ func normalize(value any, field string) any {
 	return value
 }
 
-// namesOf returns the names of a list's items, without that of a ConfigMap which a controller makes where there is one.
+// namesOf returns the names of a list's items, without that of a ConfigMap that a controller, if any, creates.
 func namesOf(items []any) []any {
 	names := []any{}
 	for _, item := range items {
@@ -159,7 +159,7 @@ func namesOf(items []any) []any {
 	return names
 }
 
-// variable are the parts of texts that no two runs share: uids, times, generated names, and revisions of the store.
+// variable are the parts of strings that differ between runs: uids, times, generated names, and revisions of the store.
 var variable = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -168,7 +168,7 @@ var variable = []struct {
 	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-N"},
 	{regexp.MustCompile(`(resourceVersion\\?":\\?")\d+`), "${1}N"},
-	{regexp.MustCompile(`Key: /(registry|core)/`), "Key: /…/"}, // where a store keeps it is its own affair
+	{regexp.MustCompile(`Key: /(registry|core)/`), "Key: /…/"}, // depends on the store
 	{regexp.MustCompile(`current: \d+`), "current: N"},
 	{regexp.MustCompile(`too old resource version: (\d+) \(\d+\)`), "too old resource version: $1 (N)"},
 	{regexp.MustCompile(`ResourceVersion in record \(\d+\)`), "ResourceVersion in record (N)"},

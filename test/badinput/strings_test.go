@@ -23,7 +23,7 @@ const (
 	notUTF8      = "a\xff\xfeb"
 )
 
-// protobufOf encodes an object whatever is in its strings, as clients in other languages may.
+// protobufOf encodes an object with any bytes in its strings, as clients in other languages may.
 func protobufOf(t *testing.T, object runtime.Object) string {
 	t.Helper()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), protobufType)
@@ -38,8 +38,8 @@ func protobufOf(t *testing.T, object runtime.Object) string {
 	return string(text)
 }
 
-// TestStrings brings NUL, what is not UTF-8, and great lengths to every place of a database where a string of a client can get to.
-// A string is stored as it is, on either engine, or refused as the client's mistake.
+// TestStrings sends NUL, invalid UTF-8 and very long strings to every place of a database that a client's string can reach. On
+// both engines, a string is either stored unchanged or rejected as the client's mistake.
 func TestStrings(t *testing.T) {
 	role := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"%s"}}`, name)
@@ -66,7 +66,7 @@ func TestStrings(t *testing.T) {
 		want int
 		badCase
 	}{
-		// Names that need not be those of DNS: NUL can't be stored by every engine.
+		// Names that need not be DNS names: not every engine can store NUL.
 		{400, post("clusterrole", clusterRoles, role(`a\u0000b`))},
 		{400, post("role", roles, `{"metadata":{"name":"a\u0000b"}}`)},
 		{400, post("rolebinding", rbac+"/namespaces/"+namespace+"/rolebindings", binding(`a\u0000b`))},
@@ -77,14 +77,14 @@ func TestStrings(t *testing.T) {
 		{404, patch("patch", mergeType, clusterRoles+"/a%00b", `{"metadata":{"labels":{"a":"b"}}}`)},
 		{404, get("get", clusterRoles+"/a%00b")},
 		{404, del("delete", clusterRoles+"/a%00b", "")},
-		{201, post("surrogate", clusterRoles, role(`a\ud800b`))}, // which JSON reads as U+FFFD
+		{201, post("surrogate", clusterRoles, role(`a\ud800b`))}, // read by JSON as U+FFFD
 		{201, post("not UTF-8 in JSON", clusterRoles, role("not-"+notUTF8))},
 		{400, post("not UTF-8", clusterRoles, protobufOf(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: notUTF8}})).typed(protobufType)},
 		{201, post("long", clusterRoles, role(repeat("a", 2048)))},
 		{400, post("longer", clusterRoles, role(repeat("a", 2049)))},
 		{400, post("much longer", clusterRoles, role(repeat("a", 1<<20)))},
 
-		// What objects hold besides.
+		// Other content of objects.
 		{201, post("annotation", configMaps, `{"metadata":{"name":"annotation","annotations":{"a":"x\u0000y"}},"data":{"a":"\u0000"}}`)},
 		{400, post("annotation not UTF-8", configMaps, protobufOf(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{"a": notUTF8}}})).typed(protobufType)},
 		{400, post("data not UTF-8", configMaps, protobufOf(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Data: map[string]string{"a": notUTF8}})).typed(protobufType)},
@@ -100,7 +100,7 @@ func TestStrings(t *testing.T) {
 		{201, post("event's long fields", events, event("long", repeat("x", 100_000)))},
 		{409, del("precondition", configMaps+"/cm", `{"preconditions":{"uid":"\u0000"}}`)},
 
-		// Where reads begin.
+		// The parameters of reads.
 		{200, get("metadata.name", configMaps+"?fieldSelector=metadata.name%3D%00")},
 		{200, get("metadata.name not UTF-8", configMaps+"?fieldSelector=metadata.name%3D%ff")},
 		{200, get("label selector", configMaps+"?labelSelector=a%3D%00")},
@@ -111,7 +111,7 @@ func TestStrings(t *testing.T) {
 		{200, get("watch", configMaps+"?watch=true&timeoutSeconds=1&resourceVersion=0&fieldSelector=metadata.name%3D%00")},
 		{200, del("collection of nothing", configMaps+"?fieldSelector=metadata.name%3D%00", "")},
 
-		// Who asks.
+		// The user and the manager.
 		{201, as(post("user", configMaps, `{"metadata":{"generateName":"user-"}}`), "Impersonate-User", notUTF8)},
 		{201, as(post("long user", configMaps, `{"metadata":{"generateName":"user-"}}`), "Impersonate-User", repeat("u", 100_000))},
 		{201, as(post("user agent", configMaps, `{"metadata":{"generateName":"user-"}}`), "User-Agent", notUTF8)},
@@ -137,17 +137,17 @@ func TestStrings(t *testing.T) {
 		s.prepare(t)
 		for _, c := range all {
 			if got := s.send(t, c.badCase); got.Code != c.want {
-				t.Errorf("%s: %s %s is answered with %d instead of %d: %v", c.name, c.method, short(c.path), got.Code, c.want, got)
+				t.Errorf("%s: %s %s returned %d instead of %d: %v", c.name, c.method, short(c.path), got.Code, c.want, got)
 			}
 		}
-		// What is stored is read again, and all of it.
+		// What was stored is read back completely.
 		for name, want := range map[string]map[string]any{
 			"annotation": {"a": "\x00"},
 			"fffd":       {"a": "� \\ufffd \\\\ufffd"},
 		} {
 			got := s.send(t, get("", configMaps+"/"+name))
 			if diff := cmp.Diff(want, got.JSON.(map[string]any)["data"]); diff != "" {
-				t.Errorf("%s holds (-want +got):\n%s", name, diff)
+				t.Errorf("%s has (-want +got):\n%s", name, diff)
 			}
 		}
 		for query, want := range map[string]int{"involvedObject.name%3Da%00b": 1, "reason%3D" + repeat("x", 100_000): 1, "reason!%3Da%00b": 1} {

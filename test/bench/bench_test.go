@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestMain lets this binary be the server with ready bytes, which the benchmark starts as a process of its own.
+// TestMain lets this binary act as the server with canned responses, which the benchmark starts as a separate process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == floorCommand {
 		main()
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestQuickRun runs every phase of every command on sqube, on both engines and in turns, and on the floor, and looks
-// whether the table is complete.
+// TestQuickRun runs every phase of every command on sqube, on both engines in turns, and on the floor, and checks that the
+// table is complete.
 func TestQuickRun(t *testing.T) {
 	binary := sqube.Binary(t)
 	for command, flags := range map[string][]string{
@@ -48,7 +48,7 @@ func TestQuickRun(t *testing.T) {
 			}
 			for _, r := range results {
 				if r.Operations > 0 && (r.PerSecond <= 0 || r.P50 <= 0) {
-					t.Errorf("a phase without figures: %+v", r)
+					t.Errorf("a phase has no figures: %+v", r)
 				}
 			}
 			suite, err := suiteOf(command)
@@ -57,13 +57,13 @@ func TestQuickRun(t *testing.T) {
 			}
 			f := newFigures(results)
 			if want := []string{"sqube-sqlite", "sqube-postgres", "floor"}[:len(f.servers)]; len(want) < 2 || !slices.Equal(f.servers, want) {
-				t.Errorf("measured were %v, not %v", f.servers, want)
+				t.Errorf("measured %v instead of %v", f.servers, want)
 			}
 			for _, row := range suite.rows {
 				for _, server := range f.servers[:2] {
 					switch value := f.of(server, row); {
 					case row.unit == failures && value > 0:
-						t.Errorf("%s: %.0f clients got no whole answer in %q", server, value, row.phase)
+						t.Errorf("%s: %.0f clients got no complete response in %q", server, value, row.phase)
 					case row.unit != failures && value == 0 && !strings.HasPrefix(row.unit, "Postgres"):
 						t.Errorf("%s: no figure for %q, %s", server, row.phase, row.unit)
 					}
@@ -79,7 +79,7 @@ func TestQuickRun(t *testing.T) {
 	}
 }
 
-// TestScale has pods start on a few nodes, on Postgres while a server is killed, and no acknowledged write may be missing.
+// TestScale starts pods on a few nodes, and on Postgres kills a server meanwhile. No acknowledged write may be missing.
 func TestScale(t *testing.T) {
 	binary := sqube.Binary(t)
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -100,13 +100,13 @@ func TestScale(t *testing.T) {
 			}
 			for _, phase := range []string{phaseScaleStarts, phaseScaleCalls, phaseScaleNodes} {
 				if r := measured[phase]; r.P99 <= 0 {
-					t.Errorf("a phase without figures: %+v", r)
+					t.Errorf("a phase has no figures: %+v", r)
 				}
 			}
 			if pods := measured[phaseScaleStarts].Operations; pods < 20 {
 				t.Errorf("%d pods started, of 20", pods)
 			}
-			// Each pod's status, and a Lease of each node.
+			// The status of each pod, and the Lease of each node.
 			if writes := measured[phaseScaleWrites]; writes.Operations < 20+4 || writes.Failed > 0 {
 				t.Errorf("writes: %+v", writes)
 			}
@@ -120,7 +120,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestChurn updates a few times, and looks whether all ratios are there.
+// TestChurn makes a few updates, and checks that all ratios are there.
 func TestChurn(t *testing.T) {
 	var out bytes.Buffer
 	args := []string{"--quick", "--updates", "100", "--settle", "1ms", "--direct", "--sqube", "sqlite", "--binary", sqube.Binary(t), "churn"}
@@ -132,7 +132,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// TestListenerOf finds the process behind a port, which is this one.
+// TestListenerOf finds the process that listens on a port: this one.
 func TestListenerOf(t *testing.T) {
 	https := httptest.NewTLSServer(newFloorHandler(1))
 	t.Cleanup(https.Close)
@@ -152,7 +152,7 @@ func TestListenerOf(t *testing.T) {
 	}
 }
 
-// TestContinueToken reads tokens wherever a server puts a list's metadata.
+// TestContinueToken finds tokens wherever a server puts a list's metadata.
 func TestContinueToken(t *testing.T) {
 	for list, want := range map[string]string{
 		`{"metadata":{"resourceVersion":"1","continue":"abc"},"items":[{"metadata":{"name":"a"}}]}`: "abc",

@@ -13,13 +13,13 @@ import (
 // program is a binary that can be built from the module proxy.
 type program struct {
 	name   string
-	module string // directory of its go.mod, from the repository's root
+	module string // directory of its go.mod, relative to the repository's root
 	pkg    string
-	cgo    string // CGO_ENABLED as in its releases: kine's have SQLite in C
+	cgo    string // CGO_ENABLED as in its releases: kine's use SQLite in C
 }
 
 var (
-	// kube-apiserver has the version of the libraries that sqube is made of.
+	// kube-apiserver has the version of the Kubernetes libraries that sqube uses.
 	apiserverProgram = program{"kube-apiserver", ".", "k8s.io/kubernetes/cmd/kube-apiserver", "0"}
 	managerProgram   = program{"kube-controller-manager", ".", "k8s.io/kubernetes/cmd/kube-controller-manager", "0"}
 	schedulerProgram = program{"kube-scheduler", ".", "k8s.io/kubernetes/cmd/kube-scheduler", "0"}
@@ -42,7 +42,7 @@ func newBinaries(ctx context.Context, dir string) (*binaries, error) {
 	}
 	file := strings.TrimSpace(string(out))
 	if file == "" || file == os.DevNull {
-		return nil, errors.New("run the benchmark inside sqube's repository, from which it builds what it measures")
+		return nil, errors.New("run the benchmark inside sqube's repository, from which it builds the servers")
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (b *binaries) build(ctx context.Context, p program) (string, error) {
 	})
 }
 
-// modfile copies the program's go.mod and go.sum, so that the build may add to go.sum the hashes of modules that the
-// program needs and sqube does not, which `go mod tidy` removes.
+// modfile copies the program's go.mod and go.sum, so that the build may add to go.sum the hashes of modules that only the
+// program needs, which `go mod tidy` removes.
 func (b *binaries) modfile(p program) (string, error) {
 	modfile := filepath.Join(b.dir, p.name+".mod")
 	for from, to := range map[string]string{"go.mod": modfile, "go.sum": strings.TrimSuffix(modfile, ".mod") + ".sum"} {
@@ -87,7 +87,7 @@ func (b *binaries) modfile(p program) (string, error) {
 	return modfile, nil
 }
 
-// sqube makes bin/sqube as its users do and returns its path.
+// sqube builds bin/sqube as users do and returns its path.
 func (b *binaries) sqube(ctx context.Context) (string, error) {
 	return b.once("sqube", func() (string, error) {
 		cmd := exec.CommandContext(ctx, "make", "build")
@@ -99,7 +99,7 @@ func (b *binaries) sqube(ctx context.Context) (string, error) {
 	})
 }
 
-// once calls make unless the binary of that name was built before, and returns its path.
+// once calls make unless the binary of that name has already been built, and returns its path.
 func (b *binaries) once(name string, make func() (string, error)) (string, error) {
 	if path, ok := b.built[name]; ok {
 		return path, nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestKubernetesResolves finds all packages of Kubernetes' programs, of which sqube's own go.sum lacks some.
+// TestKubernetesResolves checks that all packages of Kubernetes' programs resolve. sqube's own go.sum lacks some of them.
 func TestKubernetesResolves(t *testing.T) {
 	b, err := newBinaries(t.Context(), t.TempDir())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// callTimes are how long requests of clients took until they were answered, by verb and resource. Watches are left out.
+// callTimes are the durations of clients' requests, by verb and resource. Watches are left out.
 type callTimes struct {
 	mu    sync.Mutex
 	times map[string][]time.Duration
@@ -29,7 +29,7 @@ type timedTransport struct {
 
 var requestInfo = apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// RoundTrip sends the request. One that got no answer is not timed: it is sent again, or reported as failed.
+// RoundTrip sends the request. A request without a response is not timed: it is retried, or reported as failed.
 func (t timedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	info, err := requestInfo.NewRequestInfo(r)
 	began := time.Now()
@@ -56,7 +56,7 @@ func (c *callTimes) add(name string, took time.Duration) {
 	c.times[name] = append(c.times[name], took)
 }
 
-// worst returns how many calls there were, and the name and the p99 of those that took longest.
+// worst returns the number of calls, and the name and the p99 of the slowest kind.
 func (c *callTimes) worst() (calls int, name string, p99 time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

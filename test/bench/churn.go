@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// churnObjects are updated over and over: a third each Leases, Events and Pods.
+// churnObjects are updated repeatedly: a third each are Leases, Events and Pods.
 const churnObjects = 2000
 
-// churnKinds are the kinds of these, with the body of a new one, of its name ("" for the pod of the other phases), and the
-// merge patch of an update, of its number.
+// churnKinds are their kinds, with formats for the body of a new object, taking its name ("" for the pod of the other phases),
+// and for the merge patch of an update, taking its number.
 var churnKinds = []struct{ collection, body, subresource, patch string }{
 	{
 		collection: "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases",
@@ -29,7 +29,7 @@ var churnKinds = []struct{ collection, body, subresource, patch string }{
 	{collection: podsPath, subresource: "/status", patch: `{"status":{"message":"probe %d failed"}}`},
 }
 
-// churnPart is a server of its own that is measured, and the lines of the table which that gives.
+// churnPart is the measurement of one server, and the resulting lines of the table.
 type churnPart struct {
 	name    string
 	keeps   bool // all versions
@@ -42,9 +42,8 @@ var churnParts = []churnPart{
 	{"costs", true, churnCostLines(), (*session).churnCosts},
 }
 
-// churnAll updates the same objects over and over and prints, for each engine, how much larger than its objects the
-// database is afterwards, and how much more requests cost while all versions are kept than they did before. The
-// argument names one of these parts.
+// churnAll repeatedly updates the same objects and prints, for each engine, how much larger than its objects the database is
+// afterwards, and how much more requests cost while all versions are kept. The argument selects one of these parts.
 func churnAll(ctx context.Context, o options, only []string, out io.Writer) error {
 	lines := [][]string{{fmt.Sprintf("after %d updates of %d objects", o.sizes.Updates, churnObjects)}}
 	for _, engine := range o.sqube {
@@ -100,7 +99,7 @@ func churning(ctx context.Context, o options, engine string, part churnPart) (_ 
 	return part.measure(s, ctx)
 }
 
-// churnSize returns how many times its objects the database is large.
+// churnSize returns the size of the database in multiples of its objects' size.
 func (s *session) churnSize(ctx context.Context) ([]figure, error) {
 	empty, err := s.server.DataSize()
 	if err == nil {
@@ -116,8 +115,8 @@ func (s *session) churnSize(ctx context.Context) ([]figure, error) {
 	return []figure{size}, err
 }
 
-// sizeOver returns, once the server had its time, how many times its objects the database is large. What it had before
-// them, empty, is left out.
+// sizeOver returns the size of the database in multiples of its objects' size, after giving the server time to settle. Its size
+// before the objects, empty, is subtracted.
 func (s *session) sizeOver(ctx context.Context, empty int64) (figure, error) {
 	full, err := s.server.DataSize()
 	if err != nil {
@@ -139,7 +138,7 @@ func (s *session) sizeOver(ctx context.Context, empty int64) (figure, error) {
 	return figure(full-empty) / figure(live), err
 }
 
-// liveBytes returns how many bytes the objects of collections take as JSON, which is how they are stored.
+// liveBytes returns how many bytes the objects of collections take as JSON, the format in which they are stored.
 func (s *session) liveBytes(ctx context.Context, collections []string) (total int64, err error) {
 	c, err := s.dialer.dial(ctx)
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *session) churn(ctx context.Context) error {
 	return nil
 }
 
-// populate makes the objects.
+// populate creates the objects.
 func (s *session) populate(ctx context.Context) error {
 	pod, err := podBodies(s.sizes)
 	if err != nil {

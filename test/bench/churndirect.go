@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// updateDirectly makes the updates through the store alone: the server is stopped, and what it would commit, forget and
-// give back is done in this process. Each writes the same value again.
+// updateDirectly makes the updates through the store alone: the server is stopped, and this process commits, compacts and
+// shrinks in its place. Each update writes the same value again.
 func (s *session) updateDirectly(ctx context.Context) (err error) {
 	if err := s.server.Stop(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *session) updateDirectly(ctx context.Context) (err error) {
 	return s.server.Restart(ctx)
 }
 
-// write has so many writers update a share of the objects each, in turn.
+// write runs writers that each update a share of the objects in turn.
 func (s *session) write(ctx context.Context, store *sqlstore.Store, objects []*sqlstore.Write) error {
 	const writers = 32
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -70,7 +70,7 @@ func (s *session) write(ctx context.Context, store *sqlstore.Store, objects []*s
 	return context.Cause(ctx)
 }
 
-// openEngine opens the database of a server that is stopped.
+// openEngine opens the database of a stopped server.
 func openEngine(ctx context.Context, datastore string) (dialect.Engine, error) {
 	if path, ok := strings.CutPrefix(datastore, "sqlite://"); ok {
 		return sqlite.Open(ctx, path)
@@ -91,7 +91,7 @@ func churned(ctx context.Context, engine dialect.Engine) (objects []*sqlstore.Wr
 		return err
 	})
 	if err == nil && len(objects) != churnObjects {
-		err = errors.New("the database does not hold the objects that were made")
+		err = errors.New("the database does not have the created objects")
 	}
 	return objects, err
 }

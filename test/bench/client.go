@@ -25,8 +25,8 @@ func newDialer(kubeconfig string) (*dialer, error) {
 	return &dialer{config: config}, nil
 }
 
-// client is one HTTP/2 connection that sends prepared bodies and looks no deeper into answers than it must, so that the
-// load costs the machine little. It is for one goroutine.
+// client is one HTTP/2 connection that sends prepared bodies and parses responses no more than necessary, so that the load
+// generator uses little CPU. It is for one goroutine.
 type client struct {
 	http   *http.Client
 	base   string
@@ -34,8 +34,8 @@ type client struct {
 	answer bytes.Buffer // of the last request
 }
 
-// dial returns a client whose connection stands, so that its handshake falls into no measurement. Answers come
-// without compression, unless a request asks for it, since its cost would hide that of everything else.
+// dial returns a connected client, so that no measurement includes the handshake. Responses are not compressed unless a request
+// asks for it, since that cost would hide all others.
 func (d *dialer) dial(ctx context.Context) (*client, error) {
 	tls, err := rest.TLSConfigFor(d.config)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *dialer) dialAll(ctx context.Context, n int) (clients, error) {
 	return all, nil
 }
 
-// clients are connections of one load.
+// clients are the connections of one load.
 type clients []*client
 
 func (all clients) close() {
@@ -77,7 +77,7 @@ func (all clients) close() {
 	}
 }
 
-// send sends a request and returns the answer, whose body the caller closes. Any status but 2xx is a *statusError.
+// send sends a request and returns the response, whose body the caller closes. Any status but 2xx is a *statusError.
 func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 	request, err := r.http(ctx, c.base)
 	if err != nil {
@@ -97,8 +97,8 @@ func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 	return response, nil
 }
 
-// sendWhenReady sends a request again as long as the answer is 429, which kube-apiserver's is until its cache of a resource
-// is filled.
+// sendWhenReady retries a request as long as the response is 429, which kube-apiserver returns until its cache of a resource is
+// filled.
 func (c *client) sendWhenReady(ctx context.Context, r request) (*http.Response, error) {
 	for {
 		response, err := c.send(ctx, r)
@@ -111,10 +111,10 @@ func (c *client) sendWhenReady(ctx context.Context, r request) (*http.Response, 
 	}
 }
 
-// retryAfter is how long a client waits before it asks again what a server could not answer yet.
+// retryAfter is how long a client waits before it retries a request that the server could not serve yet.
 const retryAfter = 20 * time.Millisecond
 
-// do sends a request and keeps the answer in c.answer.
+// do sends a request and keeps the response in c.answer.
 func (c *client) do(ctx context.Context, r request) error {
 	response, err := c.send(ctx, r)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *client) do(ctx context.Context, r request) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// discard sends a request and returns how long its answer is, without keeping it.
+// discard sends a request and returns the length of the response, without keeping it.
 func (c *client) discard(ctx context.Context, r request) (int64, error) {
 	response, err := c.send(ctx, r)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *client) discard(ctx context.Context, r request) (int64, error) {
 	return n, errors.Join(err, response.Body.Close())
 }
 
-// statusError is an answer that is not 2xx.
+// statusError is a response that is not 2xx.
 type statusError struct {
 	code    int
 	request string
@@ -146,7 +146,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s: %d %s", e.request, e.code, e.text)
 }
 
-// isStatus tells whether the error is an answer with this code.
+// isStatus reports whether the error is a response with this code.
 func isStatus(err error, code int) bool {
 	var status *statusError
 	return errors.As(err, &status) && status.code == code

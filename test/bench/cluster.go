@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
-// cluster is what works with a server that has a control plane: an administrator, and nodes that are played.
+// cluster has the clients of a server with a control plane: an administrator and simulated nodes.
 type cluster struct {
 	kubernetes.Interface // of the administrator
 	calls                callTimes
@@ -29,9 +29,9 @@ type cluster struct {
 	nodes sync.WaitGroup
 }
 
-// openCluster makes the clients. Where there are several servers, a client turns to another one when its own is gone.
+// openCluster creates the clients. If there are several servers, a client fails over when its own is gone.
 func (s *session) openCluster(ctx context.Context) error {
-	klog.SetLogger(logr.Discard()) // what clients try again, their observers report where it fails for good
+	klog.SetLogger(logr.Discard()) // clients retry; their observers report final failures
 	admin, err := s.clientFor(0, s.dialer.config.BearerToken, nil)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *session) clientFor(number int, token string, calls *callTimes) (kuberne
 		first := number % len(addresses)
 		config.Dial = failover(slices.Concat(addresses[first:], addresses[:first]))
 	} else {
-		config.Dial = (&net.Dialer{}).DialContext // clients with one of their own have a connection of their own
+		config.Dial = (&net.Dialer{}).DialContext // clients with their own dial function have their own connection
 	}
 	if calls != nil {
 		config.Wrap(calls.wrap)
@@ -63,7 +63,7 @@ func (s *session) clientFor(number int, token string, calls *callTimes) (kuberne
 	return kubernetes.NewForConfig(config)
 }
 
-// failover returns a dial function that tries the addresses in their order.
+// failover returns a dial function that tries the addresses in order.
 func failover(addresses []string) func(ctx context.Context, network, _ string) (net.Conn, error) {
 	return func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		var dialer net.Dialer
@@ -76,7 +76,7 @@ func failover(addresses []string) func(ctx context.Context, network, _ string) (
 	}
 }
 
-// join has so many nodes join, which report their status at least so often, and waits until all are ready.
+// join adds nodes, which report their status at the given interval, and waits until all are ready.
 func (s *session) join(ctx context.Context, nodes int, report time.Duration) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	before := s.cluster.stop
@@ -119,7 +119,7 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-// close ends the nodes and the watch, and waits until they have ended. Closing twice is harmless.
+// close stops the nodes and the watch, and waits for their end. Closing twice is harmless.
 func (c *cluster) close() {
 	if c != nil {
 		c.stop()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// planeSizes are those of a cluster of ten nodes with ten pods each.
+// planeSizes are the sizes for a cluster of ten nodes with ten pods each.
 var planeSizes = func() sizes {
 	s := defaultSizes
 	s.Nodes, s.Pods, s.Replicas, s.Idle = 10, 100, 10, time.Minute
@@ -39,8 +39,8 @@ var planeRows = []row{
 	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleDatabaseCPU }, false, ""},
 }
 
-// planeReady has the nodes join and makes a Deployment, and reports how long after the start of the first process one of its
-// pods runs. That takes the API, the controllers and the scheduler.
+// planeReady joins the nodes, creates a Deployment, and reports how long after the start of the first process one of its pods
+// runs. That needs the API, the controllers and the scheduler.
 func (s *session) planeReady(ctx context.Context) (result, error) {
 	if err := s.openCluster(ctx); err != nil {
 		return result{}, err
@@ -63,10 +63,10 @@ func (s *session) planeReady(ctx context.Context) (result, error) {
 	return r, errors.Join(err, <-joined)
 }
 
-// planeReport is how often a kubelet reports its Node's status although nothing has changed.
+// planeReport is how often a kubelet reports its Node's status even if nothing has changed.
 const planeReport = 5 * time.Minute
 
-// planePods makes the other Deployments.
+// planePods creates the other Deployments.
 func (s *session) planePods(ctx context.Context) (result, error) {
 	for i := 1; i < s.sizes.deployments(); i++ {
 		if err := s.cluster.deploy(ctx, i, s.sizes.Replicas); err != nil {

@@ -21,17 +21,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// credentials are the files that let a server of one run serve, and its client in. Every server gets the same kinds, an
-// ECDSA certificate and a static token, so that they differ in nothing but themselves.
+// credentials are the files that the servers of one run and their clients need. Every server gets the same kinds, an ECDSA
+// certificate and a static token, so that only the servers differ.
 type credentials struct {
 	Certificate, Key string // PEM files
 	TokenFile        string // for --token-auth-file; the token's user is in system:masters
 	EncryptionKey    string // for --pki-encryption-key-file
 	token            string
-	nodes            int // so many have a token
+	nodes            int // how many have a token
 }
 
-// newCredentials writes the files into dir. So many nodes get a token each.
+// newCredentials writes the files into dir, with a token for each of the nodes.
 func newCredentials(dir string, nodes int) (credentials, error) {
 	c := credentials{
 		Certificate: filepath.Join(dir, "tls.crt"),
@@ -42,7 +42,7 @@ func newCredentials(dir string, nodes int) (credentials, error) {
 		nodes:         nodes,
 	}
 	secret := make([]byte, 16)
-	rand.Read(secret) // never fails: it ends the process instead
+	rand.Read(secret) // never fails: it crashes the process instead
 	encryption := make([]byte, 32)
 	rand.Read(encryption)
 	c.token = hex.EncodeToString(secret)
@@ -71,8 +71,8 @@ func newCredentials(dir string, nodes int) (credentials, error) {
 // nodeToken returns the token of a node.
 func (c credentials) nodeToken(i int) string { return c.token + "-" + nodeName(i) }
 
-// kubeconfig writes a file that reaches the server at the port with the token, and returns its path. The certificate
-// authority is ca, in PEM.
+// kubeconfig writes a kubeconfig for the server at the port with the token, and returns its path. The certificate authority is
+// ca, in PEM.
 func (c credentials) kubeconfig(dir string, port int, ca []byte) (string, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["bench"] = &clientcmdapi.Cluster{Server: address(port), CertificateAuthorityData: ca}
@@ -87,7 +87,7 @@ func loadKubeconfig(path string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", path)
 }
 
-// selfSigned returns a certificate for 127.0.0.1 that is its own authority, and its key, in PEM.
+// selfSigned returns a self-signed certificate for 127.0.0.1, and its key, in PEM.
 func selfSigned() (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

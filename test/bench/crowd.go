@@ -31,8 +31,8 @@ func crowdPhases(n sizes) []phase {
 	}
 }
 
-// crowd has all clients send the request at once, and reports also how much memory the server held meanwhile at the most,
-// and how many of them got no whole answer.
+// crowd sends the request from all clients at once, and also reports the server's peak memory meanwhile, and how many clients
+// got no complete response.
 func crowd(r request, read func(*client, context.Context, request) (int64, error)) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		if err := resetPeak(s.server.PIDs); err != nil {

@@ -7,13 +7,13 @@ import (
 	"net/http"
 )
 
-// certificateCRD defines Certificates with a schema as operators have it: nested objects, lists with keys, enumerations,
+// certificateCRD defines Certificates with a schema typical of operators: nested objects, lists with keys, enumerations,
 // patterns, defaults, an int-or-string, a free-form part, a status subresource and printer columns.
 //
 //go:embed certificate.crd.json
 var certificateCRD []byte
 
-// certificates are custom resources, which a server holds in 1.1 KB with their defaults and managed fields.
+// certificates are custom resources, which take 1.1 KB in a server with their defaults and managed fields.
 var certificates = kind{collection("bench.example.com/v1", "certificates"), "frontend", func(name string, revision int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"bench.example.com/v1","kind":"Certificate","metadata":{"name":%q},`+
 		`"spec":{"secretName":%[1]q,"dnsNames":["frontend.example.com"],"revisionHistoryLimit":%d,`+
@@ -21,7 +21,7 @@ var certificates = kind{collection("bench.example.com/v1", "certificates"), "fro
 		`"solvers":[{"name":"http","type":"HTTP01","port":"http"}]}}`, name, revision+1)
 }}
 
-// createCertificates creates so many after their definition, whose own cost is not measured.
+// createCertificates creates them after their definition, whose cost is not measured.
 func createCertificates(clients int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		if err := s.define(ctx); err != nil {
@@ -43,7 +43,7 @@ func (s *session) define(ctx context.Context) error {
 	}
 	for {
 		err := c.do(ctx, get(certificates.collection))
-		if !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusTooManyRequests) { // 429: its storage is being made
+		if !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusTooManyRequests) { // 429: its storage is being created
 			return err
 		}
 		if err := wait(ctx, retryAfter); err != nil {

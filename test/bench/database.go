@@ -20,11 +20,11 @@ import (
 // database is an empty Postgres database for one server.
 type database struct {
 	DSN    string
-	Server int // the id of Postgres' first process, 0 when it is not on this machine
+	Server int // the id of Postgres' first process, 0 if it is not on this machine
 }
 
-// newDatabase makes a database on the server that the flag names, or else on one that it starts. What it makes goes when
-// s is closed.
+// newDatabase creates a database on the server that the flag names, or else on one that it starts. What it creates is removed
+// when s is closed.
 func newDatabase(ctx context.Context, o options, s *server) (database, error) {
 	admin := o.postgres
 	if admin == "" {
@@ -36,7 +36,7 @@ func newDatabase(ctx context.Context, o options, s *server) (database, error) {
 		admin = own.DSN()
 	}
 	suffix := make([]byte, 6)
-	rand.Read(suffix) // never fails: it ends the process instead
+	rand.Read(suffix) // never fails: it crashes the process instead
 	name := "sqube_bench_" + hex.EncodeToString(suffix)
 	u, err := url.Parse(admin)
 	if err != nil {
@@ -54,10 +54,10 @@ func newDatabase(ctx context.Context, o options, s *server) (database, error) {
 		return err
 	})
 	if err != nil {
-		return database{}, fmt.Errorf("make a Postgres database: %w", err)
+		return database{}, fmt.Errorf("creating a Postgres database: %w", err)
 	}
 	s.onClose(func() error {
-		// Not bound to ctx, which has ended when the run was interrupted.
+		// Not with ctx, which has ended if the run was interrupted.
 		ctx := context.Background()
 		return withConnection(ctx, admin, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
@@ -81,8 +81,8 @@ func withConnection(ctx context.Context, dsn string, use func(*pgx.Conn) error) 
 	return errors.Join(use(conn), conn.Close(context.Background()))
 }
 
-// parentOf returns the parent of a local process that runs the program, and 0 for a process of another machine, whose id
-// says nothing here.
+// parentOf returns the parent of a local process that runs the program, and 0 for a process of another machine, whose id is
+// meaningless here.
 func parentOf(pid int, program string) int {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil || strings.TrimSpace(string(name)) != program {
@@ -95,7 +95,7 @@ func parentOf(pid int, program string) int {
 	return stat.parent
 }
 
-// filesSize sums the sizes of the files below a path, or of those whose names begin with it.
+// filesSize returns the total size of the files below a path, or of those whose names begin with it.
 func filesSize(pattern string) (int64, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// perNamespace is how many Deployments a namespace has at the most.
+// perNamespace is the maximum number of Deployments in a namespace.
 const perNamespace = 10
 
-// deployment is where one of a number is.
+// deployment is the name of a numbered Deployment.
 type deployment struct{ namespace, name string }
 
 func deploymentOf(i int) deployment {
 	return deployment{fmt.Sprintf("bench-%d", i/perNamespace), fmt.Sprintf("shop-%d", i)}
 }
 
-// makeNamespaces makes those of so many Deployments, and waits until Pods can be made there.
+// makeNamespaces creates the namespaces of the Deployments, and waits until Pods can be created there.
 func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
 	for i := 0; i < deployments; i += perNamespace {
 		name := deploymentOf(i).namespace
@@ -43,7 +43,7 @@ func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
 	return nil
 }
 
-// deploy makes a Deployment and a Service that selects its Pods.
+// deploy creates a Deployment and a Service that selects its Pods.
 func (c *cluster) deploy(ctx context.Context, i, replicas int) error {
 	d, count := deploymentOf(i), int32(replicas)
 	pod := podTemplate()
@@ -75,7 +75,7 @@ func (c *cluster) deploy(ctx context.Context, i, replicas int) error {
 	})
 }
 
-// patch changes a Deployment, by a patch that may be sent more than once.
+// patch changes a Deployment by a patch that may be sent more than once.
 func (c *cluster) patch(ctx context.Context, i int, patch string) error {
 	d := deploymentOf(i)
 	return persist(ctx, func() error {
@@ -84,7 +84,7 @@ func (c *cluster) patch(ctx context.Context, i int, patch string) error {
 	})
 }
 
-// restart has a Deployment replace its Pods, as kubectl rollout restart does.
+// restart makes a Deployment replace its Pods, like kubectl rollout restart.
 func (c *cluster) restart(ctx context.Context, i int) error {
 	return c.patch(ctx, i, fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339Nano)))
 }
@@ -93,9 +93,9 @@ func (c *cluster) resize(ctx context.Context, i, replicas int) error {
 	return c.patch(ctx, i, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// settled waits until all Deployments have what they want, and their Pods were seen to run.
+// settled waits until all Deployments have their replicas, and their Pods were seen running.
 func (c *cluster) settled(ctx context.Context) error {
-	return until(ctx, "all Deployments are as they should be", func() (bool, error) {
+	return until(ctx, "all Deployments have their replicas", func() (bool, error) {
 		list, err := c.AppsV1().Deployments("").List(ctx, listCached)
 		if err != nil {
 			return false, err
@@ -113,7 +113,7 @@ func (c *cluster) settled(ctx context.Context) error {
 	})
 }
 
-// paced passes the time that so many Pods have to start, or to end, at a pace per second. next is when the time began.
+// paced waits for as long as that many Pods take to start or end at a pace per second. next is the start of that time.
 func paced(ctx context.Context, next *time.Time, pods, pace int) error {
 	*next = next.Add(time.Duration(pods) * time.Second / time.Duration(pace))
 	return wait(ctx, time.Until(*next))
@@ -145,7 +145,7 @@ func (c *cluster) churn(ctx context.Context, n sizes, end time.Time) error {
 	return nil
 }
 
-// deployments is how many there are.
+// deployments is how many Deployments there are.
 func (s sizes) deployments() int { return max(1, s.Pods/s.Replicas) }
 
 // sorted returns the durations in order.

@@ -17,19 +17,19 @@
 //	go run ./test/bench --peers etcd,kine-sqlite wear     # how many bytes each write puts on the disk
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //
-// It prints one JSON line per phase and, at the end, a table with the medians of the rounds. Figures to compare carry their
-// ratio to the peer's, or to the first server's when there is no peer: below 1, a server needs less. CPU per operation is
-// the figure to compare: it is the servers' own user and system time, read from their CPU clocks, so that the load
-// generator beside them does not count, while wall time does include waiting for it. A datastore shim (etcd, kine) counts
-// as part of its server; Postgres is reported apart.
+// It prints one JSON line per phase and, at the end, a table with the medians of the rounds. Comparable figures have their
+// ratio to the peer's, or to the first server's if there is no peer: below 1, a server needs less. CPU per operation is the
+// figure to compare: it is the servers' own user and system time, read from their CPU clocks, which excludes the load generator
+// on the same machine, while wall time includes waiting for it. A datastore shim (etcd, kine) counts as part of its server;
+// Postgres is reported separately.
 //
-// The servers take turns: the first round of each, the second of each, and so on, so that a machine that gets slower or
-// faster meanwhile does so for all. Each turn starts its server with nothing stored and ends it afterwards. So no server
-// takes memory, caches or CPU time from another, each round repeats all of a server's life, the first read after a write
-// and the memory of a fresh server included, and rounds are independent of each other.
+// The servers take turns: the first round of each, the second of each, and so on, so that a machine that gets slower or faster
+// does so for all. Each turn starts its server with an empty store and stops it afterwards. So no server takes memory, caches
+// or CPU time from another; each round covers a server's whole life, including the first read after a write and the memory of a
+// fresh server; and rounds are independent of each other.
 //
-// The column "floor" is the transport's limit: Go's own TLS server with HTTP/2, which answers the same requests with ready
-// bytes of the same size, and sends its watchers ready events.
+// The column "floor" is the transport's limit: Go's own TLS server with HTTP/2, which answers the same requests with canned
+// bytes of the same size, and sends its watchers canned events.
 //
 //	go run ./test/bench --sqube-flag --cache-size=64Mi size   # with other flags of sqube
 package main

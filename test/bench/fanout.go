@@ -19,20 +19,20 @@ type fanOut struct {
 	expected    func(watch int) int // how many of the changes a watch reports
 	changes     int                 // how many there are
 	change      func(i int) request // makes the ith
-	mark        string              // what stands before a change's number, six digits, in its event
+	mark        string              // what precedes a change's number, six digits, in its event
 }
 
-// fanOutWriters is how many clients make the changes.
+// fanOutWriters is the number of clients that make the changes.
 const fanOutWriters = 4
 
-// arrival is an event that came.
+// arrival is a received event.
 type arrival struct {
 	change int
 	at     time.Time
 }
 
-// run opens the watches, makes the changes and waits until each watch has reported all of its. An operation is one event
-// delivered to one watch; the changes' own cost is part of it. The latency is from sending a change to its event.
+// run opens the watches, makes the changes and waits until each watch has reported all of its changes. An operation is one
+// event delivered to one watch; the cost of the changes is included. The latency is from sending a change to its event.
 func (f fanOut) run(s *session, ctx context.Context) (result, error) {
 	senders, err := s.dialer.dialAll(ctx, fanOutWriters)
 	if err != nil {
@@ -93,8 +93,8 @@ func (f fanOut) run(s *session, ctx context.Context) (result, error) {
 	return m.result(len(f.watches), len(m.latencies)), nil
 }
 
-// read notes when each of the events came and returns once it has them all. It finds a change's number in the event's
-// text, since decoding would cost the machine more than the server's work that is measured.
+// read records when each event arrived and returns once it has them all. It finds a change's number in the event's text, since
+// decoding would cost more CPU than the server's work that is measured.
 func (f fanOut) read(stream io.Reader, expected int) (arrivals []arrival, err error) {
 	const digits = 6
 	events := newEventReader(stream, mediaJSON)
@@ -107,11 +107,11 @@ func (f fanOut) read(stream io.Reader, expected int) (arrivals []arrival, err er
 		}
 		_, rest, found := bytes.Cut(event, mark)
 		if !found || len(rest) < digits {
-			return nil, fmt.Errorf("an event of no expected object: %.300s", event)
+			return nil, fmt.Errorf("an event of an unexpected object: %.300s", event)
 		}
 		i, err := strconv.Atoi(string(rest[:digits]))
 		if err != nil || i >= f.changes || seen[i] {
-			return nil, fmt.Errorf("an event that was seen before or not expected: %.300s", event)
+			return nil, fmt.Errorf("a duplicate or unexpected event: %.300s", event)
 		}
 		seen[i] = true
 		arrivals = append(arrivals, arrival{i, time.Now()})
@@ -125,7 +125,7 @@ type openedWatches struct {
 	streams []io.ReadCloser
 }
 
-// close ends the watches. What a stream that ends says is of no interest.
+// close ends the watches. The errors of their streams do not matter.
 func (o openedWatches) close() {
 	for _, stream := range o.streams {
 		_ = stream.Close()
@@ -156,7 +156,7 @@ func (s *session) openWatches(ctx context.Context, collection string, paths []st
 		if strings.Contains(path, "?") {
 			separator = "&"
 		}
-		// The answer comes once the server has begun the watch.
+		// The response arrives once the server has started the watch.
 		response, err := o.clients[i%connections].sendWhenReady(ctx, get(path+separator+"watch=1&resourceVersion="+string(revision)))
 		if err != nil {
 			return o, err

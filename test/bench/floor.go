@@ -16,21 +16,21 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// floorName is what results call it.
+// floorName is its name in results.
 const floorName = "floor"
 
-// floorCommand makes this binary the server with ready bytes. It is a process of its own so that its CPU time can be told
-// from the load generator's.
+// floorCommand makes this binary the server with canned responses. It is a separate process, so that its CPU time does not
+// include the load generator's.
 const floorCommand = "floor-server"
 
-// The sizes of kube-apiserver's answers to the requests of the phases, in bytes.
+// The sizes of kube-apiserver's responses to the requests of the phases, in bytes.
 const (
 	floorConfigMap   = 1_350
 	floorPod         = 4_880
 	floorPodProtobuf = 3_740
 )
 
-// openFloor starts the server with ready bytes.
+// openFloor starts the server with canned responses.
 func openFloor(ctx context.Context, pods int) (_ *server, err error) {
 	s := &server{Name: floorName, ReadOnly: true}
 	defer closeOnError(s, &err)
@@ -68,7 +68,7 @@ func openFloor(ctx context.Context, pods int) (_ *server, err error) {
 	return s, err
 }
 
-// serveFloor is the process of the server with ready bytes.
+// serveFloor is the process of the server with canned responses.
 func serveFloor(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet(floorCommand, flag.ContinueOnError)
 	port := fs.Int("port", 0, "port on 127.0.0.1")
@@ -79,15 +79,15 @@ func serveFloor(ctx context.Context, args []string) error {
 		return err
 	}
 	httpServer := &http.Server{Addr: loopback(*port), Handler: newFloorHandler(*pods), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { httpServer.Close() }) // its connections have nothing to finish
+	stop := context.AfterFunc(ctx, func() { httpServer.Close() }) // connections have nothing to finish
 	defer stop()
 	if err := httpServer.ListenAndServeTLS(*certificate, *key); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve ready bytes: %w", err)
+		return fmt.Errorf("serving canned responses: %w", err)
 	}
 	return nil
 }
 
-// newFloorHandler answers the requests of the phases with as many bytes as kube-apiserver does.
+// newFloorHandler answers the requests of the phases with as many bytes as kube-apiserver.
 func newFloorHandler(pods int) http.Handler {
 	configMap := []byte(`{"metadata":{"resourceVersion":"1"},"x":"` + strings.Repeat("x", floorConfigMap-43) + `"}`)
 	pod := bytes.Repeat([]byte("x"), floorPod)
@@ -108,7 +108,7 @@ func newFloorHandler(pods int) http.Handler {
 		}
 		sent, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // the client has gone
+			return // the client has disconnected
 		}
 		if r.Method == http.MethodPost {
 			watches.report(sent)
@@ -119,7 +119,7 @@ func newFloorHandler(pods int) http.Handler {
 			w.WriteHeader(http.StatusCreated)
 		}
 		if _, err := w.Write(body); err != nil {
-			return // the client has gone
+			return // the client has disconnected
 		}
 	})
 }

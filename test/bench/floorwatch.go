@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// floorEvent is how long kube-apiserver's event of a ConfigMap is, in bytes.
+// floorEvent is the length of kube-apiserver's event of a ConfigMap in bytes.
 const floorEvent = 1_400
 
-// floorWatches are the watches of the server with ready bytes. Each gets an event for every object that is created: one
-// text, made once, that its handler writes. Events that are ready at once are written at once.
+// floorWatches are the watches of the server with canned responses. Each gets an event for every created object, made once and
+// written by all handlers. Events that are ready at the same time are written together.
 type floorWatches struct {
 	mu   sync.Mutex
 	open []*floorWatch
@@ -24,7 +24,7 @@ type floorWatch struct {
 	wake  chan struct{} // holds one
 }
 
-// report hands an event of the object that a body creates to all watches.
+// report sends an event of the object that a body creates to all watches.
 func (f *floorWatches) report(body []byte) {
 	event := append([]byte(`{"type":"ADDED","object":`), body...)
 	event = append(event, bytes.Repeat([]byte(" "), max(0, floorEvent-len(event)-2))...)
@@ -42,7 +42,7 @@ func (f *floorWatches) report(body []byte) {
 	}
 }
 
-// serve answers a watch until its client goes.
+// serve answers a watch until its client disconnects.
 func (f *floorWatches) serve(w http.ResponseWriter, r *http.Request) {
 	watch := &floorWatch{wake: make(chan struct{}, 1)}
 	f.mu.Lock()
@@ -67,7 +67,7 @@ func (f *floorWatches) serve(w http.ResponseWriter, r *http.Request) {
 		watch.mu.Unlock()
 		for _, event := range events {
 			if _, err := w.Write(event); err != nil {
-				return // the client has gone
+				return // the client has disconnected
 			}
 		}
 		flusher.Flush()

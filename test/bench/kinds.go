@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// namespace holds everything that the phases create.
+// namespace is the namespace of everything that the phases create.
 const namespace = "bench"
 
-// kind is a sort of objects that phases write.
+// kind is a kind of objects that phases write.
 type kind struct {
 	collection string
-	prefix     string                                 // of the objects' names, which end in their numbers
+	prefix     string                                 // of the objects' names, which end with their numbers
 	body       func(name string, revision int) []byte // of a write; the revision makes those of one name differ
 }
 
@@ -50,13 +50,13 @@ func labelledConfigMaps(prefix, labels string) kind {
 	}}
 }
 
-// leases are those of kubelets.
+// leases are like those of kubelets.
 var leases = kind{collection("coordination.k8s.io/v1", "leases"), "node", func(name string, revision int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},`+
 		`"spec":{"holderIdentity":%[1]q,"leaseDurationSeconds":40,"renewTime":"2026-01-01T00:%02d:%02d.%06dZ"}}`, name, revision/60%60, revision%60, revision)
 }}
 
-// events are what a kubelet reports of a pod.
+// events are what a kubelet reports about a pod.
 var events = kind{collection("v1", "events"), "shop-frontend", func(name string, revision int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Event","metadata":{"name":%q},`+
 		`"involvedObject":{"kind":"Pod","namespace":"`+namespace+`","name":%[1]q,"uid":"5e9a4d1c-35a1-4a3b-9d2f-0c7f2b7d9a11","apiVersion":"v1","resourceVersion":"482913","fieldPath":"spec.containers{server}"},`+
@@ -70,7 +70,7 @@ func deploymentImage(revision int) string {
 	return fmt.Sprintf("registry.example.com/shop/frontend:v2.14.%d", revision)
 }
 
-// deployments are those of the application whose pods the lists list.
+// deployments are those of the application whose pods are listed.
 func deployments(prefix string) (kind, error) {
 	const name, image = "deployment-name", "deployment-image"
 	pod := podTemplate()

@@ -15,16 +15,16 @@ import (
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
-// ledger has the writes of nodes that a server has acknowledged.
+// ledger records the nodes' acknowledged writes.
 type ledger struct {
 	mu      sync.Mutex
 	writes  int
 	renewed map[string]time.Time // the last renewTime, by node
 	pods    map[types.UID]podRecord
-	errors  []error // of writes that were given up
+	errors  []error // of abandoned writes
 }
 
-// podRecord is what a node has reported of a Pod.
+// podRecord is what a node has reported about a Pod.
 type podRecord struct {
 	name             string
 	running, removed bool
@@ -68,15 +68,15 @@ func (l *ledger) observer() fakenode.Observer {
 	}
 }
 
-// failed returns how many writes were given up.
+// failed returns how many writes were abandoned.
 func (l *ledger) failed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.errors)
 }
 
-// missing returns how many writes were acknowledged, and an error for each of them that is not in what the server has. The
-// nodes must have ended.
+// missing returns how many writes were acknowledged, and an error for each of them that is missing on the server. The nodes
+// must have stopped.
 func (l *ledger) missing(ctx context.Context, c kubernetes.Interface) (writes int, missing []error, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *ledger) missing(ctx context.Context, c kubernetes.Interface) (writes in
 	}
 	for node, at := range l.renewed {
 		if stored[node].Before(at) {
-			missing = append(missing, fmt.Errorf("node %s has renewed its Lease at %s, and it says %s", node, at, stored[node]))
+			missing = append(missing, fmt.Errorf("node %s renewed its Lease at %s, but its renewTime is %s", node, at, stored[node]))
 		}
 	}
 	present := map[types.UID]corev1.PodPhase{}
@@ -106,11 +106,11 @@ func (l *ledger) missing(ctx context.Context, c kubernetes.Interface) (writes in
 	for uid, record := range l.pods {
 		switch phase, there := present[uid]; {
 		case record.removed && there:
-			missing = append(missing, fmt.Errorf("the Pod %s was removed, and is there", record.name))
+			missing = append(missing, fmt.Errorf("the Pod %s was removed, but exists", record.name))
 		case !record.removed && !there:
-			missing = append(missing, fmt.Errorf("the Pod %s ran, was not removed by its node, and is not there", record.name))
+			missing = append(missing, fmt.Errorf("the Pod %s ran and was not removed by its node, but does not exist", record.name))
 		case !record.removed && record.running && phase != corev1.PodRunning:
-			missing = append(missing, fmt.Errorf("the Pod %s was reported to run, and is %s", record.name, phase))
+			missing = append(missing, fmt.Errorf("the Pod %s was reported as running, but is %s", record.name, phase))
 		}
 	}
 	return l.writes, missing, nil

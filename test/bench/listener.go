@@ -17,7 +17,7 @@ func listenerOf(server string) (int, error) {
 	}
 	port, err := strconv.Atoi(u.Port())
 	if err != nil {
-		return 0, fmt.Errorf("%s names no port", server)
+		return 0, fmt.Errorf("%s has no port", server)
 	}
 	inodes, err := listeningSockets(port)
 	if err != nil {
@@ -36,10 +36,10 @@ func listenerOf(server string) (int, error) {
 			return strconv.Atoi(strings.Split(link, "/")[2])
 		}
 	}
-	return 0, fmt.Errorf("found no process that listens on port %d; name those of the server with --pid", port)
+	return 0, fmt.Errorf("found no process listening on port %d; name the server's processes with --pid", port)
 }
 
-// listeningSockets returns the names, as links in /proc/PID/fd spell them, of the sockets that listen on the port.
+// listeningSockets returns the names of the sockets that listen on the port, as in the links of /proc/PID/fd.
 func listeningSockets(port int) (map[string]bool, error) {
 	const listening = "0A" // TCP_LISTEN
 	found := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// list lists with the request n times, from so many clients at once.
+// list sends the list request n times, from that many clients at once.
 func list(r request, clients, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		m, length, err := s.list(ctx, r, clients, n)
@@ -19,8 +19,8 @@ func list(r request, clients, n int) operation {
 	}
 }
 
-// listFromCold lists n times one after the other, and reports the CPU time of the first list apart: it meets objects that
-// nobody has read in that form.
+// listFromCold lists n times in sequence, and reports the CPU time of the first list separately: its objects have not been read
+// in that format before.
 func listFromCold(r request, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		m, length, err := s.list(ctx, r, 1, 1)
@@ -36,7 +36,7 @@ func listFromCold(r request, n int) operation {
 	}
 }
 
-// list returns also how long an answer was.
+// list also returns the length of a response.
 func (s *session) list(ctx context.Context, r request, clients, n int) (sample, int64, error) {
 	var length atomic.Int64
 	m, err := s.sample(ctx, clients, n, func(ctx context.Context, c *client, _ int) error {
@@ -47,7 +47,7 @@ func (s *session) list(ctx context.Context, r request, clients, n int) (sample, 
 	return m, length.Load(), err
 }
 
-// labelled returns the path of the objects of a collection that a label selector selects.
+// labelled returns the path of the objects in a collection that a label selector selects.
 func labelled(collection, selector string) string {
 	return collection + "?labelSelector=" + url.QueryEscape(selector)
 }
@@ -57,7 +57,7 @@ func onNode(node int) string {
 	return podsPath + "?fieldSelector=" + url.QueryEscape("spec.nodeName="+nodeName(node))
 }
 
-// walk lists a collection in chunks, at most so many; the whole walk is one operation.
+// walk lists a collection in at most that many chunks; the whole walk is one operation.
 func walk(collection string, limit, chunks, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		var length int64
@@ -82,17 +82,17 @@ func walk(collection string, limit, chunks, n int) operation {
 	}
 }
 
-// continueToken returns the token of the next page and "" after the last one. A list's metadata comes before its items,
-// or else after them, so it is not necessary to read these.
+// continueToken returns the token of the next page, or "" after the last one. A list's metadata is before or after its items,
+// so the items need not be parsed.
 func continueToken(list []byte) (string, error) {
 	const key = `"metadata":`
 	for _, at := range []int{bytes.Index(list, []byte(key)), bytes.LastIndex(list, []byte(key))} {
 		if at < 0 {
-			return "", fmt.Errorf("an answer without metadata: %.200s", list)
+			return "", fmt.Errorf("a response without metadata: %.200s", list)
 		}
 		var metadata struct {
 			Continue string `json:"continue"`
-			Name     string `json:"name"` // only items have one
+			Name     string `json:"name"` // only items have a name
 		}
 		if err := json.NewDecoder(bytes.NewReader(list[at+len(key):])).Decode(&metadata); err != nil {
 			return "", err
@@ -101,5 +101,5 @@ func continueToken(list []byte) (string, error) {
 			return metadata.Continue, nil
 		}
 	}
-	return "", fmt.Errorf("an answer whose metadata was not found: %.200s", list)
+	return "", fmt.Errorf("found no metadata in the response: %.200s", list)
 }

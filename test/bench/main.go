@@ -19,21 +19,21 @@ type options struct {
 	peers      names    // peers to run
 	floor      bool     // measure the transport's limit too
 	rounds     int      // how often each server is measured
-	kubeconfig string   // a server that runs already
+	kubeconfig string   // of a running server
 	pids       names    // its processes
-	name       string   // how the table calls it
+	name       string   // its name in the table
 	binary     string   // sqube's binary; "" builds bin/sqube
 	binDir     string   // where the peers' binaries are built
 	postgres   string   // DSN of a server for the databases; "" starts one
 	memory     string   // GOMEMLIMIT of the API servers
-	squbeFlags []string // further ones of sqube
-	flags      []string // further ones of the server to hold
+	squbeFlags []string // additional flags of sqube
+	flags      []string // additional flags of the server to hold
 	quick      bool
 	plane      plane
 	sizes      sizes
 }
 
-// environment is what the API servers get beside the benchmark's own.
+// environment is what the API servers get in addition to the benchmark's own.
 func (o options) environment() []string {
 	if o.memory == "" {
 		return nil
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// run is the command without its process: arguments and a recorded run in, figures out.
+// run is the command: it takes arguments and a recorded run, and prints figures.
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == floorCommand {
 		return serveFloor(ctx, args[1:])
@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	return measureAll(ctx, o, suite, out)
 }
 
-// parse reads the flags. Their defaults are the command's, and with --quick the quick sizes.
+// parse parses the flags. Their defaults are the command's, or the quick sizes with --quick.
 func parse(args []string) (options, []string, error) {
 	o, rest, err := parseWith(defaultSizes, args)
 	if err == nil && o.quick {
@@ -116,24 +116,24 @@ func parseWith(defaults sizes, args []string) (options, []string, error) {
 	fs.Var(&o.peers, "peers", "peers to build and measure in the same run, of etcd, kine-sqlite and kine-postgres")
 	fs.BoolVar(&o.floor, "floor", true, "measure the transport's limit too")
 	fs.IntVar(&o.rounds, "rounds", 1, "how often to measure each server, in turns; the table shows medians")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "also measure the running server that this file names; it gets a namespace \"bench\" with all that is created in it")
-	fs.Var(&o.pids, "pid", "processes of the server of --kubeconfig, its datastore included; by default the one that listens on its port")
-	fs.StringVar(&o.name, "name", "given", "how to call the server of --kubeconfig")
-	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default bin/sqube, which is built")
-	fs.Func("sqube-flag", "a further flag of sqube, such as --cache-size=64Mi; may be given more than once", func(s string) error {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "also measure the running server in this file; it gets a namespace \"bench\" with all created objects")
+	fs.Var(&o.pids, "pid", "processes of the server of --kubeconfig, including its datastore; by default the one listening on its port")
+	fs.StringVar(&o.name, "name", "given", "the name of the server of --kubeconfig")
+	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default it builds bin/sqube")
+	fs.Func("sqube-flag", "an additional flag of sqube, such as --cache-size=64Mi; may be repeated", func(s string) error {
 		o.squbeFlags = append(o.squbeFlags, s)
 		return nil
 	})
-	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the peers' binaries; by default one that is removed at the end")
-	fs.StringVar(&o.postgres, "postgres", os.Getenv("SQUBE_TEST_POSTGRES"), "DSN of a Postgres server to make databases on; by default one is started")
+	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the peers' binaries; by default a temporary one")
+	fs.StringVar(&o.postgres, "postgres", os.Getenv("SQUBE_TEST_POSTGRES"), "DSN of a Postgres server for the databases; by default one is started")
 	fs.StringVar(&o.memory, "gomemlimit", "", "GOMEMLIMIT of sqube and kube-apiserver, such as 400MiB; by default none")
-	fs.BoolVar(&o.quick, "quick", false, "small sizes: a check that everything works, whose figures say little")
+	fs.BoolVar(&o.quick, "quick", false, "small sizes, to check that everything works; the figures mean little")
 	o.sizes.flags(fs)
 	err := fs.Parse(args)
 	return o, fs.Args(), err
 }
 
-// names is a flag of names with commas between them.
+// names is a flag of comma-separated names.
 type names []string
 
 func (l *names) String() string { return strings.Join(*l, ",") }

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// measureAll measures the servers in turns and prints the table. What was measured before an error is printed as well.
+// measureAll measures the servers in turns and prints the table, even after an error.
 func measureAll(ctx context.Context, o options, suite suite, out io.Writer) error {
 	openers, cleanup, err := plan(ctx, o)
 	if err != nil {
@@ -33,7 +33,7 @@ func measureAll(ctx context.Context, o options, suite suite, out io.Writer) erro
 	return errors.Join(writeTable(out, suite.rows, results), missed)
 }
 
-// measureOne measures a server from its start with nothing stored to its end.
+// measureOne measures a server from its start with an empty store to its end.
 func measureOne(ctx context.Context, opener opener, sizes sizes, suite suite, round int, out io.Writer) (_ []result, err error) {
 	s, err := opener.open(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func plan(ctx context.Context, o options) ([]opener, func(), error) {
 	return openers, cleanup, nil
 }
 
-// buildDirectory prepares where binaries are built, a temporary directory unless the flag names one.
+// buildDirectory prepares the directory for binaries, a temporary one unless the flag names one.
 func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
 	if o.binDir != "" {
 		b, err := newBinaries(ctx, o.binDir)
@@ -85,7 +85,7 @@ func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
 	}
 	cleanup := func() {
 		if err := os.RemoveAll(dir); err != nil {
-			progress("remove the binaries: %v", err)
+			progress("removing the binaries: %v", err)
 		}
 	}
 	b, err := newBinaries(ctx, dir)
@@ -95,8 +95,8 @@ func buildDirectory(ctx context.Context, o options) (*binaries, func(), error) {
 	return b, cleanup, err
 }
 
-// hold starts one server, with further flags of its own, prints the path of its kubeconfig, on a second line where a peer
-// keeps its state, and waits for the end of ctx.
+// hold starts one server with additional flags, prints the path of its kubeconfig and, on a second line, where a peer keeps its
+// state, and waits for the end of ctx.
 func hold(ctx context.Context, o options, name string, flags []string, out io.Writer) (err error) {
 	o.flags = flags
 	o.sqube, o.peers, o.floor = nil, names{name}, false

@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// openPeer builds and starts kube-apiserver on one of its datastores, each with an empty database and its own defaults.
+// openPeer builds and starts kube-apiserver on one of its datastores, with an empty database and default settings.
 func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *server, err error) {
 	s := &server{Name: name}
 	defer closeOnError(s, &err)
@@ -72,7 +72,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 			"--service-cluster-ip-range", "10.0.0.0/16",
 			"--service-account-issuer", "https://kubernetes.default.svc",
 			"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
-			"--endpoint-reconciler-type", "none", // which refuses to publish a loopback address
+			"--endpoint-reconciler-type", "none", // the default refuses to publish a loopback address
 		}, o.flags, flags)...)
 		if err != nil {
 			return running, err
@@ -93,13 +93,13 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 	return s, s.Start(ctx)
 }
 
-// controlProgram is what runs beside kube-apiserver in a cluster.
+// controlProgram is a program that runs beside kube-apiserver in a cluster.
 type controlProgram struct {
 	binary string
 	args   []string
 }
 
-// controlPrograms builds kube-controller-manager and kube-scheduler. They open no port, and may ask as much as they like.
+// controlPrograms builds kube-controller-manager and kube-scheduler. They open no port and have no client-side rate limit.
 func controlPrograms(ctx context.Context, b *binaries, access credentials) ([]controlProgram, error) {
 	manager, err := b.build(ctx, managerProgram)
 	if err != nil {
@@ -116,7 +116,7 @@ func controlPrograms(ctx context.Context, b *binaries, access credentials) ([]co
 	}, err
 }
 
-// shim is the process that kube-apiserver keeps its state in.
+// shim is the datastore process of kube-apiserver.
 type shim struct {
 	binary string
 	args   []string

@@ -42,7 +42,7 @@ const (
 	phaseRestarted   = "list pods, protobuf, restarted"
 )
 
-// phases returns what is measured, in its order.
+// phases returns what is measured, in order.
 func phases(n sizes) []phase {
 	pods := get(podsPath)
 	return []phase{
@@ -81,8 +81,8 @@ func phases(n sizes) []phase {
 	}
 }
 
-// start reports how long the server took to start and how large its binaries are, both unknown of one that ran already,
-// and makes the namespace for the load, whose cost is not measured.
+// start reports how long the server took to start and how large its binaries are, both unknown for a server that was already
+// running, and creates the namespace for the load, whose cost is not measured.
 func (s *session) start(ctx context.Context) (result, error) {
 	r, err := s.started()
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *session) started() (result, error) {
 	return result{Seconds: figure(s.server.StartUp.Seconds()), CPU: microseconds(cpu)}, err
 }
 
-// restart starts the server again on what it has stored, reports how long that took, and gives it time to finish what it
-// does at its start. One that ran already keeps running.
+// restart restarts the server on its stored state, reports how long that took, and gives it time to finish its start-up work. A
+// server that was already running keeps running.
 func (s *session) restart(ctx context.Context) (result, error) {
 	if s.server.launch == nil {
 		return result{}, nil
@@ -123,8 +123,8 @@ func (s *session) restart(ctx context.Context) (result, error) {
 	return r, wait(ctx, s.sizes.Rest)
 }
 
-// memory reports what the server holds once it has had time to finish what it had begun. Nothing shows from outside when
-// it has.
+// memory reports the server's memory after giving it time to finish what it had begun. When that is done is not visible from
+// outside.
 func (s *session) memory(ctx context.Context) (result, error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return result{}, err
@@ -133,7 +133,7 @@ func (s *session) memory(ctx context.Context) (result, error) {
 	return result{RSS: mebibytes(m.RSS), Anonymous: mebibytes(m.Anonymous)}, err
 }
 
-// idle reports what the server uses when nobody asks it for anything.
+// idle reports what the server uses without requests.
 func (s *session) idle(ctx context.Context) (result, error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return result{}, err
@@ -156,7 +156,7 @@ func (s *session) database(ctx context.Context) (result, error) {
 	return result{Sizes: []figure{megabytes(n)}}, err
 }
 
-// wait passes the time that a measurement takes, unless the run ends before.
+// wait waits for the duration of a measurement, unless the run ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -14,10 +14,10 @@ import (
 // ratio is a row of the plot.
 type ratio struct {
 	label  string
-	values []figure // by series, of the reference's figure; 0 where one was not measured
+	values []figure // by series, in multiples of the reference's figure; 0 if not measured
 }
 
-// plotOf draws what sqube's servers of a recorded run need in relation to the reference, as SVG.
+// plotOf draws the ratios of sqube's servers to the reference in a recorded run, as SVG.
 func plotOf(in io.Reader, out io.Writer) error {
 	results, err := readResults(in)
 	if err != nil {
@@ -36,7 +36,7 @@ func plotOf(in io.Reader, out io.Writer) error {
 	}
 	ratios := f.ratios(rows, series, reference)
 	if len(ratios) == 0 {
-		return errors.New("the run has no phase that was measured on sqube and on the peer")
+		return errors.New("the run has no phase that was measured both on sqube and on the peer")
 	}
 	rounds := 0
 	for _, r := range results {
@@ -46,7 +46,7 @@ func plotOf(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// ratios returns those of the rows that were measured on the reference and on one of the series.
+// ratios returns the ratios of the rows that were measured on the reference and on at least one of the series.
 func (f figures) ratios(rows []row, series []string, reference string) (all []ratio) {
 	work := ""
 	for _, line := range rows {
@@ -72,7 +72,7 @@ func (f figures) ratios(rows []row, series []string, reference string) (all []ra
 	return all
 }
 
-// Measures of the drawing, in pixels.
+// Dimensions of the drawing in pixels.
 const (
 	plotLabels = 370 // from the left edge to the axis
 	plotAxis   = 480 // its length
@@ -127,8 +127,7 @@ func draw(series []string, reference string, rounds int, ratios []ratio) string 
 	return b.String()
 }
 
-// plotStyle has colours for light and dark pages, and for people who cannot tell red from green; the marks' shapes differ
-// as well.
+// plotStyle has colours for light and dark pages, safe for red-green colour blindness; the marks' shapes differ as well.
 const plotStyle = `<style>
 text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .title { font-size: 16px; font-weight: 600; }
@@ -147,7 +146,7 @@ text { fill: #f0f6fc; }
 }
 </style>`
 
-// mark draws the mark of a series: a circle, and a diamond for every other.
+// mark draws the mark of a series: a circle for the first, diamonds for the others.
 func mark(series int, x float64, y int) string {
 	if series%2 == 0 {
 		return fmt.Sprintf(`<circle class="mark0" cx="%.1f" cy="%d" r="4.5"/>`, x, y)
@@ -177,7 +176,7 @@ func newAxis(ratios []ratio) logAxis {
 	return a
 }
 
-// tickOf returns the tick of a number: 1 of 0, 2 and 5 of 1 and 2, 0.5 and 0.2 of -1 and -2.
+// tickOf returns the tick with a number: 1 for 0, 2 and 5 for 1 and 2, 0.5 and 0.2 for -1 and -2.
 func tickOf(i int) float64 {
 	exponent, digit := i/3, i%3
 	if digit < 0 {
@@ -197,15 +196,15 @@ func (a logAxis) ticks() (ticks []float64) {
 	return ticks
 }
 
-// x returns where a value is.
+// x returns the position of a value.
 func (a logAxis) x(value float64) float64 {
 	from, to := math.Log(tickOf(a.from)), math.Log(tickOf(a.to))
 	return plotLabels + plotAxis*(math.Log(value)-from)/(to-from)
 }
 
-// escaped returns a text as XML has it.
+// escaped returns a string escaped for XML.
 func escaped(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a Builder takes all
+	_ = xml.EscapeText(&b, []byte(text)) // a Builder never fails
 	return b.String()
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// recorded runs a command on testdata/run.jsonl: three rounds of few phases, with the lines that a terminal shows beside.
+// recorded runs a command on testdata/run.jsonl: three rounds of a few phases, with terminal output between them.
 func recorded(t *testing.T, command string) string {
 	t.Helper()
 	file, err := os.Open("testdata/run.jsonl")
@@ -27,7 +27,7 @@ func recorded(t *testing.T, command string) string {
 	return out.String()
 }
 
-// TestTable sets medians in relation to the peer's.
+// TestTable compares medians with the peer's.
 func TestTable(t *testing.T) {
 	table := recorded(t, "table")
 	var got []string
@@ -51,7 +51,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestPlot draws a mark for every ratio, and the same each time.
+// TestPlot draws a mark for every ratio, and the same plot each time.
 func TestPlot(t *testing.T) {
 	svg := recorded(t, "plot")
 	if svg != recorded(t, "plot") {
@@ -66,7 +66,7 @@ func TestPlot(t *testing.T) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("the plot is no XML: %v\n%s", err, svg)
+			t.Fatalf("the plot is not XML: %v\n%s", err, svg)
 		}
 		switch token := token.(type) {
 		case xml.StartElement:
@@ -110,13 +110,13 @@ func TestPlot(t *testing.T) {
 	}; !slices.Equal(titles, want) {
 		t.Errorf("the marks are %q, not %q", titles, want)
 	}
-	// The first circle is that of the legend; the line at 1 comes before the others, of which the second is on it.
+	// The first circle is the legend's. The line at 1 precedes the other circles, the second of which is on it.
 	if len(x) != 7 || x[2] >= x[1] || x[3] != x[1] || x[4] != x[2] || x[6] >= x[4] {
-		t.Errorf("the line at 1 and the circles stand at %v", x)
+		t.Errorf("the line at 1 and the circles are at %v", x)
 	}
 }
 
-// position returns where a vertical line or a circle is.
+// position returns the x coordinate of a vertical line or a circle.
 func position(t *testing.T, e xml.StartElement) float64 {
 	t.Helper()
 	for _, a := range e.Attr {
@@ -132,7 +132,7 @@ func position(t *testing.T, e xml.StartElement) float64 {
 	return 0
 }
 
-// TestPlotRefuses says what a run lacks.
+// TestPlotRefuses plots runs that lack something.
 func TestPlotRefuses(t *testing.T) {
 	for input, want := range map[string]string{
 		"":                                  "the input has no results",

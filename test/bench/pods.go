@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// selectedLabel is what the phase of label selectors asks for.
+// selectedLabel is the label that the phase of label selectors selects.
 const selectedLabel = "bench=selected"
 
 var podsPath = collection("v1", "pods")
 
-// podTemplate is a pod as a Deployment of a real application makes it, which a server holds in 4.8 KB with its defaults
-// and managed fields. It has no owner: a server that collects garbage would delete it with one that does not exist.
+// podTemplate is a pod like those of a real application's Deployment. It takes 4.8 KB in a server with its defaults and managed
+// fields. It has no owner: the garbage collector would delete it if its owner did not exist.
 func podTemplate() *corev1.Pod {
 	probe := func(path string) *corev1.Probe {
 		return &corev1.Probe{
@@ -64,8 +64,8 @@ func podTemplate() *corev1.Pod {
 	}
 }
 
-// podBodies returns a function that makes the body of the pod of a number. The first of them carry the label that the
-// phase of label selectors asks for.
+// podBodies returns a function that returns the body of the ith pod. The first pods have the label that the phase of label
+// selectors selects.
 func podBodies(n sizes) (func(i int) []byte, error) {
 	const name, label, node = "pod-name", "pod-label", "pod-node"
 	pod := podTemplate()

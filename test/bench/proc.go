@@ -17,7 +17,7 @@ import (
 // tick is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
-// processStat is what the benchmark needs of /proc/PID/stat (proc_pid_stat(5)).
+// processStat is what the benchmark needs from /proc/PID/stat (proc_pid_stat(5)).
 type processStat struct {
 	parent   int
 	children time.Duration // user and system time of the children it has waited for
@@ -28,7 +28,7 @@ func readStat(pid int) (processStat, error) {
 	if err != nil {
 		return processStat{}, fmt.Errorf("CPU time of process %d: %w", pid, err)
 	}
-	// The command's name is in parentheses and may hold anything, so the fields are counted after the last of them.
+	// The command's name is in parentheses and may contain anything, so fields are counted from the last parenthesis.
 	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	if len(fields) < 15 {
 		return processStat{}, fmt.Errorf("/proc/%d/stat has %d fields after the name, not 15 or more", pid, len(fields))
@@ -58,8 +58,8 @@ func cpuTime(pids []int) (time.Duration, error) {
 	return total, nil
 }
 
-// cpuClock reads the clock of the CPU time that a process has used with all its threads (clock_getcpuclockid(3)). It
-// counts nanoseconds, where /proc/PID/stat counts ticks of 10 ms.
+// cpuClock reads the CPU-time clock of a process with all its threads (clock_getcpuclockid(3)). It counts nanoseconds, whereas
+// /proc/PID/stat counts ticks of 10 ms.
 func cpuClock(pid int) (time.Duration, error) {
 	const scheduler = 2 // CPUCLOCK_SCHED of the kernel: user and system time
 	var t unix.Timespec
@@ -69,8 +69,8 @@ func cpuClock(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// treeCPUTime returns the user and system time of a process and all its children, those that have ended included. It is
-// how a Postgres server is measured, which has a process per connection. A root of 0 has used none.
+// treeCPUTime returns the user and system time of a process and all its children, including ended ones. It is for Postgres,
+// which has a process per connection. It returns 0 if root is 0.
 func treeCPUTime(root int) (time.Duration, error) {
 	if root == 0 {
 		return 0, nil
@@ -101,7 +101,7 @@ func treeCPUTime(root int) (time.Duration, error) {
 	return total, nil
 }
 
-// childrenOf returns the processes that one has started and that have not ended.
+// childrenOf returns the running child processes of parent.
 func childrenOf(parent int) (pids []int, err error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -110,7 +110,7 @@ func childrenOf(parent int) (pids []int, err error) {
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err != nil {
-			continue // /proc holds more than processes
+			continue // /proc has more than processes
 		}
 		child, err := readStat(pid)
 		switch {
@@ -124,14 +124,14 @@ func childrenOf(parent int) (pids []int, err error) {
 	return pids, nil
 }
 
-// memory is what processes hold of the machine's memory, in bytes.
+// memory is the memory of processes in bytes.
 type memory struct {
-	RSS       int64 // resident, pages of the binary and of mapped files included
+	RSS       int64 // resident, including pages of the binary and of mapped files
 	Anonymous int64 // resident and not backed by a file: heap and stacks
-	Peak      int64 // the most that was resident since the start or resetPeak
+	Peak      int64 // the maximum of RSS since the start or resetPeak
 }
 
-// readMemory sums /proc/PID/status over the processes.
+// readMemory adds up /proc/PID/status of the processes.
 func readMemory(pids []int) (memory, error) {
 	var total memory
 	for _, pid := range pids {
@@ -162,7 +162,7 @@ func readMemory(pids []int) (memory, error) {
 	return total, nil
 }
 
-// resetPeak makes what is resident now the peak of each process (proc_pid_clear_refs(5)).
+// resetPeak sets the peak of each process to its current RSS (proc_pid_clear_refs(5)).
 func resetPeak(pids []int) error {
 	for _, pid := range pids {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// readyTimeout bounds the start of a server; stopTimeout its orderly end, after which it is killed.
+// readyTimeout limits the start of a server; stopTimeout limits its graceful stop, after which it is killed.
 const (
 	readyTimeout = 2 * time.Minute
 	stopTimeout  = 30 * time.Second
 )
 
-// process is a server's process that was started here.
+// process is a process of a server.
 type process struct {
 	*harness.Process
 	keeper *harness.Keeper
@@ -55,7 +55,7 @@ func start(dir string, env []string, binary string, args ...string) (*process, e
 	return &process{Process: p, keeper: keeper, binary: binary, log: log}, nil
 }
 
-// Stop asks the process to end and waits; one that does not within stopTimeout is killed, which is an error.
+// Stop terminates the process and waits. If it does not end within stopTimeout, it is killed, which is an error.
 func (p *process) Stop() error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -68,8 +68,8 @@ func (p *process) Stop() error {
 	}
 }
 
-// waitReady polls until check succeeds, the process has ended, or readyTimeout is over. Nothing tells when a server
-// gets ready but the server itself.
+// waitReady polls until check succeeds, the process has ended, or readyTimeout is over. There is no other way to find out when
+// a server gets ready.
 func (p *process) waitReady(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (p *process) waitReady(ctx context.Context, check func(context.Context) err
 		}
 		select {
 		case <-p.Exited():
-			return fmt.Errorf("%s ended at its start:\n%s", p.binary, p.logTail())
+			return fmt.Errorf("%s ended during its start:\n%s", p.binary, p.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s was not ready within %s: %w\n%s", p.binary, readyTimeout, err, p.logTail())
 		case <-time.After(5 * time.Millisecond):
@@ -98,7 +98,7 @@ func (p *process) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// readyz returns a check that GET /readyz answers 200. It trusts any certificate, since it asks nothing of the answer.
+// readyz returns a check that GET /readyz returns 200. It trusts any certificate, since it does not use the response.
 func readyz(port int) func(context.Context) error {
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
@@ -118,7 +118,7 @@ func readyz(port int) func(context.Context) error {
 			return err
 		}
 		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz answers %s", response.Status)
+			return fmt.Errorf("/readyz returned %s", response.Status)
 		}
 		return nil
 	}

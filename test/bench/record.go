@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// readResults reads what a run has printed. Its table, and whatever a terminal shows beside, is left out: a result is a
-// line that begins with a brace.
+// readResults reads the output of a run. It skips the table and other terminal output: a result is a line that begins with a
+// brace.
 func readResults(in io.Reader) (results []result, err error) {
 	lines := bufio.NewScanner(in)
 	for number := 1; lines.Scan(); number++ {
@@ -28,7 +28,7 @@ func readResults(in io.Reader) (results []result, err error) {
 		return nil, err
 	}
 	if len(results) == 0 {
-		return nil, errors.New("the input has no results; give the output of a run, as in: go run ./test/bench plot <run.jsonl")
+		return nil, errors.New("the input has no results; pass the output of a run, as in: go run ./test/bench plot <run.jsonl")
 	}
 	return results, nil
 }

@@ -22,9 +22,9 @@ const (
 // request is what a client sends.
 type request struct {
 	method, path string
-	accept       string // the media type of the answer; JSON when empty
-	encoding     string // the compression of the answer; none when empty
-	content      string // the media type of the body; JSON when empty
+	accept       string // the media type of the response; JSON if empty
+	encoding     string // the compression of the response; none if empty
+	content      string // the media type of the body; JSON if empty
 	body         []byte
 }
 
@@ -40,13 +40,13 @@ func patch(path, content string, body []byte) request {
 	return request{method: http.MethodPatch, path: path, content: content, body: body}
 }
 
-// as returns the request for an answer of this media type.
+// as returns the request for a response of this media type.
 func (r request) as(accept string) request {
 	r.accept = accept
 	return r
 }
 
-// gzip returns the request for a compressed answer.
+// gzip returns the request for a compressed response.
 func (r request) gzip() request {
 	r.encoding = "gzip"
 	return r

@@ -9,16 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listCached has a list answered from what the server has in memory.
+// listCached makes the server answer a list from its memory.
 var listCached = metav1.ListOptions{ResourceVersion: "0"}
 
-// persistAttempts and persistPause say how long a client insists when a server does not answer.
+// persistAttempts and persistPause define for how long a client retries if a server does not respond.
 const (
 	persistAttempts = 20
 	persistPause    = 250 * time.Millisecond
 )
 
-// persist repeats a request that has not succeeded, whose answer may have been lost. What is there already counts as created.
+// persist retries a request that has not succeeded and whose response may have been lost. What already exists counts as
+// created.
 func persist(ctx context.Context, request func() error) (err error) {
 	for attempt := range persistAttempts {
 		if err = request(); err == nil || attempt > 0 && apierrors.IsAlreadyExists(err) {
@@ -31,13 +32,13 @@ func persist(ctx context.Context, request func() error) (err error) {
 	return err
 }
 
-// untilTimeout bounds what until waits for, and untilPause is between its looks.
+// untilTimeout limits the wait of until, and untilPause is the pause between its checks.
 const (
 	untilTimeout = 5 * time.Minute
 	untilPause   = 250 * time.Millisecond
 )
 
-// until waits until holds returns true. Its error says why it does not, if that goes on for too long.
+// until waits until holds returns true. If that takes too long, its error says why.
 func until(ctx context.Context, what string, holds func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, untilTimeout)
 	defer cancel()

@@ -1,6 +1,6 @@
 package main
 
-// Figures that several rows show.
+// Figures shown by several rows.
 var (
 	cpuMicros   = func(r result) figure { return r.CPU }
 	cpuMillis   = func(r result) figure { return r.CPU / 1000 }
@@ -16,7 +16,7 @@ var (
 	peak        = func(r result) figure { return r.Peak }
 )
 
-// sumOfSizes adds those of all binaries.
+// sumOfSizes adds the sizes of all binaries.
 func sumOfSizes(r result) figure {
 	var sum figure
 	for _, n := range r.Sizes {
@@ -25,14 +25,14 @@ func sumOfSizes(r result) figure {
 	return sum
 }
 
-// The units of CPU time, which is what to compare.
+// The units of CPU time, the figure to compare.
 const (
 	cpuMicrosEach = "CPU µs each"
 	cpuMillisEach = "CPU ms each"
 	postgresEach  = "Postgres CPU µs each"
 )
 
-// failures is the unit of what should not be.
+// failures is the unit of failed requests.
 const failures = "without a whole answer"
 
 // rows are the lines of the table of all phases.

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// scaleSizes are those of Kubernetes' SLOs at a size that one small machine can play.
+// scaleSizes are sizes for testing Kubernetes' SLOs that a small machine can simulate.
 var scaleSizes = func() sizes {
 	s := defaultSizes
 	s.Nodes, s.Pods = 500, 10_000
 	return s
 }()
 
-// The phases of `bench scale`: a cluster of many nodes, in which pods start all the time.
+// The phases of `bench scale`: a cluster of many nodes with pods starting continuously.
 const (
 	phaseScaleJoin     = "nodes join"
 	phaseScaleGrow     = "Deployments are made"
@@ -49,17 +49,17 @@ func scalePhases(sizes) []phase {
 	}
 }
 
-// scaleRun is what phases leave for others.
+// scaleRun is what phases leave for later ones.
 type scaleRun struct {
 	empty       int64 // bytes of the database before there were objects
 	middle, end time.Time
 	starts      []time.Duration
-	call        string // the API call that took longest, and its p99
+	call        string // the slowest API call, and its p99
 	callTime    time.Duration
 	peak        int64
 }
 
-// scaleJoin has the nodes join.
+// scaleJoin joins the nodes.
 func (s *session) scaleJoin(ctx context.Context) (r result, err error) {
 	if s.scale.empty, err = s.server.DataSize(); err != nil {
 		return r, err
@@ -75,7 +75,7 @@ func (s *session) scaleJoin(ctx context.Context) (r result, err error) {
 	})
 }
 
-// scaleGrow makes the Deployments at a steady pace.
+// scaleGrow creates the Deployments at a steady pace.
 func (s *session) scaleGrow(ctx context.Context) (result, error) {
 	began := time.Now()
 	s.scale.middle, s.scale.end = began.Add(s.sizes.Duration/2), began.Add(s.sizes.Duration)
@@ -93,7 +93,7 @@ func (s *session) scaleGrow(ctx context.Context) (result, error) {
 	})
 }
 
-// scaleChurn has pods start at a steady pace until the end, if that is not over already.
+// scaleChurn starts pods at a steady pace until end, unless that has already passed.
 func (s *session) scaleChurn(ctx context.Context, end time.Time) (result, error) {
 	if !time.Now().Before(end) {
 		return result{}, nil
@@ -101,7 +101,7 @@ func (s *session) scaleChurn(ctx context.Context, end time.Time) (result, error)
 	return s.scaleLoad(ctx, func() error { return s.cluster.churn(ctx, s.sizes, end) })
 }
 
-// scaleLoad reports the starts of pods during a load, what CPU the server took, and its peak of memory so far.
+// scaleLoad reports the starts of pods during a load, the server's CPU time, and its peak memory so far.
 func (s *session) scaleLoad(ctx context.Context, load func() error) (result, error) {
 	var m sample
 	if err := s.observe(&m, load); err != nil {
@@ -120,7 +120,7 @@ func (s *session) scaleLoad(ctx context.Context, load func() error) (result, err
 	return r, errors.Join(err, s.keepPeak())
 }
 
-// keepPeak keeps the most memory that one server has held.
+// keepPeak keeps the peak memory of a single server.
 func (s *session) keepPeak() error {
 	for _, pid := range s.server.PIDs {
 		m, err := readMemory([]int{pid})
@@ -132,13 +132,13 @@ func (s *session) keepPeak() error {
 	return nil
 }
 
-// scaleCollections are those that the database is compared with: all that are large.
+// scaleCollections are the collections that the size of the database is compared with: all large ones.
 var scaleCollections = []string{
 	"/api/v1/pods", "/api/v1/nodes", "/api/v1/events", "/api/v1/endpoints", "/api/v1/services", "/apis/coordination.k8s.io/v1/leases",
 	"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/discovery.k8s.io/v1/endpointslices",
 }
 
-// scaleDatabase reports how large the database is.
+// scaleDatabase reports the size of the database.
 func (s *session) scaleDatabase(ctx context.Context) (result, error) {
 	size, err := s.server.DataSize()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// scaleKill kills the server that leads, where there are several, while pods go on starting. It reports how long it took until
-// a pod ran that was created under another leader.
+// scaleKill kills the leader, if there are several servers, while pods keep starting. It reports how long it took until a pod
+// ran that was created under another leader.
 func (s *session) scaleKill(ctx context.Context) (result, error) {
 	if len(s.server.running) < 2 {
 		return result{}, nil
@@ -48,7 +48,7 @@ func (s *session) scaleKill(ctx context.Context) (result, error) {
 	return result{Seconds: figure(time.Since(killed).Seconds())}, nil
 }
 
-// leader returns who holds the Lease of the controllers.
+// leader returns the holder of the controllers' Lease.
 func (s *session) leader(ctx context.Context) (string, error) {
 	lease, err := s.cluster.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "sqube-controllers", metav1.GetOptions{})
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *session) leader(ctx context.Context) (string, error) {
 	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }
 
-// killFirst kills the server that was started first. From then on the second one is measured.
+// killFirst kills the server that was started first. From then on, the second one is measured.
 func (s *session) killFirst() error {
 	victim := s.server.running[0]
 	if err := victim.End(syscall.SIGKILL); err != nil {

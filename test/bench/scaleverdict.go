@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// scaleStarts waits for the pods that still start, and reports how long all of them took.
+// scaleStarts waits for the pods that are still starting, and reports how long all starts took.
 func (s *session) scaleStarts(ctx context.Context) (result, error) {
 	if err := s.cluster.settled(ctx); err != nil {
 		return result{}, err
@@ -17,7 +17,7 @@ func (s *session) scaleStarts(ctx context.Context) (result, error) {
 	return r, nil
 }
 
-// keepCall keeps the API call that took longest, by the servers' own clocks.
+// keepCall keeps the slowest API call, by the servers' own clocks.
 func (s *session) keepCall(ctx context.Context, addresses ...string) error {
 	for _, address := range addresses {
 		config := *s.dialer.config
@@ -38,7 +38,7 @@ func (s *session) keepCall(ctx context.Context, addresses ...string) error {
 	return nil
 }
 
-// scaleCalls reports the API call that took longest.
+// scaleCalls reports the slowest API call.
 func (s *session) scaleCalls(ctx context.Context) (result, error) {
 	addresses := s.server.Addresses
 	if err := s.keepCall(ctx, addresses[len(addresses)-1]); err != nil {
@@ -49,7 +49,7 @@ func (s *session) scaleCalls(ctx context.Context) (result, error) {
 	return r, nil
 }
 
-// scaleMemory reports the most memory that a server has held since its start.
+// scaleMemory reports the peak memory of a server since its start.
 func (s *session) scaleMemory(context.Context) (result, error) {
 	err := s.keepPeak()
 	r := result{Peak: mebibytes(s.scale.peak)}
@@ -57,7 +57,8 @@ func (s *session) scaleMemory(context.Context) (result, error) {
 	return r, err
 }
 
-// scaleNodes ends the nodes and reports what they saw: how long the slowest kind of calls took, and how many failed for good.
+// scaleNodes stops the nodes and reports what they measured: how long the slowest kind of calls took, and how many calls failed
+// for good.
 func (s *session) scaleNodes(context.Context) (result, error) {
 	s.cluster.close()
 	calls, name, took := s.cluster.calls.worst()
@@ -69,7 +70,7 @@ func (s *session) scaleNodes(context.Context) (result, error) {
 	return r, nil
 }
 
-// scaleWrites looks for what the nodes were told is written.
+// scaleWrites looks for the nodes' acknowledged writes.
 func (s *session) scaleWrites(ctx context.Context) (result, error) {
 	writes, missing, err := s.cluster.ledger.missing(ctx, s.cluster)
 	if err == nil {

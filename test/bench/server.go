@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// server is one server under measurement, with what is known of the processes behind it.
+// server is one measured server, with what is known about its processes.
 type server struct {
 	Name       string
 	Kubeconfig string // path of the file
 	State      string // where a peer keeps its state: etcd's URL, kine's file or DSN
-	PIDs       []int  // the processes whose CPU time and memory are the server's, a datastore shim included
-	Database   int    // Postgres' first process, of which the others are children; 0 when there is none or it is not local
+	PIDs       []int  // the processes whose CPU time and memory are the server's, including a datastore shim
+	Database   int    // Postgres' first process, the parent of the others; 0 if there is none or it is not local
 	Binaries   []string
-	StartUp    time.Duration         // from the first process to /readyz answering 200; 0 when it ran already
-	DataSize   func() (int64, error) // bytes of the database, its logs included; nil when unknown
-	ReadOnly   bool                  // it answers with ready bytes, so that only the phases of plain requests apply
-	Datastore  string                // what sqube was given as --datastore
+	StartUp    time.Duration         // from the first process to 200 from /readyz; 0 if it was already running
+	DataSize   func() (int64, error) // bytes of the database, including its logs; nil if unknown
+	ReadOnly   bool                  // it sends canned responses, so that only the phases of plain requests apply
+	Datastore  string                // sqube's --datastore
 	Addresses  []string              // of its API servers
-	Began      time.Time             // when its first process was started the last time
+	Began      time.Time             // when its first process was last started
 	access     credentials
 
-	// launch starts the processes, the last of which serves, and waits until it is ready; nil for a server that ran
-	// already. The flags stand behind the server's own. It returns what has started even with an error.
+	// launch starts the processes, the last of which serves, and waits until it is ready; nil for a server that was already
+	// running. The flags follow the server's own. It returns what has started even with an error.
 	launch  func(ctx context.Context, flags []string) ([]*process, error)
 	running []*process
 	closers []func() error // in the order of opening
 }
 
-// Start starts the server with these flags behind its own.
+// Start starts the server with these flags after its own.
 func (s *server) Start(ctx context.Context, flags ...string) (err error) {
 	s.Began = time.Now()
 	s.running, err = s.launch(ctx, flags)
@@ -42,7 +42,7 @@ func (s *server) Start(ctx context.Context, flags ...string) (err error) {
 	return err
 }
 
-// Stop ends the server's processes, the last started first. Stopping twice is harmless.
+// Stop stops the server's processes in reverse order. Stopping twice is harmless.
 func (s *server) Stop() error {
 	var errs []error
 	for _, p := range slices.Backward(s.running) {
@@ -52,7 +52,7 @@ func (s *server) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Restart stops the server and starts it, on what it has stored, with these flags behind its own.
+// Restart stops the server and starts it on its stored state, with these flags after its own.
 func (s *server) Restart(ctx context.Context, flags ...string) error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -60,10 +60,10 @@ func (s *server) Restart(ctx context.Context, flags ...string) error {
 	return s.Start(ctx, flags...)
 }
 
-// onClose registers what goes with the server.
+// onClose registers a function to call when the server is closed.
 func (s *server) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// Close ends the server and what was started for it, the last first. Closing twice is harmless.
+// Close stops the server and what was started for it, in reverse order. Closing twice is harmless.
 func (s *server) Close() error {
 	errs := []error{s.Stop()}
 	for _, f := range slices.Backward(s.closers) {
@@ -73,7 +73,7 @@ func (s *server) Close() error {
 	return errors.Join(errs...)
 }
 
-// opener starts a server, or finds one that runs.
+// opener starts a server, or finds a running one.
 type opener struct {
 	name string
 	open func(context.Context) (*server, error)

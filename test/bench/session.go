@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// phaseTimeout bounds one phase, beyond --duration, so that a server that hangs ends the run.
+// phaseTimeout limits one phase, in addition to --duration, so that a hanging server ends the run.
 const phaseTimeout = 20 * time.Minute
 
 // session is the measurement of one server.
@@ -20,17 +20,17 @@ type session struct {
 	dialer    *dialer
 	sizes     sizes
 	retention time.Duration // for how long the server of churn keeps versions
-	opened    openedWatches // those that stay open over several phases
+	opened    openedWatches // watches that stay open over several phases
 	revision  int           // of the bodies that `bench size` has written
-	cluster   *cluster      // nil where there is no control plane
+	cluster   *cluster      // nil if there is no control plane
 	scale     scaleRun
 	missed    []string // targets
 }
 
-// phase is one thing that is measured. Phases run in the order of the list, since later ones read what earlier ones wrote.
+// phase is one measurement. Phases run in the order of the list, since later ones read what earlier ones wrote.
 type phase struct {
 	name  string
-	floor bool // it makes sense against ready bytes
+	floor bool // it makes sense with canned responses
 	run   func(*session, context.Context) (result, error)
 }
 
@@ -70,14 +70,14 @@ func (s *session) phase(ctx context.Context, p phase) (result, error) {
 	return r, err
 }
 
-// load runs op for the numbers 0 to n-1, from so many clients at once, each on a connection of its own, and measures.
-// The first error ends it.
+// load runs op for the numbers 0 to n-1, from that many clients at once, each with its own connection, and measures. The first
+// error ends it.
 func (s *session) load(ctx context.Context, clients, n int, op func(ctx context.Context, c *client, i int) error) (result, error) {
 	m, err := s.sample(ctx, clients, n, op)
 	return m.result(clients, n), err
 }
 
-// sample is load without condensing what was measured.
+// sample is load without condensing the measurements.
 func (s *session) sample(ctx context.Context, clients, n int, op func(ctx context.Context, c *client, i int) error) (sample, error) {
 	all, err := s.dialer.dialAll(ctx, clients)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *session) sample(ctx context.Context, clients, n int, op func(ctx contex
 	return m, err
 }
 
-// observe adds to the sample the time that passes while act runs, and the CPU time that the server uses meanwhile.
+// observe adds to the sample the wall time while act runs, and the server's CPU time meanwhile.
 func (s *session) observe(m *sample, act func() error) error {
 	cpu, database, err := s.cpu()
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *session) closeWatches() {
 	s.opened = openedWatches{}
 }
 
-// makeNamespace makes the namespace and the service account that pods need, unless a controller of the server is faster.
+// makeNamespace creates the namespace and the service account that pods need, unless a controller of the server is faster.
 func (s *session) makeNamespace(ctx context.Context) error {
 	c, err := s.dialer.dial(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *session) makeNamespace(ctx context.Context) error {
 	return nil
 }
 
-// progress tells whoever waits what is going on.
+// progress prints a line about the progress on stderr.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The phases of `bench size` run with a hundredth of the objects and watches, and with all of them.
+// The phases of `bench size` run with 1% of the objects and watches, and with all of them.
 const (
 	few  = ", few objects"
 	many = ", many objects"
@@ -19,10 +19,10 @@ const (
 	phaseGrow = "create"
 )
 
-// sizeWork is what is compared.
+// sizeWork are the compared operations.
 var sizeWork = []string{phaseSizeGet, phaseSizePages, phaseSizeSelector, phaseSizeUpdate, phaseSizeWatch}
 
-// sizedObjects are what `bench size` asks for, and those that its label selector selects, as many at any size.
+// sizedObjects are the objects of `bench size`, and selectedObjects those that its label selector selects, as many at any size.
 var (
 	sizedObjects    = configMaps("sized")
 	selectedObjects = labelledConfigMaps("sized", `{"bench":"selected"}`)
@@ -37,8 +37,7 @@ func sizedBody(i, revision int) []byte {
 	return sizedObjects.body(sizedObjects.name(i), revision)
 }
 
-// collectionSize is how many ConfigMaps there are, and how many of them, the first, are each watched by a watch of their
-// own.
+// collectionSize is how many ConfigMaps there are, and how many of them, the first ones, each have their own watch.
 type collectionSize struct{ objects, watches int }
 
 // sizePhases measures the same work in a collection of two sizes.
@@ -60,7 +59,7 @@ func sizePhases(n sizes) []phase {
 	return append(all, phase{phaseAfterLists, false, (*session).memory})
 }
 
-// grow creates the objects that are not there yet and leaves the watches open.
+// grow creates the missing objects and leaves the watches open.
 func grow(from, to collectionSize) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		if err := s.makeNamespace(ctx); err != nil {
@@ -83,7 +82,7 @@ func (size collectionSize) watch(s *session) (err error) {
 	return err
 }
 
-// paths returns those of the watches.
+// paths returns the paths of the watches.
 func (size collectionSize) paths() []string {
 	paths := make([]string, size.watches)
 	for i := range paths {
@@ -92,14 +91,14 @@ func (size collectionSize) paths() []string {
 	return paths
 }
 
-// operation returns the work of a name.
+// operation returns the operation with a name.
 func (size collectionSize) operation(n sizes, work string) operation {
 	k := sizedObjects
 	switch work {
 	case phaseSizeGet:
 		return read(k, 16, size.objects, n.Gets)
 	case phaseSizePages:
-		return walk(k.collection, n.Objects/200, 2, 10*n.Lists) // 500 of 100,000, and all of the few
+		return walk(k.collection, n.Objects/200, 2, 10*n.Lists) // 500 of 100,000, and all of the few objects
 	case phaseSizeSelector:
 		return list(get(labelled(k.collection, selectedLabel)), 1, 50*n.Lists)
 	case phaseSizeUpdate:
@@ -109,7 +108,7 @@ func (size collectionSize) operation(n sizes, work string) operation {
 	}
 }
 
-// update replaces objects that no watch reports, all over the collection.
+// update replaces objects without a watch, all over the collection.
 func (size collectionSize) update(n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		const stride = 7919 // a prime
@@ -122,7 +121,7 @@ func (size collectionSize) update(n int) operation {
 	}
 }
 
-// report replaces the watched objects in turn, which their watches report, and leaves such watches open again.
+// report replaces the watched objects in turn, which their watches report, and leaves such watches open.
 func (size collectionSize) report(n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		s.closeWatches()

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sizes say how much each phase does.
+// sizes define how much each phase does.
 type sizes struct {
 	Pods      int           // pods created, then listed
-	Nodes     int           // they run on, each of which is watched by one kubelet
+	Nodes     int           // they run on, each watched by one kubelet
 	Writes    int           // ConfigMaps created, then updated, with 64 clients; shares of it of other writes
 	Gets      int           // single reads
 	Lists     int           // lists of each kind
@@ -21,12 +21,12 @@ type sizes struct {
 	Objects   int           // ConfigMaps of `bench size`
 	Crowd     int           // clients of `bench crowd`
 	Updates   int           // of the 2,000 objects of `bench churn`
-	Direct    bool          // they go through the store, not the server
-	Retention time.Duration // of their versions, where it is not all of them
-	Settle    time.Duration // from the last of them to the look at the database
+	Direct    bool          // updates go through the store, not the server
+	Retention time.Duration // of their versions, unless all are kept
+	Settle    time.Duration // from the last of them to measuring the database
 	Duration  time.Duration // of the load of `bench scale`, and of the Leases of `bench wear`
 	Replicas  int           // of each of its Deployments
-	Pace      int           // pods that start per second, in the mean
+	Pace      int           // pods started per second, on average
 	Strict    bool          // a missed target fails the run
 }
 
@@ -37,7 +37,7 @@ var defaultSizes = sizes{
 	Duration: 15 * time.Minute, Replicas: 100, Pace: 25, Strict: true,
 }
 
-// quickSizes make a run of seconds, enough to see that every phase works.
+// quickSizes make a run take seconds, enough to check that every phase works.
 var quickSizes = sizes{
 	Pods: 300, Nodes: 60, Writes: 200, Gets: 200, Lists: 1, Customs: 50, Watchers: 10, Events: 20,
 	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8,
@@ -45,29 +45,29 @@ var quickSizes = sizes{
 	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
 }
 
-// flags defines a flag for each of the sizes that a user may choose. Their defaults are the sizes as they are.
+// flags defines a flag for each of the sizes that a user may choose. The defaults are the current values.
 func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Pods, "pods", s.Pods, "pods to create and to list")
-	fs.IntVar(&s.Nodes, "nodes", s.Nodes, "nodes that they run on, each of which a watch of its pods is open for; in size, ConfigMaps with a watch of their own")
-	fs.IntVar(&s.Writes, "writes", s.Writes, "ConfigMaps to create with 64 clients, and updates of them; a half or a quarter of it is how many other writes there are")
+	fs.IntVar(&s.Nodes, "nodes", s.Nodes, "nodes that they run on, each with a watch of its pods; in size, ConfigMaps with their own watch")
+	fs.IntVar(&s.Writes, "writes", s.Writes, "ConfigMaps to create with 64 clients, and updates of them; other phases write a half or a quarter as many")
 	fs.IntVar(&s.Gets, "gets", s.Gets, "single reads")
-	fs.IntVar(&s.Lists, "lists", s.Lists, "lists of each kind; short ones are listed several times as often")
+	fs.IntVar(&s.Lists, "lists", s.Lists, "lists of each kind; short lists are repeated more often")
 	fs.IntVar(&s.Customs, "customs", s.Customs, "custom resources to create and to list")
 	fs.IntVar(&s.Watchers, "watchers", s.Watchers, "watchers of all ConfigMaps")
 	fs.IntVar(&s.Events, "events", s.Events, "creates that each of these watchers sees")
-	fs.DurationVar(&s.Idle, "idle", s.Idle, "how long to observe a server that has nothing to do")
-	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on a hundredth of them")
+	fs.DurationVar(&s.Idle, "idle", s.Idle, "how long to observe an idle server")
+	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on 1% of them")
 	fs.IntVar(&s.Crowd, "crowd", s.Crowd, "clients of crowd, which list all pods at once")
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
-	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, rather than by requests: minutes for a million")
-	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn has versions kept, where it has not all of them kept")
+	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, instead of by requests: minutes for a million")
+	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn keeps versions, in the part that does not keep all")
 	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale starts pods, and wear renews Leases")
 	fs.IntVar(&s.Replicas, "replicas", s.Replicas, "pods of each Deployment of scale")
-	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts per second, in the mean")
-	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long after its last update churn looks at the size of the database")
+	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts per second, on average")
+	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long after its last update churn measures the database")
 }
 
-// validate refuses sizes that a phase cannot run with.
+// validate rejects sizes that a phase can't run with.
 func (s sizes) validate() error {
 	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Objects, s.Crowd, s.Updates, s.Replicas, s.Pace} {
 		if n < 1 || n > 1_000_000 {
@@ -92,11 +92,11 @@ func (s sizes) validate() error {
 	return nil
 }
 
-// selected is how many of the pods carry the label that the phase of label selectors asks for: 200 of 10,000.
+// selected is how many of the pods have the label that the phase of label selectors selects: 200 of 10,000.
 func (s sizes) selected() int { return max(1, s.Pods/50) }
 
-// nodeOf returns the node that a pod runs on. The first node has 50 of 10,000, which the phase of field selectors asks
-// for; the others share the rest.
+// nodeOf returns the node that a pod runs on. The first node has 50 of 10,000, which the phase of field selectors selects; the
+// others share the rest.
 func (s sizes) nodeOf(pod int) int {
 	if pod < max(1, s.Pods/200) || s.Nodes == 1 {
 		return 0

@@ -12,12 +12,12 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// sliMetric is the histogram of Kubernetes' SLO on API calls: how long the server took, without webhooks and the wait in queues
-// of priority and fairness.
+// sliMetric is the histogram of Kubernetes' SLO on API calls: how long the server took, excluding webhooks and queues of API
+// priority and fairness.
 const sliMetric = "apiserver_request_sli_duration_seconds"
 
-// worstCall returns the verb, resource and scope of requests to the server of which the 99th percentile is the longest, and
-// that, from the server's own histograms. Watches and connections are left out.
+// worstCall returns the verb, resource and scope of the requests with the highest 99th percentile, and that percentile, from
+// the server's own histograms. Watches and connections are left out.
 func (c *client) worstCall(ctx context.Context) (name string, p99 time.Duration, err error) {
 	if err := c.do(ctx, request{method: http.MethodGet, path: "/metrics", accept: "text/plain"}); err != nil {
 		return "", 0, err
@@ -47,7 +47,7 @@ func (c *client) worstCall(ctx context.Context) (name string, p99 time.Duration,
 	return name, p99, nil
 }
 
-// histogramQuantile interpolates within a bucket, as Prometheus' histogram_quantile does.
+// histogramQuantile interpolates within a bucket, like Prometheus' histogram_quantile.
 func histogramQuantile(h *dto.Histogram, q float64) time.Duration {
 	rank := q * float64(h.GetSampleCount())
 	var below, from float64

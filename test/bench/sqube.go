@@ -97,7 +97,7 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	if err := s.Start(ctx); err != nil {
 		return nil, err
 	}
-	// The server has made a certificate of its own; the file it wrote for the administrator says who signed it.
+	// The server has created its own certificate; the kubeconfig it wrote for the administrator has the authority.
 	admin, err := loadKubeconfig(filepath.Join(data(0), "data", "admin.kubeconfig"))
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	return s, err
 }
 
-// tempDir makes a directory that goes with the server.
+// tempDir creates a directory that is removed when the server is closed.
 func (s *server) tempDir() (string, error) {
 	dir, err := os.MkdirTemp("", "sqube-bench-")
 	if err == nil {
@@ -118,11 +118,11 @@ func (s *server) tempDir() (string, error) {
 	return dir, err
 }
 
-// closeOnError ends what an opener has started when it fails.
+// closeOnError stops what an opener has started if it fails.
 func closeOnError(s *server, err *error) {
 	if *err != nil {
 		if closeErr := s.Close(); closeErr != nil {
-			*err = fmt.Errorf("%w (and at the end: %w)", *err, closeErr)
+			*err = fmt.Errorf("%w (and on closing: %w)", *err, closeErr)
 		}
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podStarts watches all Pods and times their starts as Kubernetes' SLO does: from their creation until a watch reports them
+// podStarts watches all Pods and times their starts as in Kubernetes' SLO: from their creation until a watch reports them
 // Running. A creationTimestamp has whole seconds, so a start seems to take up to a second longer than it does. A Pod that is
 // deleted before it runs counts with its age.
 type podStarts struct {
 	factory informers.SharedInformerFactory
 
 	mu      sync.Mutex
-	waiting map[types.UID]time.Time // when those were created that do not run yet
+	waiting map[types.UID]time.Time // creation times of those not running yet
 	started map[types.UID]struct{}
 	times   []time.Duration // since the last take
-	after   time.Time       // if not zero, first is closed when a Pod runs that was created later
+	after   time.Time       // if not zero, first is closed when a Pod created later runs
 	first   chan struct{}
 }
 
@@ -31,7 +31,7 @@ type podStarts struct {
 func watchStarts(ctx context.Context, c kubernetes.Interface) (*podStarts, error) {
 	p := &podStarts{waiting: map[types.UID]time.Time{}, started: map[types.UID]struct{}{}}
 	p.factory = informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(func(object any) (any, error) {
-		if pod, ok := object.(*corev1.Pod); ok { // the informer's store needs no more
+		if pod, ok := object.(*corev1.Pod); ok { // the informer's store does not need the rest
 			pod.ManagedFields, pod.Spec = nil, corev1.PodSpec{}
 		}
 		return object, nil
@@ -93,14 +93,14 @@ func (p *podStarts) gone(object any) {
 	delete(p.started, pod.UID)
 }
 
-// counts returns how many Pods run, and how many are there that do not.
+// counts returns how many Pods are running, and how many exist that are not.
 func (p *podStarts) counts() (running, waiting int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.started), len(p.waiting)
 }
 
-// take returns the times of starts since it was called last.
+// take returns the durations of starts since the last call.
 func (p *podStarts) take() []time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *podStarts) take() []time.Duration {
 	return times
 }
 
-// firstAfter returns a channel that is closed when a Pod runs that was created after the time.
+// firstAfter returns a channel that is closed when a Pod created after the time runs.
 func (p *podStarts) firstAfter(after time.Time) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// streamPath begins a watch as informers do: with all objects and a bookmark behind the last of them (KEP-3157).
+// streamPath is the path of a watch that starts like an informer's: with all objects, and a bookmark after the last of them
+// (KEP-3157).
 func streamPath(collection string) string {
 	return collection + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
 }
@@ -19,7 +20,7 @@ func streamPath(collection string) string {
 // initialEventsEnd is the annotation of that bookmark.
 var initialEventsEnd = []byte("k8s.io/initial-events-end")
 
-// streamPods reads all pods from the start of a watch, n times one after the other.
+// streamPods reads all pods from the start of a watch, n times in sequence.
 func streamPods(accept string, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		var length atomic.Int64
@@ -36,7 +37,7 @@ func streamPods(accept string, n int) operation {
 	}
 }
 
-// stream reads a streaming list and returns how many objects it had and how long it was.
+// stream reads a streaming list and returns its number of objects and its length.
 func (c *client) stream(ctx context.Context, r request) (objects int, length int64, err error) {
 	response, err := c.send(ctx, r)
 	if err != nil {
@@ -57,16 +58,16 @@ func (c *client) stream(ctx context.Context, r request) (objects int, length int
 	}
 }
 
-// discardStream reads a streaming list and returns how long it was.
+// discardStream reads a streaming list and returns its length.
 func (c *client) discardStream(ctx context.Context, r request) (int64, error) {
 	_, length, err := c.stream(ctx, r)
 	return length, err
 }
 
-// eventReader takes a watch's stream apart into the texts of its events.
+// eventReader splits the stream of a watch into events.
 type eventReader struct {
 	stream *bufio.Reader
-	framed bool // each event has its length before it, as in protobuf; else each is a line
+	framed bool // each event is preceded by its length, as in protobuf; else each is a line
 	frame  []byte
 }
 
@@ -74,7 +75,7 @@ func newEventReader(stream io.Reader, accept string) *eventReader {
 	return &eventReader{stream: bufio.NewReaderSize(stream, 64<<10), framed: accept == mediaProtobufWatch}
 }
 
-// next returns the text of the next event, which is valid until the next call.
+// next returns the next event, which is valid until the next call.
 func (r *eventReader) next() ([]byte, error) {
 	if !r.framed {
 		return r.stream.ReadSlice('\n')
@@ -95,5 +96,5 @@ func (r *eventReader) next() ([]byte, error) {
 	return r.frame, err
 }
 
-// maxEvent is longer than any object that a server stores.
+// maxEvent is larger than any object that a server stores.
 const maxEvent = 8 << 20

@@ -4,7 +4,7 @@ import "fmt"
 
 // suite is a set of phases that one command runs, and the table of their figures.
 type suite struct {
-	name   string // of the command; "" is the command without any
+	name   string // of the command; "" if none is given
 	phases func(sizes) []phase
 	rows   []row
 	sizes  *sizes // the defaults, if they are its own
@@ -20,14 +20,14 @@ var suites = []suite{
 	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true}},
 }
 
-// plane is what servers have beside the API.
+// plane is what servers have in addition to the API.
 type plane struct {
-	runs     bool // controllers and a scheduler: sqube in its process, kube-apiserver as programs beside it
-	nodes    bool // nodes of which each has a token of its own
-	replicas bool // on Postgres a second server on the same database
+	runs     bool // controllers and a scheduler: in sqube's process, or as programs beside kube-apiserver
+	nodes    bool // nodes, each with its own token
+	replicas bool // on Postgres, a second server on the same database
 }
 
-// servers is how many servers of sqube there are on an engine.
+// servers is how many sqube servers there are on an engine.
 func (p plane) servers(engine string) int {
 	if p.replicas && engine == "postgres" {
 		return 2

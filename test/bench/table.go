@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// row is one line of a table: a figure of a phase, empty where it was not measured.
+// row is one line of a table: a figure of a phase, empty if not measured.
 type row struct {
-	work   string // "" when it is that of the line above
+	work   string // "" if it is that of the line above
 	unit   string // of the figure
 	phase  string
 	format string
 	value  func(result) figure
-	ratio  bool   // set in relation to the reference
+	ratio  bool   // shown with its ratio to the reference
 	over   string // the phase whose figure it is divided by, unless ""
 }
 
-// label is what the table calls the line.
+// label is the line's label in the table.
 func (r row) label() string {
 	if r.work == "" {
 		return "– " + r.unit
@@ -27,7 +27,7 @@ func (r row) label() string {
 	return r.work + ": " + r.unit
 }
 
-// figures are those of a run, by server and phase, in the order of the rounds.
+// figures are the results of a run, by server and phase, in the order of the rounds.
 type figures struct {
 	servers []string // in the order in which they were measured
 	results map[string][]result
@@ -45,8 +45,8 @@ func newFigures(results []result) figures {
 	return f
 }
 
-// reference returns the server that the others are set in relation to: the first that is not sqube and no floor, or else
-// the first.
+// reference returns the server that the others are compared with: the first that is neither sqube nor the floor, or else the
+// first.
 func (f figures) reference() string {
 	for _, server := range f.servers {
 		if !strings.HasPrefix(server, squbePrefix) && server != floorName {
@@ -56,7 +56,7 @@ func (f figures) reference() string {
 	return f.servers[0]
 }
 
-// of returns a row's figure of a server: the median of its rounds, 0 when it was not measured.
+// of returns a row's figure of a server: the median of its rounds, 0 if it was not measured.
 func (f figures) of(server string, r row) figure {
 	value := f.median(server, r.phase, r.value)
 	if r.over == "" {
@@ -84,8 +84,8 @@ func (f figures) median(server, phase string, value func(result) figure) figure 
 	return (values[middle-1] + values[middle]) / 2
 }
 
-// writeTable prints the medians of the results with a column per server. The figures to compare carry their ratio to the
-// reference's: below 1 a server needs less.
+// writeTable prints the medians of the results with a column per server. Comparable figures have their ratio to the
+// reference's: below 1, a server needs less.
 func writeTable(out io.Writer, rows []row, results []result) error {
 	if len(results) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func writeTable(out io.Writer, rows []row, results []result) error {
 	return writeMarkdown(out, lines)
 }
 
-// writeMarkdown prints the lines as a table whose columns also align as plain text. The first line is the heading.
+// writeMarkdown prints the lines as a table with columns aligned for reading as plain text. The first line is the heading.
 func writeMarkdown(out io.Writer, lines [][]string) error {
 	widths := make([]int, len(lines[0]))
 	for _, cells := range lines {
@@ -132,7 +132,7 @@ func writeMarkdown(out io.Writer, lines [][]string) error {
 	return err
 }
 
-// cell formats one figure, with its ratio to the base where that makes sense.
+// cell formats one figure, with its ratio to the base if that makes sense.
 func (r row) cell(value, base figure, related bool) string {
 	if value == 0 {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// watchAll has watches of all ConfigMaps report new ones.
+// watchAll measures watches of all ConfigMaps that report new ones.
 func (s *session) watchAll(ctx context.Context) (result, error) {
 	k := configMaps("watched")
 	watches := make([]string, s.sizes.Watchers)
@@ -24,10 +24,10 @@ func (s *session) watchAll(ctx context.Context) (result, error) {
 	}.run(s, ctx)
 }
 
-// watchesPerConnection is less than servers allow on a connection of HTTP/2: kube-apiserver 100.
+// watchesPerConnection is less than servers allow per HTTP/2 connection: kube-apiserver allows 100.
 const watchesPerConnection = 50
 
-// updateStatus updates the status of pods while each node's are watched, as kubelets do.
+// updateStatus updates the status of pods while each node's pods are watched, as by kubelets.
 func updateStatus(updates int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		watches := make([]string, s.sizes.Nodes)
@@ -55,7 +55,7 @@ func updateStatus(updates int) operation {
 	}
 }
 
-// connectionsOf returns how many connections carry so many watches.
+// connectionsOf returns how many connections that many watches need.
 func connectionsOf(watches int) int {
 	return (watches + watchesPerConnection - 1) / watchesPerConnection
 }

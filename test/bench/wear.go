@@ -18,7 +18,7 @@ const (
 	phaseWearLease = "10 nodes renew their Leases, bytes written"
 )
 
-// wearSizes are those of `bench wear`: what a server does now and then, it does in an hour.
+// wearSizes are the sizes of `bench wear`: an hour includes what a server does only occasionally.
 var wearSizes = func() sizes {
 	s := defaultSizes
 	s.Duration = time.Hour
@@ -29,7 +29,7 @@ var wearSizes = func() sizes {
 func wearPhases(n sizes) []phase {
 	return []phase{
 		{phaseStart, false, (*session).start},
-		{phaseWearLease, false, wear(leases, leaseNodes, renewSlowly(n.Duration))}, // first, or what others left is forgotten meanwhile
+		{phaseWearLease, false, wear(leases, leaseNodes, renewSlowly(n.Duration))}, // first, or it would include the compaction of the others' versions
 		{phaseWear1, false, wear(worn(1), wornObjects, update(1, max(1, n.Writes/2)))},
 		{phaseWear64, false, wear(worn(64), wornObjects, update(64, 2*n.Writes))},
 	}
@@ -47,13 +47,13 @@ var wearRows = []row{
 
 var written = func(r result) figure { return r.Written }
 
-// wornObjects is how many objects are changed in turn.
+// wornObjects is how many objects are updated in turn.
 const wornObjects = 100
 
-// worn are those that so many clients change.
+// worn are the objects that that many clients update.
 func worn(clients int) kind { return configMaps(fmt.Sprintf("worn-by-%d", clients)) }
 
-// update changes objects that are there, without a precondition.
+// update updates existing objects, without a precondition.
 func update(clients, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		k := worn(clients)
@@ -64,13 +64,13 @@ func update(clients, n int) operation {
 	}
 }
 
-// leaseNodes is how many nodes renew their Leases, each every leaseEvery as kubelets do.
+// leaseNodes is how many nodes renew their Leases, each every leaseEvery like kubelets.
 const (
 	leaseNodes = 10
 	leaseEvery = 10 * time.Second
 )
 
-// renewSlowly renews Leases that are there for so long.
+// renewSlowly renews existing Leases for that long.
 func renewSlowly(duration time.Duration) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		due := time.NewTicker(leaseEvery / leaseNodes)
@@ -100,8 +100,8 @@ func renewSlowly(duration time.Duration) operation {
 	}
 }
 
-// wear creates objects, then adds to the result of an operation on them how much the server has written to the disk
-// meanwhile, and in the rest after it.
+// wear creates objects, then adds to the result of an operation on them how much the server has written to disk meanwhile and
+// in the rest period afterwards.
 func wear(k kind, objects int, op operation) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		if _, err := create(k, 1, objects)(s, ctx); err != nil {
@@ -130,7 +130,7 @@ func wear(k kind, objects int, op operation) operation {
 	}
 }
 
-// written returns how many bytes the server, and Postgres behind it, have caused to be written to a disk so far.
+// written returns how many bytes the server and its Postgres have written to disk so far.
 func (s *session) written() (total int64, err error) {
 	for _, pid := range s.server.PIDs {
 		n, err := writtenBy(pid)
@@ -148,7 +148,7 @@ func (s *session) written() (total int64, err error) {
 	}
 	for _, pid := range append(children, s.server.Database) {
 		n, err := writtenBy(pid)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has ended, and its parent has what it wrote
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has ended, and its parent counts what it wrote
 			return 0, err
 		}
 		total += n
@@ -156,8 +156,8 @@ func (s *session) written() (total int64, err error) {
 	return total, nil
 }
 
-// writtenBy reads write_bytes of /proc/PID/io (proc_pid_io(5)): whole pages, counted when they become due to be written. It
-// is 0 where the files are in memory.
+// writtenBy reads write_bytes of /proc/PID/io (proc_pid_io(5)): whole pages, counted when they become due to be written. It is
+// 0 if the files are in memory.
 func writtenBy(pid int) (int64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	if err != nil {

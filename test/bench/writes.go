@@ -26,7 +26,7 @@ func create(k kind, clients, n int) operation {
 	}
 }
 
-// replace replaces each of the objects that create made, without a precondition.
+// replace replaces each of the objects that create created, without a precondition.
 func replace(k kind, clients, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		bodies := k.bodies(n, 1)
@@ -36,7 +36,7 @@ func replace(k kind, clients, n int) operation {
 	}
 }
 
-// bodies returns those of a write to each of n objects, so that making them falls into no measurement.
+// bodies returns the bodies of a write to each of n objects, so that no measurement includes making them.
 func (k kind) bodies(n, revision int) [][]byte {
 	all := make([][]byte, n)
 	for i := range all {
@@ -45,7 +45,7 @@ func (k kind) bodies(n, revision int) [][]byte {
 	return all
 }
 
-// read reads n times one of so many objects that create made.
+// read reads n times one of the objects that create created.
 func read(k kind, clients, objects, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
@@ -54,7 +54,7 @@ func read(k kind, clients, objects, n int) operation {
 	}
 }
 
-// createPods creates the pods that the lists list.
+// createPods creates the pods to be listed.
 func createPods(clients int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		body, err := podBodies(s.sizes)
@@ -72,13 +72,13 @@ func createPods(clients int) operation {
 	}
 }
 
-// Which objects are written over and over, at the most.
+// The maximum number of objects that are written repeatedly.
 const (
 	leaseObjects      = 1000
 	deploymentObjects = 100
 )
 
-// renewLeases replaces Leases as kubelets do, each time with the resourceVersion of the last answer.
+// renewLeases replaces Leases like kubelets, each time with the resourceVersion of the last response.
 func renewLeases(clients, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		type lease struct {
@@ -113,17 +113,17 @@ func withVersion(body, version []byte) []byte {
 	return bytes.Replace(body, []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{"resourceVersion":%q,`, version), 1)
 }
 
-// resourceVersion finds that of an object, or a list, in its JSON.
+// resourceVersion finds the resourceVersion of an object or a list in its JSON.
 func resourceVersion(object []byte) ([]byte, error) {
 	_, rest, _ := bytes.Cut(object, []byte(`"resourceVersion":"`))
 	version, _, found := bytes.Cut(rest, []byte(`"`))
 	if !found || len(version) == 0 {
-		return nil, fmt.Errorf("an answer without resourceVersion: %.300s", object)
+		return nil, fmt.Errorf("a response without resourceVersion: %.300s", object)
 	}
 	return bytes.Clone(version), nil
 }
 
-// patchDeployments gives Deployments another image by strategic merge patches, as `kubectl set image` does.
+// patchDeployments changes the image of Deployments by strategic merge patches, like `kubectl set image`.
 func patchDeployments(clients, n int) operation {
 	return changeDeployments("patched", clients, n, func(k kind, i, revision int) request {
 		body := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"server","image":%q}]}}}}`, deploymentImage(revision))
@@ -131,7 +131,7 @@ func patchDeployments(clients, n int) operation {
 	})
 }
 
-// applyDeployments gives Deployments another image by server-side apply of the whole of them.
+// applyDeployments changes the image of Deployments by server-side apply of the whole object.
 func applyDeployments(clients, n int) operation {
 	return changeDeployments("applied", clients, n, func(k kind, i, revision int) request {
 		return patch(k.path(i)+"?fieldManager=bench&force=true", mediaApplyPatch, k.body(k.name(i), revision))

@@ -21,19 +21,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// answer is a response as it is compared.
+// answer is a response in the form that is compared.
 type answer struct {
 	code    int
 	headers []string
-	// documents are what the body consists of: one, or for a watch one for each event.
+	// documents are the body's documents: one, or for a watch one per event.
 	documents []any
-	// text is a body that is none of the known encodings.
+	// text is a body in an unknown encoding.
 	text string
-	// vars are the values that a script has captured so far: names for what may differ.
+	// vars are the values that a script has captured so far, which name what may differ.
 	vars variables
 }
 
-// compared are the headers whose values matter, present those that only have to be there.
+// compared are the headers whose values matter; present are those that only have to be there.
 var (
 	compared = []string{
 		"Allow", "Cache-Control", "Content-Encoding", "Content-Type", "Location", "Retry-After", "Vary", "Warning", "Www-Authenticate",
@@ -67,7 +67,7 @@ func newAnswer(response *http.Response, body []byte, vars variables) answer {
 	return a
 }
 
-// gunzip returns what was compressed, or body itself where it is not what it claims.
+// gunzip returns the uncompressed body, or the body itself if it is not gzip.
 func gunzip(body []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
@@ -82,7 +82,7 @@ func gunzip(body []byte) []byte {
 
 var errText = errors.New("not an encoding of objects")
 
-// decode takes a body apart into its documents.
+// decode splits a body into its documents.
 func decode(contentType string, body []byte) ([]any, error) {
 	kind, parameters, err := mime.ParseMediaType(contentType)
 	if err != nil || len(body) == 0 {
@@ -132,7 +132,7 @@ func decodeAll(next func(any) error) (documents []any, err error) {
 	return documents, err
 }
 
-// decodeFrames reads the events of a watch in protobuf, each behind its length.
+// decodeFrames reads the events of a watch in protobuf, each preceded by its length.
 func decodeFrames(body []byte) ([]any, error) {
 	var events []any
 	for len(body) >= 4 {
@@ -156,7 +156,7 @@ func decodeFrames(body []byte) ([]any, error) {
 
 // decodeWire reads an object in protobuf as generic content.
 func decodeWire(body []byte) (any, error) {
-	// Discovery does not tell the version of its documents, as of old.
+	// Discovery documents do not contain their version, for historical reasons.
 	object, kind, err := wire.Decode(body, &schema.GroupVersionKind{Version: "v1"}, nil)
 	if err != nil {
 		return nil, err

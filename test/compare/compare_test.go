@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// enough is how many requests the scripts have at least.
+// enough is the minimum number of requests in the scripts.
 const enough = 300
 
 func TestScripts(t *testing.T) {
@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 			}
 			for _, use := range variable.FindAllStringSubmatch(r.path+r.body, -1) {
 				if _, ok := captured[use[1]]; !ok {
-					t.Errorf("%s.http:%d: nothing has captured {{%s}}", s.name, r.line, use[1])
+					t.Errorf("%s.http:%d: {{%s}} has not been captured", s.name, r.line, use[1])
 				}
 			}
 			for _, c := range r.captures {
@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 			found = found || d.form.MatchString(title)
 		}
 		if !found {
-			t.Errorf("differences.txt:%d: %s is no request of the scripts", d.line, d.pattern)
+			t.Errorf("differences.txt:%d: %s does not match any request in the scripts", d.line, d.pattern)
 		}
 	}
 }
@@ -70,12 +70,13 @@ func TestParse(t *testing.T) {
 	}
 	for _, bad := range []string{"###\nGET /", "### a\nGET /\n### a\nGET /", "### a\nGET", "### a\nGET /\nAccept", "### a\nGET /\n@body = xml", "### a\nGET /\n@until = soon"} {
 		if got, err := parse(bad); err == nil {
-			t.Errorf("%q is read as %v", bad, got)
+			t.Errorf("%q is parsed as %v", bad, got)
 		}
 	}
 }
 
-// What is generated is given a name; what is not stays, so that differences show.
+// Generated values are replaced by names; all others stay, so that differences
+// show.
 func TestNormal(t *testing.T) {
 	a := answer{code: 200, vars: variables{"version": "12345", "short": "1"}, documents: []any{map[string]any{
 		"kind":     "ConfigMap",
@@ -90,7 +91,7 @@ func TestNormal(t *testing.T) {
 	}
 }
 
-// Only the fields that are named may differ, and those that do not are known.
+// Only the named fields may differ, and those that do not are reported.
 func TestExplain(t *testing.T) {
 	of := func(code int, vary, manager, data string) answer {
 		return answer{code: code, headers: []string{"Date", "Vary: " + vary}, documents: []any{map[string]any{

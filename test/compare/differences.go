@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// difference explains parts of answers that are not the same on purpose.
+// difference explains parts of responses that differ on purpose.
 type difference struct {
 	line    int
 	pattern string // of "script/title", with * for anything
@@ -19,9 +19,9 @@ type difference struct {
 	fields  []field
 }
 
-// field is a part of an answer: "HTTP" its status, "Vary:" a header, "text" a body that is not an object, "body" any, and all
-// else the path of a field of the body, "metadata.managedFields.manager", which goes into each element of a list. One that
-// differs only sometimes ends in "?".
+// field is a part of a response: "HTTP" for the status, "Vary:" for a header, "text" for a body that is not an object, "body"
+// for any body, and otherwise the path of a field in the body, such as "metadata.managedFields.manager", which descends into
+// each element of a list. A field that differs only sometimes ends in "?".
 type field struct {
 	name      string
 	sometimes bool
@@ -58,8 +58,7 @@ func readDifferences(path string) ([]*difference, error) {
 	return all, lines.Err()
 }
 
-// explain returns the reason why two answers to a request differ, if they are the same without the fields that it names, and
-// "" otherwise.
+// explain returns the reason why two responses differ, if they are the same without the fields that it names, and "" otherwise.
 func explain(all []*difference, script, title string, want, got answer) string {
 	for _, d := range all {
 		if !d.form.MatchString(script+"/"+title) || want.without(d.fields, -1).String() != got.without(d.fields, -1).String() {
@@ -75,7 +74,7 @@ func explain(all []*difference, script, title string, want, got answer) string {
 	return ""
 }
 
-// without returns the answer without fields, except the one with the index keep.
+// without returns the response without fields, except the one with the index keep.
 func (a answer) without(fields []field, keep int) answer {
 	for i, f := range fields {
 		header, isHeader := strings.CutSuffix(f.name, ":")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// kinds are the built-in ones, and those that any object can be turned into.
+// kinds are the built-in kinds, and those that any object can be converted to.
 var kinds = runtime.NewScheme()
 
 func init() {
@@ -27,13 +27,13 @@ func init() {
 	metav1.AddToGroupVersion(kinds, schema.GroupVersion{Version: "v1"})
 }
 
-// wire encodes and decodes these kinds in protobuf, rawWire without the envelope, as the events of watches are.
+// wire encodes and decodes these kinds in protobuf; rawWire does so without the envelope, as in watch events.
 var (
 	wire    = protobuf.NewSerializer(kinds, kinds)
 	rawWire = protobuf.NewRawSerializer(kinds, kinds)
 )
 
-// encode returns a body in the encoding that a script asks for, with its media type; nil where there is none.
+// encode returns a body in the encoding that a script requests, with its media type; nil if there is no body.
 func encode(body, encoding string) (io.Reader, string, error) {
 	if body == "" {
 		return nil, "", nil
@@ -52,7 +52,7 @@ func encode(body, encoding string) (io.Reader, string, error) {
 		if err := json.Unmarshal([]byte(body), &value); err != nil {
 			return nil, "", fmt.Errorf("body for cbor: %w", err)
 		}
-		// Through JSON's numbers, so that 1 is an integer.
+		// With JSON's number types, so that 1 is an integer.
 		if object, ok := value.(map[string]any); ok {
 			var u unstructured.Unstructured
 			if err := u.UnmarshalJSON([]byte(body)); err == nil {

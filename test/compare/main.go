@@ -19,17 +19,17 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// dir is where the scripts are, from the repository's root.
+// dir has the scripts, relative to the repository's root.
 const dir = "test/compare"
 
-// sameFlags switch on what is on by default in sqube.
+// sameFlags enable what is enabled by default in sqube.
 var sameFlags = []string{"--feature-gates=CBORServingAndStorage=true", "--allow-privileged"}
 
 func main() {
-	run := flag.String("run", "", "play only the scripts whose names match this regular expression")
-	engine := flag.String("sqube", "sqlite", "the engine to run sqube on, of sqlite and postgres")
-	against := flag.String("against", "", "kubeconfig of a kube-apiserver that runs already; by default one is built and started")
-	verbose := flag.Bool("v", false, "print all answers, also those that are the same")
+	run := flag.String("run", "", "run only the scripts whose names match this regular expression")
+	engine := flag.String("sqube", "sqlite", "the engine to run sqube on, sqlite or postgres")
+	against := flag.String("against", "", "kubeconfig of a running kube-apiserver; by default one is built and started")
+	verbose := flag.Bool("v", false, "print all responses, even equal ones")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	same, err := compare(ctx, os.Stdout, *run, *engine, *against, *verbose)
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// compare starts the servers, plays the scripts to both and says whether every difference is explained.
+// compare starts the servers, runs the scripts on both and reports whether every difference is explained.
 func compare(ctx context.Context, out io.Writer, run, engine, against string, verbose bool) (same bool, err error) {
 	names, err := regexp.Compile(run)
 	if err != nil {
@@ -86,7 +86,7 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 	return t.report(run == ""), nil
 }
 
-// tally compares answers and counts what it finds.
+// tally compares responses and counts the results.
 type tally struct {
 	out                      io.Writer
 	differences              []*difference
@@ -94,7 +94,7 @@ type tally struct {
 	same, explained, differs int
 }
 
-// play plays a script to both servers, at once, and compares the answers.
+// play runs a script on both servers at once, and compares the responses.
 func (t *tally) play(ctx context.Context, s script, want, got *player) error {
 	var answers [2][]answer
 	var errs [2]error
@@ -133,12 +133,12 @@ func (t *tally) compare(script string, r request, wanted, given answer) {
 		return
 	}
 	t.differs++
-	fmt.Fprintf(t.out, "! %s/%s (%s.http:%d): %s %s: kube-apiserver's answer (-) and sqube's (+) differ:\n%s\n",
+	fmt.Fprintf(t.out, "! %s/%s (%s.http:%d): %s %s: kube-apiserver's response (-) and sqube's (+) differ:\n%s\n",
 		script, r.title, script, r.line, r.method, r.path, diff)
 }
 
-// report prints the counts and says whether all is as it should be. Only a run of all scripts can tell what
-// differences.txt explains in vain.
+// report prints the counts and reports whether the comparison succeeded. Only a run of all scripts shows which explanations in
+// differences.txt are unused.
 func (t *tally) report(all bool) bool {
 	unused := 0
 	for _, d := range t.differences {
@@ -149,6 +149,6 @@ func (t *tally) report(all bool) bool {
 			}
 		}
 	}
-	fmt.Fprintf(t.out, "%d requests: %d answers are the same, %d differ on purpose, %d differ\n", t.same+t.explained+t.differs, t.same, t.explained, t.differs)
+	fmt.Fprintf(t.out, "%d requests: %d responses are the same, %d differ on purpose, %d differ\n", t.same+t.explained+t.differs, t.same, t.explained, t.differs)
 	return t.differs+unused == 0
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// String is the answer as it is compared: with names in the place of generated values.
+// String is the response in the form that is compared: with names in place of generated values.
 func (a answer) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "HTTP %d\n", a.code)
@@ -27,7 +27,7 @@ func (a answer) String() string {
 	return out.String()
 }
 
-// generated are the fields that a server makes up.
+// generated are the fields that a server generates.
 var generated = map[string]string{
 	"uid":                 "{uid}",
 	"resourceVersion":     "{resourceVersion}",
@@ -40,7 +40,7 @@ var generated = map[string]string{
 	"serverAddress":       "{address}",
 }
 
-// normal returns a value with names in the place of what is generated. key is the field that it is in.
+// normal returns a value with names in place of generated values. key is the field that it is in.
 func (a answer) normal(key string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -51,7 +51,7 @@ func (a answer) normal(key string, value any) any {
 		for k := range out {
 			out[k] = a.normal(k, v[k])
 		}
-		if v["title"] == "Kubernetes" { // the head of OpenAPI documents, with what the server says it was built as
+		if v["title"] == "Kubernetes" { // the head of OpenAPI documents, with the server's build information
 			out["version"] = "{release}"
 		}
 		if prefix, ok := v["generateName"].(string); ok && prefix != "" {
@@ -65,7 +65,7 @@ func (a answer) normal(key string, value any) any {
 		for i := range out {
 			out[i] = a.normal(strings.TrimSuffix(key, "s"), v[i])
 		}
-		if key == "managedFields" { // which are in the order of times, by the second
+		if key == "managedFields" { // ordered by time, in seconds
 			slices.SortFunc(out, func(x, y any) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
 		}
 		return out
@@ -82,7 +82,7 @@ func (a answer) normal(key string, value any) any {
 	return value
 }
 
-// replacements are the forms of generated values in texts.
+// replacements are the forms of generated values in strings.
 var replacements = []struct {
 	form *regexp.Regexp
 	name string
@@ -97,15 +97,15 @@ var replacements = []struct {
 	{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access-{random}"},
 }
 
-// plain returns a text with names in the place of generated values.
+// plain returns a string with names in place of generated values.
 func (a answer) plain(text string) string {
 	for _, r := range replacements {
 		text = r.form.ReplaceAllString(text, r.name)
 	}
-	// What a script has captured was generated; the longest first, since one may be in another.
+	// What a script has captured was generated. The longest first, since one may contain another.
 	names := slices.SortedFunc(maps.Keys(a.vars), func(x, y string) int { return len(a.vars[y]) - len(a.vars[x]) })
 	for _, name := range names {
-		if value := a.vars[name]; len(value) > 3 { // shorter ones are in other words by chance
+		if value := a.vars[name]; len(value) > 3 { // shorter ones may occur in other words by chance
 			text = strings.ReplaceAll(text, value, "{{"+name+"}}")
 		}
 	}

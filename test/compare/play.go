@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// requestTimeout bounds a request, watches included.
+// requestTimeout limits a request, including watches.
 const requestTimeout = 2 * time.Minute
 
-// player plays scripts to one server.
+// player runs scripts on one server.
 type player struct {
 	url  string
 	http *http.Client
@@ -32,23 +32,23 @@ func newPlayer(kubeconfig string) (*player, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // no limit of the client's own
+	config.QPS = -1 // no client-side limit
 	config.Timeout = requestTimeout
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	// Without Accept-Encoding of its own: only what the script says.
+	// No implicit Accept-Encoding: only what the script says.
 	config.DisableCompression = true
 	client, err := rest.HTTPClientFor(config)
 	return &player{url: config.Host, http: client, kube: kube}, err
 }
 
-// play sends the requests one after the other, each after the end of the answer before. It returns the answers.
+// play sends the requests in sequence, each after the end of the previous response. It returns the responses.
 func (p *player) play(ctx context.Context, s script) ([]answer, error) {
 	vars := variables{"namespace": "compare-" + s.name + "-" + rand.String(5)}
 	if err := p.prepare(ctx, vars["namespace"]); err != nil {
-		return nil, fmt.Errorf("prepare a namespace: %w", err)
+		return nil, fmt.Errorf("preparing a namespace: %w", err)
 	}
 	answers := make([]answer, len(s.requests))
 	for i, r := range s.requests {
@@ -61,7 +61,7 @@ func (p *player) play(ctx context.Context, s script) ([]answer, error) {
 	return answers, nil
 }
 
-// send sends a request, again and again where it waits for an answer, and keeps what it captures of that.
+// send sends a request, repeatedly if it waits for a status, and keeps what it captures from the response.
 func (p *player) send(ctx context.Context, r request, vars variables) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (p *player) send(ctx context.Context, r request, vars variables) (answer, e
 	for err == nil && r.until != 0 && a.code != r.until {
 		select {
 		case <-ctx.Done():
-			return answer{}, fmt.Errorf("no answer with code %d, but\n%s", r.until, a)
+			return answer{}, fmt.Errorf("no response with status %d, but\n%s", r.until, a)
 		case <-time.After(50 * time.Millisecond):
 			a, err = p.ask(ctx, r, vars)
 		}
@@ -79,7 +79,7 @@ func (p *player) send(ctx context.Context, r request, vars variables) (answer, e
 	}
 	for _, c := range r.captures {
 		if vars[c[0]], err = a.field(c[1]); err != nil {
-			return answer{}, fmt.Errorf("%w in the answer\n%s", err, a)
+			return answer{}, fmt.Errorf("%w in the response\n%s", err, a)
 		}
 	}
 	return a, nil
@@ -101,7 +101,7 @@ func (p *player) ask(ctx context.Context, r request, vars variables) (answer, er
 	sent.Header.Set("User-Agent", "compare/1.0")
 	for _, h := range r.headers {
 		sent.Header.Add(h[0], vars.in(h[1]))
-		if strings.EqualFold(h[0], "Content-Type") { // which Add has put behind the default
+		if strings.EqualFold(h[0], "Content-Type") { // Add would put it after the default
 			sent.Header.Set(h[0], vars.in(h[1]))
 		}
 	}
@@ -117,10 +117,10 @@ func (p *player) ask(ctx context.Context, r request, vars variables) (answer, er
 	return newAnswer(response, read, vars), nil
 }
 
-// bundle is the name of the ConfigMap that a controller puts into every namespace. What is in it is not compared.
+// bundle is the name of the ConfigMap that a controller creates in every namespace. Its content is not compared.
 const bundle = "kube-root-ca.crt"
 
-// prepare makes a namespace with what the controllers of a cluster put into it. kube-apiserver alone has none of them.
+// prepare creates a namespace with what the controllers of a cluster put into it. kube-apiserver alone has no controllers.
 func (p *player) prepare(ctx context.Context, name string) error {
 	core := p.kube.CoreV1()
 	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {

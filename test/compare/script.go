@@ -17,16 +17,16 @@ type script struct {
 	requests []request
 }
 
-// request is one of a script, with variables not yet put in.
+// request is a request of a script, before variables are replaced.
 type request struct {
 	line     int
 	title    string
 	method   string
 	path     string
 	headers  [][2]string
-	captures [][2]string // name, and path of a field of the answer
+	captures [][2]string // name, and path of a field of the response
 	encoding string      // of the body: "", "protobuf" or "cbor"
-	until    int         // the code of the answer that is waited for, if not 0
+	until    int         // the status to wait for, if not 0
 	body     string
 }
 
@@ -58,7 +58,7 @@ func readScripts(dir string, names *regexp.Regexp) ([]script, error) {
 	return scripts, nil
 }
 
-// parse takes the text of a script apart. Errors begin with the number of the line.
+// parse parses the text of a script. Errors begin with the line number.
 func parse(text string) ([]request, error) {
 	var requests []request
 	titles := map[string]bool{}
@@ -71,7 +71,7 @@ func parse(text string) ([]request, error) {
 		if title, begins := strings.CutPrefix(line, "###"); begins {
 			title = strings.TrimSpace(title)
 			if title == "" || titles[title] {
-				return nil, fmt.Errorf("%d: a request needs a title of its own, not %q", number, title)
+				return nil, fmt.Errorf("%d: a request needs a unique title, not %q", number, title)
 			}
 			titles[title] = true
 			requests = append(requests, request{line: number, title: title})
@@ -99,7 +99,7 @@ func parse(text string) ([]request, error) {
 	return requests, lines.Err()
 }
 
-// add takes a line between the request line and the body.
+// add parses a line between the request line and the body.
 func (r *request) add(line string) error {
 	if directive, ok := strings.CutPrefix(line, "@"); ok {
 		name, value, ok := strings.Cut(directive, "=")
@@ -116,7 +116,7 @@ func (r *request) add(line string) error {
 		case "until":
 			code, err := strconv.Atoi(value)
 			if err != nil {
-				return fmt.Errorf("@until is the code of an answer, not %q", value)
+				return fmt.Errorf("@until is a status code, not %q", value)
 			}
 			r.until = code
 		default:
@@ -132,17 +132,17 @@ func (r *request) add(line string) error {
 	return nil
 }
 
-// variables are what {{name}} stands for on one server.
+// variables are the values of {{name}} on one server.
 type variables map[string]string
 
 var variable = regexp.MustCompile(`{{(\w+)}}`)
 
-// in puts the variables into a text.
+// in replaces the variables in a string.
 func (v variables) in(text string) string {
 	return variable.ReplaceAllStringFunc(text, func(reference string) string { return v[strings.Trim(reference, "{}")] })
 }
 
-// inPath puts the variables into a path, escaped.
+// inPath replaces the variables in a path with their escaped values.
 func (v variables) inPath(path string) string {
 	return variable.ReplaceAllStringFunc(path, func(reference string) string { return url.QueryEscape(v[strings.Trim(reference, "{}")]) })
 }
