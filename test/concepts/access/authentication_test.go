@@ -15,17 +15,18 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// authenticators is what a server that knows all ways to log in trusts. The promises on each way are in a file of their own.
+// authenticators is what a server with every authentication method enabled trusts. The promises about each method are in their
+// own file.
 type authenticators struct {
 	clients  *kit.Authority  // of client certificates
 	proxies  *kit.Authority  // of front proxies
 	accounts *rsa.PrivateKey // signs the tokens of service accounts
-	retired  *rsa.PrivateKey // did so before
+	retired  *rsa.PrivateKey // signed them before
 	issuer   *issuer
 	webhook  *tokenWebhook
 }
 
-// Section "Authentication": who the server takes a client for.
+// Section "Authentication": how the server identifies a client.
 func TestAuthentication(t *testing.T) {
 	a := &authenticators{clients: kit.NewAuthority(t, "clients"), proxies: kit.NewAuthority(t, "proxies"), issuer: newIssuer(t), webhook: newTokenWebhook(t)}
 	var signing, retired string
@@ -66,7 +67,7 @@ func (a *authenticators) general() []kit.Promise {
 		{Statement: "a request without credentials is the user system:anonymous in the group system:unauthenticated", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.BindEverywhere(t, "ClusterRole/system:basic-user", "User/system:anonymous")
 			anonymous := c.Anonymous(t)
-			harness.Eventually(t, "anonymous may ask who it is", func() bool {
+			harness.Eventually(t, "anonymous users may create SelfSubjectReviews", func() bool {
 				return anonymous.Post(t, kit.SelfReviews, kit.SelfSubjectReview).Want(t, http.StatusCreated, http.StatusForbidden).Code == http.StatusCreated
 			})
 			anonymous.Is(t, "system:anonymous", unauthenticated)
@@ -82,23 +83,23 @@ func (a *authenticators) general() []kit.Promise {
 			anonymous.Get(t, c.Path("v1", "configmaps")).Refused(t, http.StatusForbidden, "Forbidden",
 				`configmaps is forbidden: User "system:anonymous" cannot list resource "configmaps" in API group "" in the namespace "`+c.Namespace+`"`)
 		}},
-		{Statement: "wrong credentials are answered with 401, even where none are needed", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "wrong credentials get 401, even if none are needed", Proof: func(t *testing.T, c *kit.Cluster) {
 			answer := c.Bearer(t, "wrong").Get(t, "/version").Refused(t, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 			if kind := answer.Header.Get("Content-Type"); kind != "application/json" {
-				t.Errorf("the answer is %q", kind)
+				t.Errorf("the response is %q", kind)
 			}
-			if asks, ok := answer.Header["Www-Authenticate"]; ok { // as kube-apiserver: there is no scheme to ask for
-				t.Errorf("the answer asks for %q", asks)
+			if asks, ok := answer.Header["Www-Authenticate"]; ok { // like kube-apiserver: there is no scheme to request
+				t.Errorf("the response requests %q", asks)
 			}
 			c.Bearer(t, "wrong").Send(t, http.MethodGet, c.Path("v1", "pods"), kit.Header{"Accept", "application/yaml"}, nil).Refused(t, http.StatusUnauthorized, "Unauthorized")
 		}},
-		{Statement: "credentials of a kind that is not known are none", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "credentials of an unknown kind are ignored", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, authorization := range []string{"Basic amFuZTpzM2NyZXQ=", "Negotiate x", "Bearer", "Bearer "} {
 				c.Anonymous(t).Send(t, http.MethodGet, "/api", kit.Header{"Authorization", authorization}, nil).
 					Refused(t, http.StatusForbidden, "Forbidden", "system:anonymous")
 			}
 		}},
-		{Statement: "a token is not looked at where a certificate is accepted, and is where none is", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a token is ignored if a certificate is accepted, and used otherwise", Proof: func(t *testing.T, c *kit.Cluster) {
 			both := func(certificate kit.KeyPair) *kit.Client {
 				return c.ClientWith(t, func(config *rest.Config) {
 					config.CertData, config.KeyData, config.BearerToken = certificate.Certificate, certificate.Key, "static-jane"
@@ -108,7 +109,7 @@ func (a *authenticators) general() []kit.Promise {
 			both(a.clients.Issue(t, x509.Certificate{Subject: jane})).Is(t, "certified", authenticated)
 			both(kit.NewAuthority(t, "strange").Issue(t, x509.Certificate{Subject: jane})).Is(t, "jane", "dev", "ops", authenticated)
 		}},
-		{Statement: "a WebSocket may bring its token as a subprotocol", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a WebSocket may send its token as a subprotocol", Proof: func(t *testing.T, c *kit.Cluster) {
 			plain := c.ClientWith(t, func(config *rest.Config) { config.NextProtos = []string{"http/1.1"} })
 			c.Grant(t, "jane", kit.Rule("watch", "configmaps"))
 			watch := func(token string) int {
@@ -120,10 +121,10 @@ func (a *authenticators) general() []kit.Promise {
 				return response.StatusCode
 			}
 			if code := watch("static-jane"); code != http.StatusSwitchingProtocols {
-				t.Errorf("with a token that is accepted: %d", code)
+				t.Errorf("with a valid token: %d", code)
 			}
 			if code := watch("wrong"); code != http.StatusUnauthorized {
-				t.Errorf("with a wrong one: %d", code)
+				t.Errorf("with an invalid token: %d", code)
 			}
 		}},
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// accessWebhook decides by the first part of a user's name: allow-x, deny-x, broken-x, slow-x. It has no opinion of others.
+// accessWebhook decides by the first part of a user's name: allow-x, deny-x, broken-x, slow-x. It has no opinion about others.
 type accessWebhook struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -56,14 +56,14 @@ func (w *accessWebhook) review(response http.ResponseWriter, request *http.Reque
 	writeJSON(response, review)
 }
 
-// asked returns what the webhook was asked about a user.
+// asked returns the reviews that the webhook received about a user.
 func (w *accessWebhook) asked(user string) []authorizationv1.SubjectAccessReviewSpec {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.reviews[user])
 }
 
-// user returns a name of the kind that is new to the webhook.
+// user returns a name of the kind that the webhook has not seen yet.
 func (w *accessWebhook) user(kind string) string { return kind + "-" + names.String(8) }
 
 // policies is the content of --authorization-policy-file.
@@ -73,7 +73,7 @@ const policies = `# who reads ConfigMaps
 {"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"deny-later","namespace":"*","resource":"*","apiGroup":"*"}}
 `
 
-// Section "Authorization modes": several of them, asked in order.
+// Section "Authorization modes": several of them, consulted in order.
 func TestAuthorizationModes(t *testing.T) {
 	webhook := newAccessWebhook(t)
 	kit.Prove(t, []string{
@@ -85,7 +85,7 @@ func TestAuthorizationModes(t *testing.T) {
 		"--authorization-webhook-cache-unauthorized-ttl=0s",
 		"--anonymous-auth=false",
 	},
-		kit.Promise{Statement: "with --anonymous-auth=false everybody must log in, for health too", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "with --anonymous-auth=false all requests need credentials, even health checks", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/healthz", "/readyz", "/version", "/api", "/missing"} {
 				c.Anonymous(t).Get(t, path).Refused(t, http.StatusUnauthorized, "Unauthorized")
 			}
@@ -99,17 +99,17 @@ func TestAuthorizationModes(t *testing.T) {
 			c.As(t, "x", "prober").Get(t, "/version/x").Forbidden(t)
 			c.As(t, "x", "other").Get(t, "/metrics").Forbidden(t)
 		}},
-		kit.Promise{Statement: "a webhook allows, denies with a reason, or leaves it to the next", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a webhook allows, denies with a reason, or leaves the decision to the next authorizer", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.As(t, webhook.user("allow")).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
 			c.As(t, webhook.user("deny")).Get(t, c.Path("v1", "secrets")).Forbidden(t, "not on Sundays")
 			c.Grant(t, "ann", kit.Rule("list", "secrets"))
 			c.As(t, "ann").Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
 			c.As(t, "joe").Get(t, c.Path("v1", "secrets")).Forbidden(t)
 		}},
-		kit.Promise{Statement: "the first that decides has decided: a denial is final, and so is a grant before it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the first decision counts: a denial is final, and so is an earlier grant", Proof: func(t *testing.T, c *kit.Cluster) {
 			denied := webhook.user("deny")
 			c.Bind(t, "ClusterRole/view", "User/"+denied)
-			c.Grant(t, "ann", kit.Rule("list", "configmaps")) // after which the binding is in force too
+			c.Grant(t, "ann", kit.Rule("list", "configmaps")) // by then the binding is in effect too
 			c.As(t, denied).Get(t, c.Path("v1", "configmaps")).Forbidden(t, "not on Sundays")
 			c.As(t, "deny-later").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 			status := c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: denied,
@@ -118,11 +118,11 @@ func TestAuthorizationModes(t *testing.T) {
 				t.Errorf("the review is %+v", status)
 			}
 		}},
-		kit.Promise{Statement: "AlwaysDeny at the end refuses what nobody has allowed, except to system:masters", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "AlwaysDeny at the end denies what no other authorizer has allowed, except to system:masters", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.As(t, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t, "Everything is forbidden.")
 			c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "a webhook is told the user and the request, with its selectors", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a webhook receives the user and the request, with its selectors", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := webhook.user("allow")
 			client := c.As(t, user, "dev")
 			client.Send(t, http.MethodGet, c.Path("apps/v1", "deployments")+"?fieldSelector=metadata.name=d&labelSelector=app+in+(a,b)", kit.Header{impersonateUID, "u-1", impersonateExtra + "Scopes", "read"}, nil).Want(t, http.StatusOK)
@@ -130,7 +130,7 @@ func TestAuthorizationModes(t *testing.T) {
 			client.Get(t, "/metrics").Want(t, http.StatusOK)
 			asked := webhook.asked(user)
 			if len(asked) != 3 {
-				t.Fatalf("the webhook was asked %+v", asked)
+				t.Fatalf("the webhook received %+v", asked)
 			}
 			who := authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"dev", authenticated}}
 			list := who
@@ -148,24 +148,24 @@ func TestAuthorizationModes(t *testing.T) {
 			path.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
 			kit.Equal(t, asked[2], path)
 		}},
-		kit.Promise{Statement: "what a webhook has allowed is remembered as long as the flags say, and what it has not, too", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a webhook's decisions, both positive and negative, are cached for as long as the flags say", Proof: func(t *testing.T, c *kit.Cluster) {
 			allowed, other := webhook.user("allow"), webhook.user("other")
 			for range 2 {
 				c.As(t, allowed).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
 				c.As(t, other).Get(t, c.Path("v1", "secrets")).Forbidden(t)
 			}
 			if a, o := len(webhook.asked(allowed)), len(webhook.asked(other)); a != 1 || o != 2 {
-				t.Errorf("the webhook was asked %d times about what it allowed, %d times about what it did not", a, o)
+				t.Errorf("the webhook was called %d times for an allowed user, %d times for another", a, o)
 			}
 		}},
 		kit.Promise{Statement: "a webhook that fails has no opinion", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := webhook.user("broken")
 			c.Grant(t, user, kit.Rule("list", "configmaps"))
 			c.As(t, user).Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
-			// Where nobody else allows it, kube-apiserver says that it has failed, not that the user must not.
+			// If no other authorizer allows it, kube-apiserver returns an error, not a denial.
 			c.As(t, user).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusInternalServerError)
 		}},
-		kit.Promise{Statement: "the rules that somebody sees are said to be incomplete where a webhook decides", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a user's rules are reported as incomplete if a webhook decides", Proof: func(t *testing.T, c *kit.Cluster) {
 			review := c.Post(t, c.ClusterPath(authorizationVersion, "selfsubjectrulesreviews"), authorizationv1.SelfSubjectRulesReview{
 				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}).Want(t, http.StatusCreated)
 			if review.Value(t, "status", "incomplete") != true || !strings.Contains(review.Text(t, "status",

@@ -24,16 +24,16 @@ import (
 
 func (a *authenticators) certificates() []kit.Promise {
 	return []kit.Promise{
-		{Statement: "a client certificate names a user, by its common name, and groups, by its organizations", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a client certificate names a user by its common name and groups by its organizations", Proof: func(t *testing.T, c *kit.Cluster) {
 			certificate := a.clients.Issue(t, x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"dev", "ops"}}})
 			user := c.Certified(t, certificate).Is(t, "ann", "dev", "ops", authenticated)
 			block, _ := pem.Decode(certificate.Certificate)
 			fingerprint := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(block.Bytes))
 			if id := user.Extra[credentialID]; !slices.Equal(id, []string{fingerprint}) {
-				t.Errorf("the certificate is known as %q", id)
+				t.Errorf("the credential id is %q", id)
 			}
 		}},
-		{Statement: "a client certificate may hold the user's uid", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a client certificate may contain the user's uid", Proof: func(t *testing.T, c *kit.Cluster) {
 			names := func(uids ...string) pkix.Name {
 				name := pkix.Name{CommonName: "ann"}
 				for _, uid := range uids {
@@ -47,7 +47,7 @@ func (a *authenticators) certificates() []kit.Promise {
 			}
 			c.Certified(t, a.clients.Issue(t, x509.Certificate{Subject: names("u-1", "u-2")})).IsUnauthenticated(t)
 		}},
-		{Statement: "a certificate that is expired, not yet valid, not for clients or of another authority is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a certificate that is expired, not yet valid, not for clients or of another authority is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ann := pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}}
 			c.Certified(t, a.clients.Issue(t, x509.Certificate{Subject: ann, NotAfter: time.Now().Add(-time.Minute)})).IsUnauthenticated(t)
 			c.Certified(t, a.clients.Issue(t, x509.Certificate{Subject: ann, NotBefore: time.Now().Add(time.Minute)})).IsUnauthenticated(t)
@@ -67,7 +67,7 @@ func (a *authenticators) certificates() []kit.Promise {
 			harness.Eventually(t, "the certificate is accepted", func() bool { return ann.IsAuthenticated(t) })
 			ann.Is(t, "ann", authenticated)
 		}},
-		{Statement: "a certificate may bring the intermediate authorities between its own and one that is trusted", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a certificate may come with the intermediates between its authority and a trusted one", Proof: func(t *testing.T, c *kit.Cluster) {
 			between := kit.NewAuthority(t, "between")
 			link := a.clients.Sign(t, x509.Certificate{Subject: between.Certificate.Subject, IsCA: true,
 				BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, between.Key.Public())
@@ -76,17 +76,17 @@ func (a *authenticators) certificates() []kit.Promise {
 			leaf.Certificate = append(leaf.Certificate, link...)
 			c.Certified(t, leaf).Is(t, "ann", authenticated)
 		}},
-		{Statement: "a certificate without a common name names nobody", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a certificate without a common name identifies no user", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Certified(t, a.clients.Issue(t, x509.Certificate{Subject: pkix.Name{Organization: []string{"system:masters"}}})).IsUnauthenticated(t)
 		}},
-		// sqube's own promise: kube-apiserver has no authority of its own.
-		{Statement: "the server's own authority is accepted beside that of --client-ca-file", Proof: func(t *testing.T, c *kit.Cluster) {
+		// Specific to sqube: kube-apiserver has no built-in authority.
+		{Statement: "the server's own authority is accepted in addition to that of --client-ca-file", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Is(t, "kubernetes-admin", "system:masters", authenticated)
 		}},
 	}
 }
 
-// frontProxy are the promises on proxies that tell, in headers, whom a request is from.
+// frontProxy are the promises about proxies that pass the user of a request in headers.
 func (a *authenticators) frontProxy() []kit.Promise {
 	certificate := func(t *testing.T, by *kit.Authority, name string) kit.KeyPair {
 		return by.Issue(t, x509.Certificate{Subject: pkix.Name{CommonName: name}})
@@ -105,29 +105,29 @@ func (a *authenticators) frontProxy() []kit.Promise {
 				t.Errorf("the user is %+v", user)
 			}
 		}},
-		{Statement: "the headers of a front proxy that names nobody are not enough", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "headers of a front proxy without a user are not enough", Proof: func(t *testing.T, c *kit.Cluster) {
 			proxy := c.Certified(t, certificate(t, a.proxies, "front-proxy-client"))
 			ask(t, proxy, "X-Remote-Group", "system:masters").Refused(t, http.StatusUnauthorized, "Unauthorized")
 		}},
-		{Statement: "a front proxy with a name that is not allowed, or of another authority, is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a front proxy with a name that is not allowed, or of another authority, is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, pair := range []kit.KeyPair{certificate(t, a.proxies, "somebody"), certificate(t, kit.NewAuthority(t, "proxies"), "front-proxy-client")} {
 				ask(t, c.Certified(t, pair), "X-Remote-User", "ann").Refused(t, http.StatusUnauthorized, "Unauthorized")
 			}
 		}},
-		{Statement: "nobody else is believed the headers of a front proxy", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the headers of a front proxy are ignored in other clients' requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			client := c.Certified(t, certificate(t, a.clients, "front-proxy-client"))
-			for range 2 { // the certificate is known by then
+			for range 2 { // the second time, the certificate is cached
 				user := kit.SelfReview(t, ask(t, client, "X-Remote-User", "root", "X-Remote-Group", "system:masters").Want(t, http.StatusCreated))
 				if user.Username != "front-proxy-client" || slices.Contains(user.Groups, "system:masters") {
-					t.Errorf("the server takes it for %+v", user)
+					t.Errorf("the server identifies it as %+v", user)
 				}
 			}
 			c.Anonymous(t).Send(t, http.MethodGet, "/api", kit.Header{"X-Remote-User", "root", "X-Remote-Group", "system:masters"}, nil).
 				Refused(t, http.StatusForbidden, "Forbidden", `User "system:anonymous"`)
 		}},
-		{Statement: "whom extension servers may believe is published in a ConfigMap", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the front proxy that extension servers may trust is published in a ConfigMap", Proof: func(t *testing.T, c *kit.Cluster) {
 			data := map[string]string{}
-			harness.Eventually(t, "there is extension-apiserver-authentication", func() bool {
+			harness.Eventually(t, "extension-apiserver-authentication exists", func() bool {
 				published, err := c.Kube.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
 				data = published.Data
 				return err == nil

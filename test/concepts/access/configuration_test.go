@@ -38,7 +38,7 @@ func TestAccessConfiguration(t *testing.T) {
 		append(a.authenticationPromises(), a.authorizationPromises()...)...)
 }
 
-// authentication is a configuration that trusts these issuers, the first with rules and expressions.
+// authentication returns a configuration that trusts these issuers, the first with rules and expressions.
 func (a *accessConfig) authentication(rich *issuer, plain ...*issuer) []byte {
 	trusted := func(i *issuer) string {
 		return fmt.Sprintf("{url: %q, certificateAuthority: %q, audiences: ", i.URL, i.authority())
@@ -68,7 +68,7 @@ jwt:
 	return []byte(text.String())
 }
 
-// authorization is a configuration whose first webhook is asked about the members of some groups, and must answer.
+// authorization returns a configuration whose first webhook is consulted about members of some groups, and must respond.
 func (a *accessConfig) authorization(groups ...string) []byte {
 	webhook := func(name, policy, conditions string) string {
 		return fmt.Sprintf(`- {type: Webhook, name: %s, webhook: {timeout: 1s, subjectAccessReviewVersion: v1, matchConditionSubjectAccessReviewVersion: v1,
@@ -82,7 +82,7 @@ func (a *accessConfig) authorization(groups ...string) []byte {
 		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n")
 }
 
-// replaceFile puts another file in place of one, at once.
+// replaceFile replaces a file atomically.
 func replaceFile(t testing.TB, path string, content []byte) {
 	t.Helper()
 	next := filepath.Join(t.TempDir(), "next")
@@ -94,7 +94,7 @@ func replaceFile(t testing.TB, path string, content []byte) {
 	}
 }
 
-// reloadFailures tells how often the server could not use the file with the configuration of what.
+// reloadFailures returns how often the server failed to load the configuration file of what.
 func reloadFailures(t testing.TB, c *kit.Cluster, what string) string {
 	t.Helper()
 	pattern := regexp.MustCompile(`(?m)^apiserver_` + what + `_config_controller_automatic_reloads_total\{[^}]*status="failure"\} (.*)$`)
@@ -105,24 +105,24 @@ func reloadFailures(t testing.TB, c *kit.Cluster, what string) string {
 	return string(match[1])
 }
 
-// proveReload shows that the server uses what a file says anew, and goes on with what it has when that is nonsense.
-func proveReload(t *testing.T, c *kit.Cluster, what, file string, next []byte, inForce func() bool) {
+// proveReload checks that the server applies changes of a file, and keeps its configuration if the new one is invalid.
+func proveReload(t *testing.T, c *kit.Cluster, what, file string, next []byte, inEffect func() bool) {
 	t.Helper()
 	before, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer replaceFile(t, file, before) // for the next engine
-	if inForce() {
-		t.Fatal("it is in force before the file says so")
+	if inEffect() {
+		t.Fatal("the new configuration is in effect before the file has it")
 	}
 	replaceFile(t, file, next)
-	harness.Eventually(t, "the file is in force", inForce)
+	harness.Eventually(t, "the file is in effect", inEffect)
 	failures := reloadFailures(t, c, what)
 	replaceFile(t, file, bytes.ReplaceAll(next, []byte("kind:"), []byte("kind: Nonsense #")))
-	harness.Eventually(t, "the server has refused the nonsense", func() bool { return reloadFailures(t, c, what) != failures })
-	if !inForce() {
-		t.Error("it is not in force any more")
+	harness.Eventually(t, "the server has rejected the invalid file", func() bool { return reloadFailures(t, c, what) != failures })
+	if !inEffect() {
+		t.Error("the previous configuration is no longer in effect")
 	}
 }
 
@@ -138,14 +138,14 @@ func (a *accessConfig) authenticationPromises() []kit.Promise {
 		})
 	}
 	return []kit.Promise{
-		{Statement: "anonymous requests are taken only for the paths that the file names", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "anonymous requests are accepted only for the paths in the file", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Anonymous(t).Get(t, "/livez").Want(t, http.StatusOK)
 			c.Anonymous(t).Get(t, "/readyz").Want(t, http.StatusOK)
 			for _, path := range []string{"/healthz", "/livez/ping", "/version", "/api"} {
 				c.Anonymous(t).Get(t, path).Refused(t, http.StatusUnauthorized, "Unauthorized")
 			}
 		}},
-		{Statement: "expressions make user, groups, uid and more of the claims", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "expressions derive user, groups, uid and more from the claims", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			user := c.Bearer(t, rich(t, nil)).Is(t, "rich:ann", "dev", "ops", authenticated)
 			if want := map[string]authenticationv1.ExtraValue{"example.com/team": {"blue"}}; user.UID != "u-1" || !reflect.DeepEqual(user.Extra, want) {
@@ -153,12 +153,12 @@ func (a *accessConfig) authenticationPromises() []kit.Promise {
 			}
 			c.Bearer(t, rich(t, claims{"aud": []string{"third", "other"}})).Is(t, "rich:ann", "dev", "ops", authenticated)
 		}},
-		{Statement: "there may be several issuers, each with mappings of its own", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "there may be several issuers, each with its own mappings", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			c.Bearer(t, a.plain.token(t, claims{"sub": "ann", "roles": "dev"})).Is(t, "plain:ann", authenticated)
 			c.Bearer(t, a.later.token(t, claims{"sub": "ann"})).IsUnauthenticated(t)
 		}},
-		{Statement: "a token that breaks a rule on claims or on users is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a token that violates a rule about claims or users is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			for _, broken := range []claims{
 				{"tier": "silver"},
@@ -184,7 +184,7 @@ func (a *accessConfig) authenticationPromises() []kit.Promise {
 
 func (a *accessConfig) authorizationPromises() []kit.Promise {
 	return []kit.Promise{
-		{Statement: "a webhook is asked about the requests that its conditions match", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a webhook is called for the requests that its conditions match", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, group := range []string{"guarded", "advised"} {
 				c.As(t, a.webhook.user("allow"), group).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
 				c.As(t, a.webhook.user("deny"), group).Get(t, c.Path("v1", "secrets")).Forbidden(t, "not on Sundays")
@@ -195,11 +195,11 @@ func (a *accessConfig) authorizationPromises() []kit.Promise {
 			events := a.webhook.user("allow")
 			c.As(t, events, "guarded").Get(t, c.Path("v1", "events")).Forbidden(t)
 			if n := len(a.webhook.asked(free)) + len(a.webhook.asked(events)); n != 0 {
-				t.Errorf("the webhook was asked %d times about what it is not for", n)
+				t.Errorf("the webhook was called %d times for requests that do not match", n)
 			}
 		}},
-		// Where nobody else decides, kube-apiserver says that it has failed, not that the user must not.
-		{Statement: "where a webhook fails, or is too slow, its failurePolicy decides: Deny or NoOpinion", Proof: func(t *testing.T, c *kit.Cluster) {
+		// If no other authorizer decides, kube-apiserver returns an error, not a denial.
+		{Statement: "if a webhook fails or is too slow, its failurePolicy decides: Deny or NoOpinion", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, kind := range []string{"broken", "slow"} {
 				user := a.webhook.user(kind)
 				c.Grant(t, user, kit.Rule("list", "configmaps"))
@@ -214,8 +214,8 @@ func (a *accessConfig) authorizationPromises() []kit.Promise {
 			free := c.As(t, user, c.Namespace)
 			harness.Eventually(t, "the group may read metrics", func() bool { return free.Get(t, "/metrics").Code == http.StatusOK })
 			failed := c.As(t, user, c.Namespace, "guarded").Get(t, "/metrics").Want(t, http.StatusInternalServerError)
-			if !strings.Contains(string(failed.Body), "no such key: resourceAttributes") { // which a path has not
-				t.Errorf("the answer is %s", failed.Body)
+			if !strings.Contains(string(failed.Body), "no such key: resourceAttributes") { // a path has none
+				t.Errorf("the response is %s", failed.Body)
 			}
 		}},
 		{Statement: "the authorization file is read again when it changes", Proof: func(t *testing.T, c *kit.Cluster) {

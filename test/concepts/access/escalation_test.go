@@ -16,19 +16,19 @@ import (
 
 const rbacVersion = "rbac.authorization.k8s.io/v1"
 
-// role is one with a generated name.
+// role returns a role with a generated name.
 func role(kind string, rules ...rbacv1.PolicyRule) map[string]any {
 	return map[string]any{"apiVersion": rbacVersion, "kind": kind, "metadata": map[string]any{"generateName": "r-"}, "rules": rules}
 }
 
-// binding is one with a generated name.
+// binding returns a binding with a generated name.
 func binding(c *kit.Cluster, kind, role string, subjects ...string) map[string]any {
 	return map[string]any{"apiVersion": rbacVersion, "kind": kind, "metadata": map[string]any{"generateName": c.Namespace + "-"},
 		"roleRef": kit.RoleRef(role), "subjects": c.Subjects(subjects)}
 }
 
 var escalation = []kit.Promise{
-	{Statement: "nobody writes a role with more than they have, unless they may escalate", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "users can't write a role with permissions that they lack, unless they may escalate", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path(rbacVersion, "roles")
 		c.Grant(t, "ann", kit.Rule("create,update,get", "roles."+rbacv1.GroupName), kit.Rule("get,list", "configmaps"))
 		ann := c.As(t, "ann")
@@ -47,19 +47,19 @@ var escalation = []kit.Promise{
 		c.Grant(t, "eve", kit.Rule("create,escalate", "roles."+rbacv1.GroupName))
 		c.As(t, "eve").Post(t, path, role("Role", kit.Rule("*", "secrets"))).Want(t, http.StatusCreated)
 	}},
-	{Statement: "nobody binds a role that holds more than they have, unless they may bind it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "users can't bind a role with permissions that they lack, unless they may bind it", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path(rbacVersion, "rolebindings")
 		c.Grant(t, "ann", kit.Rule("create", "rolebindings."+rbacv1.GroupName))
 		ann := c.As(t, "ann")
 		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Forbidden(t,
 			`user "ann" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`)
 		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/"+c.Namespace, "User/joe")).
-			Refused(t, http.StatusNotFound, "NotFound", `"`+c.Namespace+`" not found`) // what it will hold nobody knows
+			Refused(t, http.StatusNotFound, "NotFound", `"`+c.Namespace+`" not found`) // its rules are not known yet
 		c.Grant(t, "ann", kit.Rule("bind", "clusterroles."+rbacv1.GroupName, "view"))
 		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Want(t, http.StatusCreated)
 		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/edit", "User/joe")).Forbidden(t)
 	}},
-	{Statement: "what holds for Roles holds for ClusterRoles, and for paths that are no resources", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the same holds for ClusterRoles, and for non-resource paths", Proof: func(t *testing.T, c *kit.Cluster) {
 		user := "ann-" + c.Namespace
 		c.GrantEverywhere(t, user, kit.Rule("create", "clusterroles."+rbacv1.GroupName), kit.Rule("create", "clusterrolebindings."+rbacv1.GroupName),
 			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}})
@@ -78,7 +78,7 @@ var escalation = []kit.Promise{
 		c.Patch(t, kit.MergePatch, c.Path(rbacVersion, "rolebindings", created.Text(t, "metadata", "name")), `{"roleRef":{"name":"edit"}}`).
 			Refused(t, http.StatusUnprocessableEntity, "Invalid", "roleRef", "cannot change roleRef")
 	}},
-	{Statement: "a binding may come before its role", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a binding may be created before its role", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "Role/later", "User/ann")
 		awaitGrantAfter(t, c, func() {
 			later := role("Role", kit.Rule("list", "configmaps"))
@@ -88,11 +88,11 @@ var escalation = []kit.Promise{
 	}},
 }
 
-// awaitGrantAfter shows that ann may list ConfigMaps only after something was done.
+// awaitGrantAfter checks that ann may list ConfigMaps only after do was called.
 func awaitGrantAfter(t *testing.T, c *kit.Cluster, do func()) {
 	t.Helper()
 	ask := authorizationv1.SubjectAccessReviewSpec{User: "ann", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: "list", Resource: "configmaps"}}
-	harness.Eventually(t, "the server sees that the role is missing", func() bool {
+	harness.Eventually(t, "the server has noticed that the role is missing", func() bool {
 		status := c.ReviewAccess(t, ask)
 		if status.Allowed {
 			t.Fatal("allowed before there is a role")
@@ -106,7 +106,7 @@ func awaitGrantAfter(t *testing.T, c *kit.Cluster, do func()) {
 const authorizationVersion = "authorization.k8s.io/v1"
 
 var accessReviews = []kit.Promise{
-	{Statement: "a SubjectAccessReview tells what somebody may do, and why", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a SubjectAccessReview returns whether a user may do something, and why", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("list", "configmaps"))
 		ask := func(user, verb string, groups ...string) authorizationv1.SubjectAccessReviewStatus {
 			return c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
@@ -114,25 +114,25 @@ var accessReviews = []kit.Promise{
 		}
 		if got := ask("ann", "list"); !got.Allowed || got.Denied || !strings.HasPrefix(got.Reason,
 			"RBAC: allowed by RoleBinding ") || !strings.HasSuffix(got.Reason, ` to User "ann"`) {
-			t.Errorf("of what is allowed: %+v", got)
+			t.Errorf("for an allowed request: %+v", got)
 		}
 		if got := ask("ann", "delete"); got.Allowed || got.Denied {
-			t.Errorf("of what is not: %+v", got)
+			t.Errorf("for a denied request: %+v", got)
 		}
 		if got := ask("root", "delete", "system:masters"); !got.Allowed {
-			t.Errorf("of a master: %+v", got)
+			t.Errorf("for a member of system:masters: %+v", got)
 		}
 		if got := c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: "ann",
 			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}}); got.Allowed {
-			t.Errorf("of a path: %+v", got)
+			t.Errorf("for a path: %+v", got)
 		}
 		c.Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).
 			Refused(t, http.StatusUnprocessableEntity, "Invalid", "exactly one of nonResourceAttributes or resourceAttributes must be specified")
 		c.As(t, "ann").Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).Forbidden(t)
 	}},
-	{Statement: "a LocalSubjectAccessReview may be asked in its own namespace, by its admin", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the admin of a namespace may create LocalSubjectAccessReviews in it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "ClusterRole/admin", "User/boss")
-		// What is aggregated into the role may come in parts.
+		// Rules may be aggregated into the role one after the other.
 		c.WaitForGrant(t, "boss", c.Namespace, kit.Rule("create", "localsubjectaccessreviews.authorization.k8s.io"))
 		c.WaitForGrant(t, "boss", c.Namespace, kit.Rule("list", "pods"))
 		ask := func(namespace string) kit.Answer {
@@ -142,11 +142,11 @@ var accessReviews = []kit.Promise{
 					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}}})
 		}
 		if got := ask(c.Namespace).Want(t, http.StatusCreated); got.Value(t, "status", "allowed") != true {
-			t.Errorf("the answer is %s", got.Body)
+			t.Errorf("the response is %s", got.Body)
 		}
 		ask("default").Want(t, http.StatusBadRequest, http.StatusUnprocessableEntity)
 	}},
-	{Statement: "everybody may ask about themselves: what they may do, and all of it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "all users may review their own access: a single request, or all rules", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("list", "configmaps"), kit.Rule("get", "secrets", "s"))
 		ann := c.As(t, "ann")
 		ask := func(verb string) any {
@@ -155,7 +155,7 @@ var accessReviews = []kit.Promise{
 			}).Want(t, http.StatusCreated).Value(t, "status", "allowed")
 		}
 		if ask("list") != true || ask("delete") == true {
-			t.Error("the answers about herself are wrong")
+			t.Error("the reviews of her own access are wrong")
 		}
 		rules := ann.Post(t, c.ClusterPath(authorizationVersion, "selfsubjectrulesreviews"), authorizationv1.SelfSubjectRulesReview{
 			Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}).Want(t, http.StatusCreated)

@@ -20,15 +20,15 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
-// stranger returns a client that starts without any permission, and its name. It is an account, since who impersonates must
-// be somebody in the first place.
+// stranger returns a client without any permissions, and its name. It is a service account, since only authenticated users can
+// impersonate.
 func stranger(t testing.TB, c *kit.Cluster) (*kit.Client, string) {
 	t.Helper()
 	accountOnce(t, c)
 	return c.Bearer(t, issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})), "system:serviceaccount:" + c.Namespace + ":robot"
 }
 
-// actAs asks the server who the client is while it acts as the headers say.
+// actAs requests the client's identity with these impersonation headers.
 func actAs(t testing.TB, c *kit.Client, headers ...string) kit.Answer {
 	t.Helper()
 	return c.Send(t, http.MethodPost, kit.SelfReviews, kit.Header(headers), kit.SelfSubjectReview)
@@ -36,7 +36,7 @@ func actAs(t testing.TB, c *kit.Client, headers ...string) kit.Answer {
 
 // Section "User impersonation".
 var impersonation = []kit.Promise{
-	{Statement: "who may do all acts as any user, with any uid, group and more", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a user with all permissions may impersonate any user, with any uid, groups and extra", Proof: func(t *testing.T, c *kit.Cluster) {
 		user := kit.SelfReview(t, actAs(t, c.Client, impersonateUser, "joe", impersonateUID, "u-1", impersonateGroup, "dev",
 			impersonateExtra+"Scopes", "read", impersonateExtra+"Example.com%2fTeam", "blue").Want(t, http.StatusCreated))
 		want := authenticationv1.UserInfo{Username: "joe", UID: "u-1", Groups: []string{"dev", authenticated},
@@ -45,22 +45,22 @@ var impersonation = []kit.Promise{
 			t.Errorf("the user is %+v", user)
 		}
 	}},
-	{Statement: "the request is made with the permissions of the one acted as", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the request has the permissions of the impersonated user", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.As(t, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t, `User "joe" cannot list resource "configmaps"`)
 		c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 	}},
-	{Statement: "service accounts, and anonymous, bring their own groups", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "service accounts and the anonymous user have their usual groups when impersonated", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.As(t, "system:serviceaccount:"+c.Namespace+":robot").Is(t, "system:serviceaccount:"+c.Namespace+":robot", accountGroups(c)...)
 		c.As(t, "system:serviceaccount:"+c.Namespace+":robot", "dev").Is(t, "system:serviceaccount:"+c.Namespace+":robot", "dev", authenticated)
-		actAs(t, c.Client, impersonateUser, "system:anonymous").Forbidden(t) // only who is authenticated may ask
+		actAs(t, c.Client, impersonateUser, "system:anonymous").Forbidden(t) // only authenticated users may do this
 		c.As(t, "joe", unauthenticated).Get(t, "/api").Forbidden(t, `User "joe"`)
 	}},
-	{Statement: "groups, uids and more can't be acted as without a user", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "groups, uids and extra can't be impersonated without a user", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, headers := range [][]string{{impersonateGroup, "dev"}, {impersonateUID, "u-1"}, {impersonateExtra + "Scopes", "read"}} {
 			actAs(t, c.Client, headers...).Refused(t, http.StatusBadRequest, "BadRequest", "without impersonating a user name")
 		}
 	}},
-	{Statement: "each of user, account, group, uid and extra needs a permission to impersonate it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "impersonating a user, account, group, uid or extra each needs its own permission", Proof: func(t *testing.T, c *kit.Cluster) {
 		robot, name := stranger(t, c)
 		actAs(t, robot, impersonateUser, "joe").Forbidden(t)
 		c.GrantEverywhere(t, name, kit.Rule("impersonate", "users", "joe"))
@@ -87,7 +87,7 @@ var impersonation = []kit.Promise{
 		c.Grant(t, name, kit.Rule("impersonate", "serviceaccounts", "default"))
 		actAs(t, robot, impersonateUser, account).Want(t, http.StatusCreated)
 	}},
-	{Statement: "kubectl --as, --as-group, --as-uid and --as-user-extra act as somebody else", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "kubectl --as, --as-group, --as-uid and --as-user-extra impersonate", Proof: func(t *testing.T, c *kit.Cluster) {
 		out, ok := c.Kubectl(t, "", "auth", "whoami", "--as=joe", "--as-group=dev", "--as-uid=u-1", "--as-user-extra=scopes=read")
 		for _, part := range []string{"joe", "[dev system:authenticated]", "u-1", "scopes", "[read]"} {
 			if !ok || !strings.Contains(out, part) {
@@ -101,7 +101,7 @@ var impersonation = []kit.Promise{
 	}},
 }
 
-// tokenAs returns a client of a bearer token that acts as somebody else.
+// tokenAs returns a client with a bearer token that impersonates a user.
 func tokenAs(t testing.TB, c *kit.Cluster, token, user string, groups ...string) *kit.Client {
 	t.Helper()
 	return c.ClientWith(t, func(config *rest.Config) {
@@ -109,9 +109,9 @@ func tokenAs(t testing.TB, c *kit.Cluster, token, user string, groups ...string)
 	})
 }
 
-// constrainedImpersonation are the promises of KEP-5284: to act as somebody, but only for some requests.
+// constrainedImpersonation are the promises of KEP-5284: impersonation only for some requests.
 var constrainedImpersonation = []kit.Promise{
-	{Statement: "who may impersonate:user-info acts as that user, for the verbs that impersonate-on:user-info grants", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "impersonate:user-info allows impersonating a user for the verbs granted by impersonate-on:user-info", Proof: func(t *testing.T, c *kit.Cluster) {
 		_, name := stranger(t, c)
 		token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
 		joe := tokenAs(t, c, token, "joe")
@@ -128,7 +128,7 @@ var constrainedImpersonation = []kit.Promise{
 		tokenAs(t, c, token, "joe", "dev").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 		tokenAs(t, c, token, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 	}},
-	{Statement: "who may impersonate:serviceaccount acts as accounts of a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "impersonate:serviceaccount allows impersonating accounts of a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
 		_, name := stranger(t, c)
 		token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
 		other := tokenAs(t, c, token, "system:serviceaccount:"+c.Namespace+":other")
@@ -139,7 +139,7 @@ var constrainedImpersonation = []kit.Promise{
 		tokenAs(t, c, token, "system:serviceaccount:default:other").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 		tokenAs(t, c, token, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 	}},
-	{Statement: "who may impersonate:arbitrary-node acts as any node; impersonate:associated-node, as the one its Pod is on", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "impersonate:arbitrary-node allows impersonating any node; impersonate:associated-node, the node of the Pod", Proof: func(t *testing.T, c *kit.Cluster) {
 		_, name := stranger(t, c)
 		node(t, c, c.Namespace)
 		podOn(t, c, "p", "robot", c.Namespace)

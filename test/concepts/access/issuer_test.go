@@ -23,7 +23,7 @@ type issuer struct {
 	key *rsa.PrivateKey
 }
 
-// newIssuer starts an issuer, which ends with the test.
+// newIssuer starts an issuer that is stopped when the test ends.
 func newIssuer(t testing.TB) *issuer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -53,16 +53,16 @@ func newIssuer(t testing.TB) *issuer {
 
 func writeJSON(w http.ResponseWriter, content any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(content) // whoever left does not read it
+	_ = json.NewEncoder(w).Encode(content) // fails only if the client has disconnected
 }
 
-// authority is the certificate, in PEM, by which clients know the issuer.
+// authority is the issuer's certificate in PEM, for clients to trust.
 func (i *issuer) authority() []byte { return kit.EncodeCertificate(i.Certificate().Raw) }
 
-// claims are the content of a token. A nil takes one of the usual away.
+// claims are the content of a token. A nil value removes a default claim.
 type claims map[string]any
 
-// token issues a token that is valid now, for the audience "sqube", with further claims or others than the usual.
+// token issues a token that is valid now, for the audience "sqube", with additional or changed claims.
 func (i *issuer) token(t testing.TB, further claims) string {
 	t.Helper()
 	all := claims{"iss": i.URL, "aud": "sqube", "iat": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix()}
@@ -71,7 +71,7 @@ func (i *issuer) token(t testing.TB, further claims) string {
 	return signToken(t, i.key, all)
 }
 
-// signToken makes a JSON Web Token (RFC 7519) signed with RS256.
+// signToken returns a JSON Web Token (RFC 7519) signed with RS256.
 func signToken(t testing.TB, key *rsa.PrivateKey, content claims) string {
 	t.Helper()
 	payload, err := json.Marshal(content)

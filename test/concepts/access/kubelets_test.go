@@ -17,13 +17,14 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// kubeletServer answers for a node with the path that it is asked for, and remembers which certificate the API server showed.
+// kubeletServer is the server of a node's kubelet. It responds with the requested path, and records the certificate of the API
+// server.
 type kubeletServer struct {
 	*httptest.Server
 	shown chan *x509.Certificate
 }
 
-// startKubelet starts one on 127.0.0.1 with a certificate of the authority, and makes the promise's node with the Pod "logs".
+// startKubelet starts one on 127.0.0.1 with a certificate of the authority, and creates the promise's node with the Pod "logs".
 func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer {
 	t.Helper()
 	issued := a.Issue(t, x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
@@ -39,7 +40,7 @@ func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer
 		}
 	}))
 	k.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert}
-	k.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are meant to fail
+	k.Config.ErrorLog = log.New(io.Discard, "", 0) // of expected handshake failures
 	k.StartTLS()
 	t.Cleanup(k.Close)
 
@@ -53,7 +54,7 @@ func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer
 	return k
 }
 
-var kubeletAccess = kit.Promise{Statement: "kubelets see a user who may use their API, and nothing else of the cluster", Proof: func(t *testing.T, c *kit.Cluster) {
+var kubeletAccess = kit.Promise{Statement: "kubelets are called by a user who may use their API, and nothing else in the cluster", Proof: func(t *testing.T, c *kit.Cluster) {
 	k := startKubelet(t, c, kit.NewAuthority(t, "kubelets"))
 	if got, want := string(c.Get(t, c.Path("v1", "pods", "logs", "log")).Want(t, http.StatusOK).Body), "/containerLogs/"+c.Namespace+"/logs/c"; got != want {
 		t.Errorf("the log is %q instead of %q", got, want)
@@ -61,14 +62,14 @@ var kubeletAccess = kit.Promise{Statement: "kubelets see a user who may use thei
 	shown := <-k.shown
 	const name = "kube-apiserver-kubelet-client"
 	if shown.Subject.CommonName != name || len(shown.Subject.Organization) > 0 {
-		t.Errorf("the kubelet saw %s", shown.Subject)
+		t.Errorf("the kubelet received a certificate for %s", shown.Subject)
 	}
 	user := c.As(t, name)
 	for _, subresource := range []string{"proxy", "log", "stats", "metrics", "configz", "healthz", "pods"} {
 		spec := authorizationv1.SubjectAccessReviewSpec{User: name, Groups: []string{"system:authenticated"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "get", Version: "v1", Resource: "nodes", Subresource: subresource, Name: c.Namespace}}
 		if !c.ReviewAccess(t, spec).Allowed {
-			t.Errorf("a kubelet would not let it get nodes/%s", subresource)
+			t.Errorf("it may not get nodes/%s", subresource)
 		}
 	}
 	user.Get(t, c.Path("v1", "secrets")).Forbidden(t)
@@ -80,11 +81,11 @@ var kubeletAccess = kit.Promise{Statement: "kubelets see a user who may use thei
 func TestKubeletAuthority(t *testing.T) {
 	trusted := kit.NewAuthority(t, "kubelets")
 	kit.Prove(t, []string{"--kubelet-certificate-authority=" + trusted.File},
-		kit.Promise{Statement: "a kubelet whose certificate is of the authority is asked", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a kubelet with a certificate of the authority receives requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			startKubelet(t, c, trusted)
 			c.Get(t, c.Path("v1", "pods", "logs", "log")).Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "who shows another certificate gets no request, so that logs, exec and attach can't be intercepted", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a server with another certificate receives no request, so logs, exec and attach can't be intercepted", Proof: func(t *testing.T, c *kit.Cluster) {
 			k := startKubelet(t, c, kit.NewAuthority(t, "kubelets"))
 			config := rest.CopyConfig(c.Config)
 			config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrades
@@ -92,13 +93,13 @@ func TestKubeletAuthority(t *testing.T) {
 			for path, headers := range map[string]kit.Header{"log": nil, "exec?command=ls": upgrade, "attach?stdout=true": upgrade, "portforward?ports=80": upgrade} {
 				a := client.Send(t, http.MethodGet, c.Path("v1", "pods", "logs", path), headers, nil)
 				if a.Code < 500 || !strings.Contains(string(a.Body), "certificate signed by unknown authority") {
-					t.Errorf("%s is answered with %d:\n%s", path, a.Code, a.Body)
+					t.Errorf("%s returned %d:\n%s", path, a.Code, a.Body)
 				}
 			}
 			if len(k.shown) > 0 {
-				t.Error("it got a request")
+				t.Error("it received a request")
 			}
-			// For a log, and nothing else, a client may ask not to look.
+			// Only for logs, a client may skip the verification.
 			c.Get(t, c.Path("v1", "pods", "logs", "log")+"?insecureSkipTLSVerifyBackend=true").Want(t, http.StatusOK)
 		}},
 	)

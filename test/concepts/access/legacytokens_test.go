@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// tokenSecret makes a Secret for a token of the account, and waits until the server has filled it.
+// tokenSecret creates a Secret for a token of the account, and waits until the server has filled it.
 func tokenSecret(t *testing.T, c *kit.Cluster, name, account string) *corev1.Secret {
 	t.Helper()
 	secrets := c.Kube.CoreV1().Secrets(c.Namespace)
@@ -35,7 +35,7 @@ func tokenSecret(t *testing.T, c *kit.Cluster, name, account string) *corev1.Sec
 	return secret
 }
 
-// Beside kube-apiserver it is kube-controller-manager that fills and deletes token Secrets.
+// With kube-apiserver, kube-controller-manager fills and deletes token Secrets.
 var legacyTokens = []kit.Promise{
 	{Statement: "a Secret of type kubernetes.io/service-account-token is filled with a token, its namespace and the server's authority", Proof: func(t *testing.T, c *kit.Cluster) {
 		account := c.MakeServiceAccount(t, "robot")
@@ -54,17 +54,17 @@ var legacyTokens = []kit.Promise{
 			t.Errorf("the Secret was last used on %v", label)
 		}
 	}},
-	{Statement: "the token in a Secret is refused when the Secret is deleted or marked invalid", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the token in a Secret is rejected when the Secret is deleted or marked invalid", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		deleted, marked := tokenSecret(t, c, "deleted", "robot"), tokenSecret(t, c, "marked", "robot")
 		c.Delete(t, c.Path("v1", "secrets", "deleted")).Want(t, http.StatusOK)
 		c.Patch(t, kit.MergePatch, c.Path("v1", "secrets", "marked"), `{"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-01-01"}}}`).Want(t, http.StatusOK)
 		for _, secret := range []*corev1.Secret{deleted, marked} {
 			token := c.Bearer(t, string(secret.Data["token"]))
-			harness.Eventually(t, "the token is refused", func() bool { return !token.IsAuthenticated(t) })
+			harness.Eventually(t, "the token is rejected", func() bool { return !token.IsAuthenticated(t) })
 		}
 	}},
-	{Statement: "token Secrets go with their account, and a Secret for a missing account goes at once", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "token Secrets are deleted with their account, and a Secret for a missing account at once", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		tokenSecret(t, c, "s", "robot")
 		c.Post(t, c.Path("v1", "secrets"), map[string]any{
@@ -90,10 +90,10 @@ func tokenReview(token string, audiences ...string) authenticationv1.TokenReview
 	}
 }
 
-// tokenReviews are the promises on TokenReviews, by which others have the server check tokens.
+// tokenReviews are the promises about TokenReviews, by which other programs have the server check tokens.
 func (a *authenticators) tokenReviews() []kit.Promise {
 	return []kit.Promise{
-		{Statement: "a TokenReview tells whose a token is, of whatever kind", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a TokenReview returns the user of a token of any kind", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.MakeServiceAccount(t, "robot")
 			bootstrap, _ := bootstrapToken(t, c, nil)
 			for name, token := range map[string]string{
@@ -103,7 +103,7 @@ func (a *authenticators) tokenReviews() []kit.Promise {
 				"oidc:ann": a.issuer.token(t, claims{"sub": "ann", "tier": "gold"}),
 				"ann":      "hook-ann-" + names.String(8),
 			} {
-				harness.Eventually(t, "the token of "+name+" is known", func() bool {
+				harness.Eventually(t, "the token of "+name+" is accepted", func() bool {
 					review := c.Post(t, tokenReviews, tokenReview(token)).Want(t, http.StatusCreated)
 					return review.Value(t, "status", "authenticated") == true && review.Text(t, "status", "user", "username") == name
 				})
@@ -111,29 +111,29 @@ func (a *authenticators) tokenReviews() []kit.Promise {
 			review := c.Post(t, tokenReviews, tokenReview("wrong")).Want(t, http.StatusCreated)
 			if authenticated := review.Value(t, "status", "authenticated"); authenticated != nil && authenticated != false ||
 				review.Text(t, "status", "error") == "" {
-				t.Errorf("of a wrong token: %s", review.Body)
+				t.Errorf("for an invalid token: %s", review.Body)
 			}
 			c.Post(t, tokenReviews, tokenReview("")).Refused(t, http.StatusBadRequest, "BadRequest", "token is required for TokenReview in authentication")
 		}},
-		{Statement: "a TokenReview tells for which of the audiences asked about a token is meant", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a TokenReview returns which of the requested audiences a token is for", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.MakeServiceAccount(t, "robot")
 			token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})
 			c.Bearer(t, token).IsUnauthenticated(t)
 			review := c.Post(t, tokenReviews, tokenReview(token, "vault", "other")).Want(t, http.StatusCreated)
 			if audiences, _ := review.Value(t, "status", "audiences").([]any); len(audiences) != 1 ||
 				audiences[0] != "vault" || review.Value(t, "status", "authenticated") != true {
-				t.Errorf("asked about vault and other: %s", review.Body)
+				t.Errorf("with audiences vault and other: %s", review.Body)
 			}
 			if review := c.Post(t, tokenReviews, tokenReview(token)).Want(t, http.StatusCreated); review.Value(t, "status", "authenticated") == true {
-				t.Errorf("asked about the server: %s", review.Body)
+				t.Errorf("with the server's audience: %s", review.Body)
 			}
 		}},
-		{Statement: "a TokenReview may be asked by those in the role system:auth-delegator", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "users with the role system:auth-delegator may create TokenReviews", Proof: func(t *testing.T, c *kit.Cluster) {
 			ann := c.As(t, "delegate-"+c.Namespace)
 			ann.Post(t, tokenReviews, tokenReview("static-jane")).Refused(t, http.StatusForbidden, "Forbidden",
 				`cannot create resource "tokenreviews" in API group "authentication.k8s.io" at the cluster scope`)
 			c.BindEverywhere(t, "ClusterRole/system:auth-delegator", "User/delegate-"+c.Namespace)
-			harness.Eventually(t, "the delegate may ask", func() bool {
+			harness.Eventually(t, "the delegate may create TokenReviews", func() bool {
 				return ann.Post(t, tokenReviews, tokenReview("static-jane")).Want(t, http.StatusCreated, http.StatusForbidden).Code == http.StatusCreated
 			})
 		}},

@@ -1,4 +1,5 @@
-// Package access holds sqube to what the documents say of authentication and authorization: who a client is, and what it may do.
+// Package access tests sqube against the documentation of authentication and authorization: who a client is, and what it may
+// do.
 package access
 
 import (

@@ -14,13 +14,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// kubelet returns the client of a node's kubelet.
+// kubeletClient returns the client of a node's kubelet.
 func kubeletClient(t testing.TB, c *kit.Cluster, node string) *kit.Client {
 	t.Helper()
 	return c.As(t, "system:node:"+node, "system:nodes")
 }
 
-// nodesWithPods makes two nodes, mine and yours, with a Pod of that name on each, and waits until the server knows.
+// nodesWithPods creates two nodes, mine and yours, with a Pod of that name on each, and waits until the authorizer has them.
 func nodesWithPods(t testing.TB, c *kit.Cluster) (kubelet *kit.Client, mine, yours *corev1.Pod) {
 	t.Helper()
 	c.MakeServiceAccount(t, "robot")
@@ -29,7 +29,7 @@ func nodesWithPods(t testing.TB, c *kit.Cluster) (kubelet *kit.Client, mine, you
 	}
 	mine, yours = c.MakePodWithVolumes(t, "mine", "mine-"+c.Namespace), c.MakePodWithVolumes(t, "yours", "yours-"+c.Namespace)
 	kubelet = kubeletClient(t, c, mine.Spec.NodeName)
-	harness.Eventually(t, "the server knows what is on the nodes", func() bool {
+	harness.Eventually(t, "the authorizer has the Pods of the nodes", func() bool {
 		return kubelet.Get(t, c.Path("v1", "secrets", "mine")).Code == http.StatusOK &&
 			kubeletClient(t, c, yours.Spec.NodeName).Get(t, c.Path("v1", "secrets", "yours")).Code == http.StatusOK
 	})
@@ -37,7 +37,7 @@ func nodesWithPods(t testing.TB, c *kit.Cluster) (kubelet *kit.Client, mine, you
 }
 
 var nodes = []kit.Promise{
-	{Statement: "a kubelet reads what the Pods on its node refer to, and nothing of other nodes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet may read what the Pods on its node refer to, and nothing of other nodes", Proof: func(t *testing.T, c *kit.Cluster) {
 		kubelet, mine, yours := nodesWithPods(t, c)
 		for _, resource := range []string{"secrets", "configmaps", "persistentvolumeclaims", "pods"} {
 			kubelet.Get(t, c.Path("v1", resource, "mine")).Want(t, http.StatusOK)
@@ -52,27 +52,27 @@ var nodes = []kit.Promise{
 		kubelet.Get(t, "/api/v1/services").Want(t, http.StatusOK) // nodes need all of them
 
 		c.Delete(t, c.Path("v1", "pods", "mine")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
-		harness.Eventually(t, "without the Pod the Secret can't be read any more", func() bool {
+		harness.Eventually(t, "without the Pod, the Secret can no longer be read", func() bool {
 			return kubelet.Get(t, c.Path("v1", "secrets", "mine")).Code == http.StatusForbidden
 		})
 	}},
-	{Statement: "a kubelet lists and watches Pods only by a selector of its own node", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet may list and watch Pods only with a selector for its own node", Proof: func(t *testing.T, c *kit.Cluster) {
 		kubelet, mine, yours := nodesWithPods(t, c)
 		kit.Equal(t, kubelet.Get(t, "/api/v1/pods?fieldSelector=spec.nodeName="+mine.Spec.NodeName).Want(t, http.StatusOK).Names(t), []string{"mine"})
 		kubelet.Get(t, "/api/v1/pods?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName="+mine.Spec.NodeName).Want(t, http.StatusOK)
 		kubelet.Get(t, "/api/v1/pods?fieldSelector=spec.nodeName="+yours.Spec.NodeName).Forbidden(t,
 			"can only list/watch pods with spec.nodeName field selector")
 		kubelet.Get(t, "/api/v1/pods").Forbidden(t, "can only list/watch pods with spec.nodeName field selector")
-		// A review can be asked about a selector too.
+		// A review may include a selector.
 		ask := func(selector *authorizationv1.FieldSelectorAttributes) bool {
 			return c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: "system:node:" + mine.Spec.NodeName, Groups: []string{"system:nodes"},
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods", FieldSelector: selector}}).Allowed
 		}
 		if !ask(&authorizationv1.FieldSelectorAttributes{RawSelector: "spec.nodeName=" + mine.Spec.NodeName}) || ask(nil) {
-			t.Error("the review does not look at the selector")
+			t.Error("the review ignores the selector")
 		}
 	}},
-	{Statement: "a kubelet changes its own Node, but not its taints, nor labels that are not for nodes to set", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet may change its own Node, except its taints and restricted labels", Proof: func(t *testing.T, c *kit.Cluster) {
 		mine, yours := "mine-"+c.Namespace, "yours-"+c.Namespace
 		node(t, c, yours)
 		kubelet := kubeletClient(t, c, mine)
@@ -95,7 +95,7 @@ var nodes = []kit.Promise{
 		kubelet.Patch(t, kit.MergePatch, "/api/v1/nodes/"+yours+"/status", `{"status":{"phase":"Running"}}`).Forbidden(t, "is not allowed to modify node")
 		kubelet.Delete(t, "/api/v1/nodes/"+mine).Forbidden(t)
 	}},
-	{Statement: "a kubelet writes status, evicts and deletes only Pods on its node, and creates only mirrors of its own", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet may write status of, evict and delete only Pods on its node, and create only its own mirror Pods", Proof: func(t *testing.T, c *kit.Cluster) {
 		kubelet, _, _ := nodesWithPods(t, c)
 		status := `{"status":{"phase":"Running"}}`
 		kubelet.Patch(t, kit.MergePatch, c.Path("v1", "pods", "mine", "status"), status).Want(t, http.StatusOK)
@@ -111,7 +111,7 @@ var nodes = []kit.Promise{
 		kubelet.Post(t, c.Path("v1", "pods"), kit.Pod("new")).Forbidden(t, `pod does not have "kubernetes.io/config.mirror" annotation`)
 		kubelet.Post(t, c.Path("v1", "pods", "mine", "eviction"), eviction("mine")).Want(t, http.StatusCreated)
 	}},
-	{Statement: "a kubelet gets tokens only for Pods on its node, bound to them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet may request tokens only for Pods on its node, bound to them", Proof: func(t *testing.T, c *kit.Cluster) {
 		kubelet, mine, yours := nodesWithPods(t, c)
 		ask := func(name string, uid types.UID, audiences ...string) kit.Answer {
 			spec := boundTo("Pod", name)
@@ -127,7 +127,7 @@ var nodes = []kit.Promise{
 		kubelet.Post(t, c.Path("v1", "serviceaccounts", "default", "token"), authenticationv1.TokenRequest{Spec: boundTo("Pod", "mine")}).
 			Forbidden(t, "no relationship found between node")
 	}},
-	{Statement: "a kubelet renews its own Lease in kube-node-lease, and its own CSINode", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet may write its own Lease in kube-node-lease, and its own CSINode", Proof: func(t *testing.T, c *kit.Cluster) {
 		mine, yours := "mine-"+c.Namespace, "yours-"+c.Namespace
 		kubelet := kubeletClient(t, c, mine)
 		lease := func(name string) map[string]any { return kit.Manifest("{metadata: {name: %s}}", name) }
@@ -145,7 +145,7 @@ var nodes = []kit.Promise{
 		kubelet.Post(t, "/apis/storage.k8s.io/v1/csinodes", csi(mine)).Want(t, http.StatusCreated)
 		kubelet.Post(t, "/apis/storage.k8s.io/v1/csinodes", csi(yours)).Forbidden(t, "can only access CSINode with the same name as the requesting node")
 	}},
-	{Statement: "a kubelet can't become somebody else: no Pod of its making runs as another account, and so it gets no token of one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet can't escalate: Pods that it creates never run as another account, so it gets no token of one", Proof: func(t *testing.T, c *kit.Cluster) {
 		kubelet, mine, _ := nodesWithPods(t, c)
 		c.MakeServiceAccount(t, "admin")
 		c.BindEverywhere(t, "ClusterRole/cluster-admin", "ServiceAccount/admin")
@@ -165,13 +165,13 @@ var nodes = []kit.Promise{
 		} {
 			kubelet.Post(t, c.Path("v1", "pods"), pod).Forbidden(t)
 		}
-		// Nor does a Pod of the node become another account's.
+		// Nor can a Pod of the node change its account.
 		kubelet.Patch(t, kit.MergePatch, c.Path("v1", "pods", "mine", "status"), `{"spec":{"serviceAccountName":"admin"}}`).Want(t, http.StatusOK)
 		kubelet.Post(t, c.Path("v1", "serviceaccounts", "admin", "token"),
 			authenticationv1.TokenRequest{Spec: boundTo("Pod", "mine")}).Forbidden(t, "no relationship found between node")
 		kubelet.Post(t, c.Path("v1", "pods"), attack(mirrored, "")).Want(t, http.StatusCreated)
 	}},
-	{Statement: "a kubelet is who has a node's name and is in system:nodes; either alone is nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a kubelet is a user with a node's name in the group system:nodes; neither alone suffices", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.As(t, "somebody", "system:nodes").Get(t, "/api/v1/services").Forbidden(t)
 		c.As(t, "system:node:"+c.Namespace, "other").Get(t, "/api/v1/services").Forbidden(t)
 	}},

@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// openIDConnect are the promises on ID tokens of the issuer that the flags --oidc-* name.
+// openIDConnect are the promises about ID tokens of the issuer in the flags --oidc-*.
 func (a *authenticators) openIDConnect() []kit.Promise {
 	token := func(t *testing.T, further claims) string {
 		all := claims{"sub": "ann", "tier": "gold"}
@@ -21,7 +21,7 @@ func (a *authenticators) openIDConnect() []kit.Promise {
 	// The server reads the issuer's documents in the background.
 	ready := func(t *testing.T, c *kit.Cluster) {
 		first := c.Bearer(t, token(t, nil))
-		harness.Eventually(t, "the server knows the issuer", func() bool { return first.IsAuthenticated(t) })
+		harness.Eventually(t, "the server accepts the issuer", func() bool { return first.IsAuthenticated(t) })
 	}
 	return []kit.Promise{
 		{Statement: "an ID token names the user and the groups in claims, with the prefixes of the flags", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -31,7 +31,7 @@ func (a *authenticators) openIDConnect() []kit.Promise {
 			c.Bearer(t, token(t, claims{"teams": "dev"})).Is(t, "oidc:ann", "oidc-dev", authenticated)
 			c.Bearer(t, token(t, claims{"aud": []string{"other", "sqube"}})).Is(t, "oidc:ann", authenticated)
 		}},
-		{Statement: "an ID token is refused that is expired, not yet valid, for another client, of another issuer, or lacks a claim", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "an ID token that is expired, not yet valid, for another client, of another issuer, or lacks a claim is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			for _, wrong := range []claims{
 				{"exp": time.Now().Add(-time.Minute).Unix()},
@@ -47,7 +47,7 @@ func (a *authenticators) openIDConnect() []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "an ID token with a signature that is not the issuer's is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "an ID token not signed by the issuer is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			stranger, err := rsa.GenerateKey(rand.Reader, 2048)
 			if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// verbRequests are requests by the verb that they need; their object is configmaps/NAME.
+// verbRequests are requests by the verb that they need. Their object is configmaps/NAME.
 var verbRequests = map[string]func(t testing.TB, c *kit.Client, path string) kit.Answer{
 	"get":  func(t testing.TB, c *kit.Client, path string) kit.Answer { return c.Get(t, path+"/a") },
 	"list": func(t testing.TB, c *kit.Client, path string) kit.Answer { return c.Get(t, path) },
@@ -34,9 +34,9 @@ var verbRequests = map[string]func(t testing.TB, c *kit.Client, path string) kit
 	"deletecollection": func(t testing.TB, c *kit.Client, path string) kit.Answer { return c.Delete(t, path+"?dryRun=All") },
 }
 
-// Beside kube-apiserver it is kube-controller-manager that fills the roles view, edit and admin.
+// With kube-apiserver, kube-controller-manager fills the roles view, edit and admin.
 var roles = []kit.Promise{
-	{Statement: "every verb needs a permission of its own, for a dry run as for the real thing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "every verb needs its own permission, even for a dry run", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		for granted := range verbRequests {
@@ -51,7 +51,7 @@ var roles = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a refusal names the user, the verb, the resource, its group and where, and comes before all else", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a denial names the user, the verb, the resource, its group and the scope, and precedes all other checks", Proof: func(t *testing.T, c *kit.Cluster) {
 		ann := c.As(t, "ann", "dev")
 		missing := c.Namespace + "-missing"
 		ann.Get(t, c.Path("v1", "configmaps", "missing")).Forbidden(t,
@@ -66,14 +66,14 @@ var roles = []kit.Promise{
 		ann.Get(t, "/missing").Forbidden(t, `forbidden: User "ann" cannot get path "/missing"`)
 		refusal := ann.Get(t, c.Path("v1", "configmaps", "missing"))
 		if details, _ := refusal.Value(t, "details").(map[string]any); details["name"] != "missing" || details["kind"] != "configmaps" {
-			t.Errorf("the refusal is of %v", details)
+			t.Errorf("the details of the denial are %v", details)
 		}
 		ann.Post(t, c.Path("v1", "configmaps"), "no JSON").Forbidden(t)
 
 		c.Get(t, c.Path("v1", "configmaps", "missing")).Refused(t, http.StatusNotFound, "NotFound")
 		c.Get(t, "/missing").Want(t, http.StatusNotFound)
 	}},
-	{Statement: "a Role counts in its namespace, a ClusterRole where it is bound", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a Role applies in its namespace, a ClusterRole where it is bound", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("list", "configmaps"))
 		ann := c.As(t, "ann")
 		ann.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
@@ -90,7 +90,7 @@ var roles = []kit.Promise{
 		c.As(t, "viewer").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 		c.As(t, "viewer").Get(t, "/api/v1/configmaps").Forbidden(t)
 	}},
-	{Statement: "a binding is for users, groups and service accounts; what is deleted counts no more", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a binding is for users, groups and service accounts; deleted bindings no longer apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "ClusterRole/view", "Group/dev", "ServiceAccount/robot", "Group/system:serviceaccounts:"+c.Namespace+"-other")
 		robot := c.As(t, "system:serviceaccount:"+c.Namespace+":robot")
 		harness.Eventually(t, "robot may list", func() bool { return robot.Get(t, c.Path("v1", "pods")).Code == http.StatusOK })
@@ -99,7 +99,7 @@ var roles = []kit.Promise{
 		c.As(t, "system:serviceaccount:"+c.Namespace+":other").Get(t, c.Path("v1", "pods")).Forbidden(t)
 		c.As(t, "system:serviceaccount:"+c.Namespace+"-other:x").Get(t, c.Path("v1", "pods")).Want(t, http.StatusOK)
 		c.Delete(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings")).Want(t, http.StatusOK)
-		harness.Eventually(t, "robot may list no more", func() bool { return robot.Get(t, c.Path("v1", "pods")).Code == http.StatusForbidden })
+		harness.Eventually(t, "robot may no longer list", func() bool { return robot.Get(t, c.Path("v1", "pods")).Code == http.StatusForbidden })
 	}},
 	{Statement: "resourceNames restrict a rule to objects, and to lists and watches that select them by name", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
@@ -117,9 +117,9 @@ var roles = []kit.Promise{
 		ann.Get(t, path+"?fieldSelector=metadata.name=a&watch=true&timeoutSeconds=1").Want(t, http.StatusOK)
 		ann.Get(t, path+"?fieldSelector=metadata.name=b").Forbidden(t)
 		ann.Delete(t, path).Forbidden(t)
-		ann.Post(t, path, kit.ConfigMap("a", nil)).Forbidden(t) // a name is not known before the object is
+		ann.Post(t, path, kit.ConfigMap("a", nil)).Forbidden(t) // the name is not known when an object is created
 	}},
-	{Statement: "a subresource is granted by its own name, or in all resources by */name", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a subresource is granted by its own name, or for all resources by */name", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
 		scale, status := c.Path("apps/v1", "deployments", "d", "scale"), c.Path("apps/v1", "deployments", "d", "status")
 		c.Grant(t, "whole", kit.Rule("get", "deployments.apps"))
@@ -139,7 +139,7 @@ var roles = []kit.Promise{
 		owner.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
 		owner.Get(t, c.Path("apps/v1", "deployments", "d", "scale")).Want(t, http.StatusOK)
 		owner.Delete(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
-		owner.Get(t, "/metrics").Forbidden(t) // which is no resource
+		owner.Get(t, "/metrics").Forbidden(t) // not a resource
 		prober := "prober-" + c.Namespace
 		c.GrantEverywhere(t, prober, rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz/*", "/metrics"}})
 		c.As(t, prober).Get(t, "/healthz/ping").Want(t, http.StatusOK)
@@ -147,7 +147,7 @@ var roles = []kit.Promise{
 		c.As(t, prober).Send(t, http.MethodPost, "/metrics", nil, nil).Forbidden(t, `cannot post path "/metrics"`)
 		c.As(t, prober).Get(t, "/metrics/slis").Forbidden(t)
 	}},
-	{Statement: "who may only patch can't create by applying, and who may only update can't by putting", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "permission to patch does not allow creating by apply, nor permission to update creating by PUT", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("patch,update", "configmaps"), kit.Rule("update", "leases.coordination.k8s.io"))
 		ann := c.As(t, "ann")
 		ann.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "new")+"?fieldManager=m", kit.ConfigMap("new", nil)).
@@ -157,7 +157,7 @@ var roles = []kit.Promise{
 		created := c.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), lease).Want(t, http.StatusCreated)
 		ann.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), created.Body).Want(t, http.StatusOK)
 	}},
-	{Statement: "view reads all but Secrets and roles, edit also writes, admin also hands out roles, in the namespace", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "in its namespace, view allows reading all but Secrets and roles, edit also writing, admin also granting roles", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, role := range []string{"view", "edit", "admin"} {
 			c.Bind(t, "ClusterRole/"+role, "User/"+role)
 			c.WaitForGrant(t, role, c.Namespace, kit.Rule("list", "pods"))
@@ -193,7 +193,7 @@ var roles = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "an aggregated ClusterRole has the rules of those that its labels select, also of later ones", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an aggregated ClusterRole has the rules of those that its label selector matches, including later ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "ClusterRole/view", "User/viewer")
 		widget := &rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: c.Namespace, Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
@@ -231,9 +231,9 @@ func TestRoleReconciliation(t *testing.T) {
 			return strings.Contains(rules("system:discovery"), "/openapi") && strings.Contains(rules("system:discovery"), "/extra")
 		})
 		if got := rules("system:basic-user"); !strings.Contains(got, "/extra") || strings.Contains(got, "selfsubjectreviews") {
-			t.Errorf("the role that is not to be updated has %s", got)
+			t.Errorf("the role without automatic updates has %s", got)
 		}
-		harness.Eventually(t, "the default binding is there again", func() bool {
+		harness.Eventually(t, "the default binding exists again", func() bool {
 			return c.Get(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:discovery").Code == http.StatusOK
 		})
 	})

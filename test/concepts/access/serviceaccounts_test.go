@@ -30,7 +30,7 @@ const (
 	secondIssuer = "https://second.example.com"
 )
 
-// Keys of what a token says about its bearer beyond user and groups.
+// Extra keys of a token's user.
 const (
 	credentialID = "authentication.kubernetes.io/credential-id"
 	podName      = "authentication.kubernetes.io/pod-name"
@@ -39,7 +39,7 @@ const (
 	nodeUID      = "authentication.kubernetes.io/node-uid"
 )
 
-// newKey makes an RSA key, and a file with it in PEM.
+// newKey returns an RSA key, and a file with it in PEM.
 func newKey(t testing.TB) (*rsa.PrivateKey, string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -53,7 +53,7 @@ func newKey(t testing.TB) (*rsa.PrivateKey, string) {
 	return key, kit.WriteFile(t, "sa.key", string(text))
 }
 
-// requestToken asks for a token of an account.
+// requestToken requests a token for an account.
 func requestToken(t testing.TB, c *kit.Cluster, account string, spec authenticationv1.TokenRequestSpec) kit.Answer {
 	t.Helper()
 	return c.Post(t, c.Path("v1", "serviceaccounts", account, "token"), authenticationv1.TokenRequest{
@@ -61,7 +61,7 @@ func requestToken(t testing.TB, c *kit.Cluster, account string, spec authenticat
 	})
 }
 
-// issueToken returns a token of an account.
+// issueToken returns a token for an account.
 func issueToken(t testing.TB, c *kit.Cluster, account string, spec authenticationv1.TokenRequestSpec) string {
 	t.Helper()
 	return requestToken(t, c, account, spec).Want(t, http.StatusCreated).Text(t, "status", "token")
@@ -72,18 +72,18 @@ func accountGroups(c *kit.Cluster) []string {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + c.Namespace, authenticated}
 }
 
-// isAccount fails the test unless the token is one of the account's.
+// isAccount fails the test unless the token is the account's.
 func isAccount(t testing.TB, c *kit.Cluster, token, account string) authenticationv1.UserInfo {
 	t.Helper()
 	return c.Bearer(t, token).Is(t, "system:serviceaccount:"+c.Namespace+":"+account, accountGroups(c)...)
 }
 
-// claimsOf returns what a token says.
+// claimsOf returns the claims of a token.
 func claimsOf(t testing.TB, token string) claims {
 	t.Helper()
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		t.Fatalf("no JSON Web Token: %s", token)
+		t.Fatalf("not a JSON Web Token: %s", token)
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
@@ -96,7 +96,7 @@ func claimsOf(t testing.TB, token string) claims {
 	return content
 }
 
-// podOn makes a Pod that runs with the account, on a node if one is named.
+// podOn creates a Pod that runs with the account, on the node if not empty.
 func podOn(t testing.TB, c *kit.Cluster, name, account, node string) *corev1.Pod {
 	t.Helper()
 	pod, err := c.Kube.CoreV1().Pods(c.Namespace).Create(t.Context(), &corev1.Pod{
@@ -109,7 +109,7 @@ func podOn(t testing.TB, c *kit.Cluster, name, account, node string) *corev1.Pod
 	return pod
 }
 
-// node makes a Node that the promise has for itself.
+// node creates a Node with a name unique to the promise.
 func node(t testing.TB, c *kit.Cluster, name string) *corev1.Node {
 	t.Helper()
 	node, err := c.Kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -119,13 +119,13 @@ func node(t testing.TB, c *kit.Cluster, name string) *corev1.Node {
 	return node
 }
 
-// boundTo asks for a token that lives no longer than an object.
+// boundTo requests a token that is valid no longer than an object exists.
 func boundTo(kind, name string) authenticationv1.TokenRequestSpec {
 	return authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}}
 }
 
 var tokenRequests = []kit.Promise{
-	{Statement: "a token is requested of an account, for as long and for whom it is meant", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token is requested for an account, with an expiry and audiences", Proof: func(t *testing.T, c *kit.Cluster) {
 		account := c.MakeServiceAccount(t, "robot")
 		seconds := int64(1200)
 		answer := requestToken(t, c, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{firstIssuer, "vault"},
@@ -136,24 +136,24 @@ var tokenRequests = []kit.Promise{
 		}
 		content := claimsOf(t, answer.Text(t, "status", "token"))
 		if content["exp"].(float64)-content["iat"].(float64) != 1200 || content["exp"] != float64(ends.Unix()) {
-			t.Errorf("the token of 1200 seconds is good from %v to %v, and until %v by its status", content["iat"], content["exp"], ends.Unix())
+			t.Errorf("the token for 1200 seconds is valid from %v to %v, and until %v according to its status", content["iat"], content["exp"], ends.Unix())
 		}
 		about := content["kubernetes.io"].(map[string]any)
 		switch {
 		case content["iss"] != firstIssuer, content["sub"] != "system:serviceaccount:"+c.Namespace+":robot", about["namespace"] != c.Namespace,
 			about["serviceaccount"].(map[string]any)["uid"] != string(account.UID):
-			t.Errorf("the token says %v", content)
+			t.Errorf("the claims are %v", content)
 		}
 		user := isAccount(t, c, answer.Text(t, "status", "token"), "robot")
 		if id := "JTI=" + content["jti"].(string); user.UID != string(account.UID) || !slices.Equal(user.Extra[credentialID], []string{id}) {
 			t.Errorf("the bearer is %+v", user)
 		}
 	}},
-	{Statement: "a token that says nothing of its audience is for the server, and good for an hour", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token requested without audiences is for the server, and valid for an hour", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		content := claimsOf(t, issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{}))
 		if content["exp"].(float64)-content["iat"].(float64) != 3600 {
-			t.Errorf("it is good from %v to %v", content["iat"], content["exp"])
+			t.Errorf("it is valid from %v to %v", content["iat"], content["exp"])
 		}
 		if audiences, _ := content["aud"].([]any); !slices.Equal(audiences, []any{firstIssuer, secondIssuer}) {
 			t.Errorf("it is for %v", content["aud"])
@@ -168,7 +168,7 @@ var tokenRequests = []kit.Promise{
 		c.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), map[string]any{"metadata": map[string]any{"uid": "other"}}).
 			Refused(t, http.StatusConflict, "Conflict", "the UID in the token request (other) does not match the UID of the service account")
 	}},
-	{Statement: "who may create serviceaccounts/token gets tokens, and nobody else", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "only users who may create serviceaccounts/token get tokens", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		ann := c.As(t, "ann")
 		request := map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
@@ -178,7 +178,7 @@ var tokenRequests = []kit.Promise{
 		ann.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), request).Want(t, http.StatusCreated)
 		ann.Post(t, c.Path("v1", "serviceaccounts", "default", "token"), request).Refused(t, http.StatusForbidden, "Forbidden")
 	}},
-	{Statement: "a token bound to a Pod tells its Pod and Node, and dies with the Pod", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token bound to a Pod names its Pod and Node, and becomes invalid with the Pod", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		node := node(t, c, c.Namespace)
 		pod := podOn(t, c, "p", "robot", node.Name)
@@ -190,12 +190,12 @@ var tokenRequests = []kit.Promise{
 			}
 		}
 		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
-		harness.Eventually(t, "a token that was not used before is refused", func() bool { return !c.Bearer(t, second).IsAuthenticated(t) })
-		harness.Eventually(t, "a token that was used is forgotten", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
-		podOn(t, c, "p", "robot", "") // another one of that name
+		harness.Eventually(t, "a token that was not used before is rejected", func() bool { return !c.Bearer(t, second).IsAuthenticated(t) })
+		harness.Eventually(t, "a token that was used before is rejected", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
+		podOn(t, c, "p", "robot", "") // a new Pod of that name
 		c.Bearer(t, second).IsUnauthenticated(t)
 	}},
-	{Statement: "a token bound to a Secret or a Node dies with it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token bound to a Secret or a Node becomes invalid with it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		node := node(t, c, c.Namespace)
 		c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Want(t, http.StatusCreated)
@@ -208,10 +208,10 @@ var tokenRequests = []kit.Promise{
 		c.Delete(t, c.Path("v1", "secrets", "s")).Want(t, http.StatusOK)
 		c.Delete(t, c.ClusterPath("v1", "nodes", c.Namespace)).Want(t, http.StatusOK)
 		for _, token := range later {
-			harness.Eventually(t, "the token is refused", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
+			harness.Eventually(t, "the token is rejected", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
 		}
 	}},
-	{Statement: "a token is bound only to what exists, by its uid, and what belongs to the account", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token is bound only to an existing object, by its uid, that belongs to the account", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		c.MakeServiceAccount(t, "other")
 		podOn(t, c, "p", "robot", "")
@@ -224,16 +224,16 @@ var tokenRequests = []kit.Promise{
 		wrong.BoundObjectRef.UID = "other"
 		requestToken(t, c, "robot", wrong).Refused(t, http.StatusConflict, "Conflict", "does not match the UID in record")
 	}},
-	{Statement: "the token of a deleted account is refused, also when there is a new one of that name", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the token of a deleted account is rejected, even if there is a new account of that name", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
 		c.Delete(t, c.Path("v1", "serviceaccounts", "robot")).Want(t, http.StatusOK)
-		harness.Eventually(t, "the token is refused", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
+		harness.Eventually(t, "the token is rejected", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
 		c.MakeServiceAccount(t, "robot")
 		isAccount(t, c, issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{}), "robot")
 		c.Bearer(t, token).IsUnauthenticated(t)
 	}},
-	{Statement: "a token of the length that Pods get lives on for a year, and says when it ought to be renewed", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token with the expiry of Pods' tokens is valid for a year, and contains when to renew it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		podOn(t, c, "p", "robot", "")
 		seconds := int64(3607)
@@ -242,12 +242,12 @@ var tokenRequests = []kit.Promise{
 		content := claimsOf(t, issueToken(t, c, "robot", spec))
 		renew := content["kubernetes.io"].(map[string]any)["warnafter"].(float64)
 		if issued := content["iat"].(float64); renew-issued != 3607 || content["exp"].(float64)-issued != 365*24*3600 {
-			t.Errorf("the token is good from %v to %v, and to be renewed at %v", issued, content["exp"], renew)
+			t.Errorf("the token is valid from %v to %v, and to be renewed at %v", issued, content["exp"], renew)
 		}
 	}},
 }
 
-// accountTokens are the promises on tokens of accounts that the test signs itself, with the server's keys.
+// accountTokens are the promises about account tokens that the test itself signs with the server's keys.
 func (a *authenticators) accountTokens() []kit.Promise {
 	token := func(t *testing.T, c *kit.Cluster, key *rsa.PrivateKey, further claims) string {
 		account := accountOnce(t, c)
@@ -260,14 +260,14 @@ func (a *authenticators) accountTokens() []kit.Promise {
 		return signToken(t, key, all)
 	}
 	return []kit.Promise{
-		{Statement: "tokens of every --service-account-issuer are accepted, by every --service-account-key-file", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "tokens of every --service-account-issuer, signed with any --service-account-key-file, are accepted", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, key := range []*rsa.PrivateKey{a.accounts, a.retired} {
 				for _, issuer := range []string{firstIssuer, secondIssuer} {
 					isAccount(t, c, token(t, c, key, claims{"iss": issuer}), "robot")
 				}
 			}
 		}},
-		{Statement: "a token is refused of another issuer or key, expired, not yet valid, or for another audience", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a token of another issuer or key, expired, not yet valid, or for another audience is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			stranger, _ := newKey(t)
 			for what, refused := range map[string]string{
 				"another issuer":   token(t, c, a.accounts, claims{"iss": "https://other.example.com"}),
@@ -282,7 +282,7 @@ func (a *authenticators) accountTokens() []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "everybody who may can find the issuer's name and keys, and verify a token with them", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the issuer's name and keys are published, so that others can verify tokens", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.MakeServiceAccount(t, "robot")
 			text := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
 			c.BindEverywhere(t, "ClusterRole/system:service-account-issuer-discovery", "User/verifier-"+c.Namespace)
@@ -305,7 +305,7 @@ func (a *authenticators) accountTokens() []kit.Promise {
 	}
 }
 
-// accountOnce returns the account robot, which it makes if there is none.
+// accountOnce returns the account robot, and creates it if necessary.
 func accountOnce(t testing.TB, c *kit.Cluster) *corev1.ServiceAccount {
 	t.Helper()
 	if account, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).Get(t.Context(), "robot", metav1.GetOptions{}); err == nil {

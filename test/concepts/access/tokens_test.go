@@ -29,7 +29,7 @@ static-joe,joe,u-joe
 `
 
 var staticTokenFile = []kit.Promise{
-	{Statement: "a token of --token-auth-file has the user, the uid and the groups of its line", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token in --token-auth-file has the user, the uid and the groups of its line", Proof: func(t *testing.T, c *kit.Cluster) {
 		if user := c.Bearer(t, "static-jane").Is(t, "jane", "dev", "ops", authenticated); user.UID != "u-jane" {
 			t.Errorf("the uid is %q", user.UID)
 		}
@@ -38,7 +38,7 @@ var staticTokenFile = []kit.Promise{
 	}},
 }
 
-// bootstrapToken makes a bootstrap token. Changes to its Secret say what is not as usual; an empty value takes a key away.
+// bootstrapToken creates a bootstrap token. changes override keys of its Secret; an empty value removes a key.
 func bootstrapToken(t *testing.T, c *kit.Cluster, changes map[string]string) (token string, secret *corev1.Secret) {
 	t.Helper()
 	id, key := names.String(6), names.String(16)
@@ -57,7 +57,7 @@ func bootstrapToken(t *testing.T, c *kit.Cluster, changes map[string]string) (to
 
 func (a *authenticators) bootstrapTokens() []kit.Promise {
 	return []kit.Promise{
-		{Statement: "a Secret of type bootstrap.kubernetes.io/token is a token of a bootstrapper", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a Secret of type bootstrap.kubernetes.io/token is a bootstrap token", Proof: func(t *testing.T, c *kit.Cluster) {
 			token, secret := bootstrapToken(t, c, map[string]string{
 				"expiration": time.Now().Add(time.Hour).Format(time.RFC3339), "auth-extra-groups": "system:bootstrappers:" + c.Namespace,
 			})
@@ -69,16 +69,16 @@ func (a *authenticators) bootstrapTokens() []kit.Promise {
 			if err := c.Kube.CoreV1().Secrets("kube-system").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			harness.Eventually(t, "the deleted token is refused", func() bool { return !client.IsAuthenticated(t) })
+			harness.Eventually(t, "the deleted token is rejected", func() bool { return !client.IsAuthenticated(t) })
 		}},
-		{Statement: "a bootstrap token that is expired, or not meant for authentication, is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a bootstrap token that is expired, or not for authentication, is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			var refused []string
 			for _, changes := range []map[string]string{
 				{"expiration": time.Now().Add(-time.Minute).Format(time.RFC3339)},
 				{"expiration": "tomorrow"},
 				{"usage-bootstrap-authentication": ""},
 				{"usage-bootstrap-authentication": "false"},
-				{"auth-extra-groups": "system:masters"}, // which is no group of bootstrappers
+				{"auth-extra-groups": "system:masters"}, // not a group for bootstrap tokens
 			} {
 				token, _ := bootstrapToken(t, c, changes)
 				refused = append(refused, token)
@@ -89,11 +89,11 @@ func (a *authenticators) bootstrapTokens() []kit.Promise {
 				c.Bearer(t, token).IsUnauthenticated(t)
 			}
 		}},
-		{Statement: "with a bootstrap token a kubelet gets its certificate: it asks, an approver approves, a signer signs", Proof: a.proveBootstrap},
+		{Statement: "with a bootstrap token a kubelet gets its certificate: it creates a request, an approver approves it, a signer signs it", Proof: a.proveBootstrap},
 	}
 }
 
-// proveBootstrap walks through TLS bootstrapping. The server signs nothing itself; here the test is the signer.
+// proveBootstrap walks through TLS bootstrapping. The server does not sign anything; here the test is the signer.
 func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 	token, _ := bootstrapToken(t, c, map[string]string{"auth-extra-groups": "system:bootstrappers:" + c.Namespace})
 	c.BindEverywhere(t, "ClusterRole/system:node-bootstrapper", "Group/system:bootstrappers:"+c.Namespace)
@@ -114,29 +114,29 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 			Request:    request,
-			Username:   "somebody else", // the server knows better
+			Username:   "somebody else", // the server overrides it
 		},
 	}
 	requests := "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 	var created kit.Answer
-	harness.Eventually(t, "the kubelet may ask for a certificate", func() bool {
+	harness.Eventually(t, "the kubelet may request a certificate", func() bool {
 		created = kubelet.Post(t, requests, csr)
 		return created.Code != http.StatusUnauthorized && created.Code != http.StatusForbidden
 	})
 	created.Want(t, http.StatusCreated)
 	if user := created.Text(t, "spec", "username"); user != "system:bootstrap:"+token[:6] {
-		t.Errorf("the request is of %q", user)
+		t.Errorf("the requesting user is %q", user)
 	}
 	kubelet.Get(t, requests+"/"+c.Namespace).Want(t, http.StatusOK)
 
-	// Whoever may write the subresources must also be allowed to approve and sign for this signer.
+	// Besides writing the subresources, a user must be allowed to approve and sign for this signer.
 	clerk := c.As(t, "clerk-"+c.Namespace)
 	c.GrantEverywhere(t, "clerk-"+c.Namespace, kit.Rule("get,update", "certificatesigningrequests.certificates.k8s.io/approval,status"))
 	approved := certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Known", Message: "known"}
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{approved}
 	clerk.Put(t, requests+"/"+c.Namespace+"/approval", csr).Refused(t, http.StatusForbidden, "Forbidden",
 		`user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client-kubelet"`)
-	csr.Status.Certificate = []byte("nonsense") // ignored: approval is not the place for it
+	csr.Status.Certificate = []byte("nonsense") // ignored in approvals
 	decided := c.Put(t, requests+"/"+c.Namespace+"/approval", csr).Want(t, http.StatusOK)
 	if certificate := decided.Text(t, "status", "certificate"); certificate != "" {
 		t.Errorf("the approval has set the certificate %q", certificate)

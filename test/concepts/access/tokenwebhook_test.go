@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// tokenWebhook knows tokens of the form hook-KIND-ANYTHING. What it answers depends on the kind.
+// tokenWebhook handles tokens of the form hook-KIND-ANYTHING. Its response depends on the kind.
 type tokenWebhook struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -64,7 +64,7 @@ func (w *tokenWebhook) asked(token string) int {
 	return w.calls[token]
 }
 
-// kubeconfigOf writes a file that tells how to reach a webhook.
+// kubeconfigOf writes the kubeconfig of a webhook.
 func kubeconfigOf(t testing.TB, webhook *httptest.Server) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -79,33 +79,33 @@ func kubeconfigOf(t testing.TB, webhook *httptest.Server) string {
 	return path
 }
 
-// tokenWebhook are the promises on tokens that only a webhook knows.
+// tokenWebhook are the promises about tokens that only a webhook can authenticate.
 func (a *authenticators) tokenWebhook() []kit.Promise {
 	return []kit.Promise{
-		{Statement: "a webhook that knows a token tells the user, the uid, the groups and more", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a webhook returns the user, the uid, the groups and extra of a token", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := c.Bearer(t, "hook-ann-"+names.String(8)).Is(t, "ann", "dev", authenticated)
 			if want := map[string]authenticationv1.ExtraValue{"example.com/team": {"blue"}}; user.UID != "u-1" || !reflect.DeepEqual(user.Extra, want) {
 				t.Errorf("the user is %+v", user)
 			}
 		}},
-		{Statement: "what the webhook has said is remembered", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the webhook's responses are cached", Proof: func(t *testing.T, c *kit.Cluster) {
 			good, bad := "hook-ann-"+names.String(8), "hook-nobody-"+names.String(8)
 			for range 2 {
 				c.Bearer(t, good).Is(t, "ann", "dev", authenticated)
 				c.Bearer(t, bad).IsUnauthenticated(t)
 			}
 			if a.webhook.asked(good) != 1 || a.webhook.asked(bad) != 1 {
-				t.Errorf("the webhook was asked %d and %d times", a.webhook.asked(good), a.webhook.asked(bad))
+				t.Errorf("the webhook was called %d and %d times", a.webhook.asked(good), a.webhook.asked(bad))
 			}
 		}},
-		{Statement: "a token is refused when the webhook fails, and when it is for another audience", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a token is rejected if the webhook fails, or if it is for another audience", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Bearer(t, "hook-broken-"+names.String(8)).IsUnauthenticated(t)
 			c.Bearer(t, "hook-elsewhere-"+names.String(8)).IsUnauthenticated(t)
 		}},
-		{Statement: "the webhook is asked only about tokens that the server does not know itself", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the webhook is called only for tokens that the server can't authenticate itself", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Bearer(t, "static-joe").Is(t, "joe", authenticated)
 			if n := a.webhook.asked("static-joe"); n != 0 {
-				t.Errorf("the webhook was asked %d times about a token of --token-auth-file", n)
+				t.Errorf("the webhook was called %d times for a token in --token-auth-file", n)
 			}
 		}},
 	}

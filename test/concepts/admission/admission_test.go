@@ -18,10 +18,10 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Section "Admission control", in what is no Pod: what the plugins that are on by default do. Webhooks and policies have
-// sections of their own; approval and signing of certificates are shown with bootstrap tokens.
+// Section "Admission control", except for Pods: what the default plugins do. Webhooks and policies have their own sections;
+// approval and signing of certificates are tested with bootstrap tokens.
 var admission = []kit.Promise{
-	{Statement: "nothing is created in a namespace that is missing or going, and some namespaces stay (NamespaceLifecycle)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "nothing can be created in a missing or terminating namespace, and some namespaces can't be deleted (NamespaceLifecycle)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-missing", "configmaps"), kit.ConfigMap("a", nil)).
 			Refused(t, http.StatusNotFound, "NotFound", `namespaces "`+c.Namespace+`-missing" not found`)
 		held := kit.ConfigMap("held", nil)
@@ -33,7 +33,7 @@ var admission = []kit.Promise{
 		if !strings.Contains(string(refusal.Body), `"reason":"NamespaceTerminating"`) {
 			t.Errorf("the cause is missing in %s", refusal.Body)
 		}
-		harness.Eventually(t, "the held ConfigMap is to be deleted", func() bool {
+		harness.Eventually(t, "the ConfigMap with a finalizer is being deleted", func() bool {
 			return c.Get(t, c.Path("v1", "configmaps", "held")).Text(t, "metadata", "deletionTimestamp") != ""
 		})
 		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "held"), `{"metadata":{"finalizers":null}}`).Want(t, http.StatusOK)
@@ -41,7 +41,7 @@ var admission = []kit.Promise{
 			c.Delete(t, c.ClusterPath("v1", "namespaces", name)+"?dryRun=All").Forbidden(t, "this namespace may not be deleted")
 		}
 	}},
-	{Statement: "a quota bounds how much there is of what, and tells how much there is (ResourceQuota)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a quota limits how much of a resource there is, and reports its usage (ResourceQuota)", Proof: func(t *testing.T, c *kit.Cluster) {
 		quota := c.Path("v1", "resourcequotas", "q")
 		c.Post(t, c.Path("v1", "resourcequotas"), kit.Manifest(`{metadata: {name: q}, spec: {hard: {count/secrets: "2", requests.cpu: "1", pods: "5"}}}`)).Want(t, http.StatusCreated)
 		harness.Eventually(t, "the quota is counted", func() bool { return c.Get(t, quota).Text(t, "status", "used", "count/secrets") == "0" })
@@ -51,7 +51,7 @@ var admission = []kit.Promise{
 		overQuota(t, c, c.Path("v1", "secrets"), secret("c"),
 			`secrets "c" is forbidden: exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2`)
 		c.Delete(t, c.Path("v1", "secrets", "a")).Want(t, http.StatusOK)
-		harness.Eventually(t, "what is deleted counts no more", func() bool { return c.Get(t, quota).Text(t, "status", "used", "count/secrets") == "1" })
+		harness.Eventually(t, "deleted objects no longer count", func() bool { return c.Get(t, quota).Text(t, "status", "used", "count/secrets") == "1" })
 		c.Post(t, c.Path("v1", "secrets"), secret("c")).Want(t, http.StatusCreated)
 
 		c.MakeDefaultServiceAccount(t)
@@ -61,7 +61,7 @@ var admission = []kit.Promise{
 		c.Post(t, c.Path("v1", "pods"), podAsking("p", "{requests: {cpu: 600m}}")).Want(t, http.StatusCreated)
 		overQuota(t, c, c.Path("v1", "pods"), podAsking("p2", "{requests: {cpu: 600m}}"), "used: requests.cpu=600m")
 	}},
-	{Statement: "a claim that names no class gets the default one (DefaultStorageClass)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a claim without a class gets the default one (DefaultStorageClass)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.ClusterPath("storage.k8s.io/v1", "storageclasses"), kit.Manifest(`{metadata: {name: %s, annotations: {storageclass.kubernetes.io/is-default-class: "true"}},
 			provisioner: example.com/none}`, c.Namespace)).Want(t, http.StatusCreated)
 		harness.Eventually(t, "a claim gets the class", func() bool {
@@ -70,10 +70,10 @@ var admission = []kit.Promise{
 		})
 		none := c.Post(t, c.Path("v1", "persistentvolumeclaims"), claim("none", `storageClassName: "", `)).Want(t, http.StatusCreated)
 		if class := none.Value(t, "spec", "storageClassName"); class != "" {
-			t.Errorf("a claim that wants no class has got %v", class)
+			t.Errorf("a claim with an empty class got %v", class)
 		}
 	}},
-	{Statement: "a claim in use by a Pod stays until the Pod is gone (StorageObjectInUseProtection)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a claim in use by a Pod is not removed until the Pod is gone (StorageObjectInUseProtection)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		c.MakePodWithVolumes(t, "p", "node")
 		path := c.Path("v1", "persistentvolumeclaims", "p")
@@ -85,7 +85,7 @@ var admission = []kit.Promise{
 			storageClassName: none, csi: {driver: example.com, volumeHandle: h}}}`, c.Namespace)).Want(t, http.StatusCreated)
 		kit.Equal(t, volume.Value(t, "metadata", "finalizers"), []any{"kubernetes.io/pv-protection"})
 	}},
-	{Statement: "only a bound claim grows, and only of a class that lets it (PersistentVolumeClaimResize)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "only bound claims of a class that allows expansion can be expanded (PersistentVolumeClaimResize)", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "persistentvolumeclaims", "c")
 		for _, class := range []string{"fixed", "elastic"} {
 			c.Post(t, c.ClusterPath("storage.k8s.io/v1", "storageclasses"),
@@ -104,13 +104,13 @@ var admission = []kit.Promise{
 			if class == "fixed" {
 				grow().Forbidden(t, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 			} else {
-				harness.Eventually(t, "the server knows the class", func() bool { return grow().Code == http.StatusOK })
+				harness.Eventually(t, "the class is in effect", func() bool { return grow().Code == http.StatusOK })
 			}
 			c.Delete(t, path).Want(t, http.StatusOK)
 			c.WaitGone(t, path)
 		}
 	}},
-	{Statement: "an Ingress that names no class gets the default one (DefaultIngressClass)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an Ingress without a class gets the default one (DefaultIngressClass)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.ClusterPath("networking.k8s.io/v1", "ingressclasses"), kit.Manifest(`{metadata: {name: %s, annotations: {ingressclass.kubernetes.io/is-default-class: "true"}},
 			spec: {controller: example.com/none}}`, c.Namespace)).Want(t, http.StatusCreated)
 		harness.Eventually(t, "an Ingress gets the class", func() bool {
@@ -119,7 +119,7 @@ var admission = []kit.Promise{
 				Want(t, http.StatusCreated).Text(t, "spec", "ingressClassName") == c.Namespace
 		})
 	}},
-	{Statement: "no certificate for system:masters is asked of the signer of clients (CertificateSubjectRestriction)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "certificates for system:masters can't be requested from the signer of clients (CertificateSubjectRestriction)", Proof: func(t *testing.T, c *kit.Cluster) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -133,35 +133,35 @@ var admission = []kit.Promise{
 			spec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: %s}}`, c.Namespace, request)).
 			Forbidden(t, "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed")
 	}},
-	{Statement: "a new Node is not ready until somebody says so (TaintNodesByCondition)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a new Node is tainted as not ready (TaintNodesByCondition)", Proof: func(t *testing.T, c *kit.Cluster) {
 		taints := c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated).Value(t, "spec", "taints")
 		kit.Equal(t, taints, []any{map[string]any{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}})
 	}},
 }
 
-// claim is a PersistentVolumeClaim of 1Gi. What is in spec goes into its spec, in YAML.
+// claim returns a PersistentVolumeClaim of 1Gi. spec is added to its spec, in YAML.
 func claim(name, spec string) map[string]any {
 	return kit.Manifest("{metadata: {name: %s}, spec: {%saccessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}", name, spec)
 }
 
-// podAsking is a Pod whose container asks for resources, in YAML.
+// podAsking returns a Pod whose container requests resources, in YAML.
 func podAsking(name, resources string) map[string]any {
 	return kit.Manifest("{metadata: {name: %s}, spec: {containers: [{name: c, image: i, resources: %s}]}}", name, resources)
 }
 
-// container is the first of a Pod's containers.
+// container returns the first container of a Pod.
 func container(t testing.TB, pod kit.Answer) map[string]any {
 	t.Helper()
 	containers, _ := pod.Value(t, "spec", "containers").([]any)
 	if len(containers) == 0 {
-		t.Fatalf("no Pod: %s", pod.Body)
+		t.Fatalf("not a Pod: %s", pod.Body)
 	}
 	return containers[0].(map[string]any)
 }
 
-// Section "Admission control", in Pods: what the plugins that are on by default do.
+// Section "Admission control", for Pods: what the default plugins do.
 var admissionOfPods = []kit.Promise{
-	{Statement: "a Pod runs as the account default, if it names none, and finds its token mounted (ServiceAccount)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a Pod without an account runs as the account default, with its token mounted (ServiceAccount)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		pods := c.Path("v1", "pods")
 		created := c.Post(t, pods, podAsking("p", "{}")).Want(t, http.StatusCreated)
@@ -187,7 +187,7 @@ var admissionOfPods = []kit.Promise{
 		pulls := c.Post(t, pods, kit.With(kit.Pod("pulls"), "puller", "spec", "serviceAccountName")).Want(t, http.StatusCreated)
 		kit.Equal(t, pulls.Value(t, "spec", "imagePullSecrets"), []any{map[string]any{"name": "registry"}})
 	}},
-	{Statement: "a Pod stays five minutes on a node that is not ready or not reached (DefaultTolerationSeconds)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a Pod tolerates a node that is not ready or unreachable for five minutes (DefaultTolerationSeconds)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		created := c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
 		tolerations := []any{}
@@ -203,7 +203,7 @@ var admissionOfPods = []kit.Promise{
 		}
 		c.Post(t, c.ClusterPath("scheduling.k8s.io/v1", "priorityclasses"),
 			kit.Manifest("{metadata: {name: %s}, value: 1000, preemptionPolicy: Never}", c.Namespace)).Want(t, http.StatusCreated)
-		harness.Eventually(t, "the class is known", func() bool { return classed(c.Namespace).Code == http.StatusCreated })
+		harness.Eventually(t, "the class is in effect", func() bool { return classed(c.Namespace).Code == http.StatusCreated })
 		created := classed(c.Namespace)
 		kit.Equal(t, created.Value(t, "spec", "priority"), float64(1000))
 		kit.Equal(t, created.Value(t, "spec", "preemptionPolicy"), "Never")
@@ -212,20 +212,20 @@ var admissionOfPods = []kit.Promise{
 		c.Post(t, c.Path("v1", "pods"), kit.With(kit.With(kit.Pod("p"), c.Namespace, "spec", "priorityClassName"), 5, "spec", "priority")).
 			Forbidden(t, "the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 1000 from the given PriorityClass name")
 	}},
-	{Statement: "a Pod has the overhead and the nodes of its runtime class (RuntimeClass)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a Pod has the overhead and the node selector of its runtime class (RuntimeClass)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		classed := func(class string) kit.Answer {
 			return c.Post(t, c.Path("v1", "pods")+"?dryRun=All", kit.With(kit.Pod("p"), class, "spec", "runtimeClassName"))
 		}
 		c.Post(t, c.ClusterPath("node.k8s.io/v1", "runtimeclasses"), kit.Manifest(`{metadata: {name: %s}, handler: h, overhead: {podFixed: {cpu: 100m}},
 			scheduling: {nodeSelector: {sandbox: "yes"}}}`, c.Namespace)).Want(t, http.StatusCreated)
-		harness.Eventually(t, "the class is known", func() bool { return classed(c.Namespace).Code == http.StatusCreated })
+		harness.Eventually(t, "the class is in effect", func() bool { return classed(c.Namespace).Code == http.StatusCreated })
 		created := classed(c.Namespace)
 		kit.Equal(t, created.Value(t, "spec", "overhead"), map[string]any{"cpu": "100m"})
 		kit.Equal(t, created.Value(t, "spec", "nodeSelector"), map[string]any{"sandbox": "yes"})
 		classed("missing").Forbidden(t, `pod rejected: RuntimeClass "missing" not found`)
 	}},
-	{Statement: "a LimitRange gives containers their defaults, and bounds them and claims (LimitRanger)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a LimitRange gives containers their defaults, and limits containers and claims (LimitRanger)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "limitranges"), kit.Manifest(`{metadata: {name: l}, spec: {limits: [
 			{type: Container, default: {cpu: 500m}, defaultRequest: {cpu: 200m}, max: {cpu: "1"}, min: {cpu: 100m}},
@@ -243,13 +243,13 @@ var admissionOfPods = []kit.Promise{
 		c.Post(t, c.Path("v1", "persistentvolumeclaims"), claim("c", "")).Forbidden(t,
 			"maximum storage usage per PersistentVolumeClaim is 500Mi, but request is 1Gi")
 	}},
-	{Statement: "a namespace's labels say how secure its Pods must be, and what is warned of (PodSecurity)", Proof: provePodSecurity},
+	{Statement: "a namespace's labels define which Pods are allowed, and which cause warnings (PodSecurity)", Proof: provePodSecurity},
 	privilegedPods,
-	{Statement: "a Pod that is bound to a node gets the labels of its zone and region (PodTopologyLabels)", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a Pod bound to a node gets the labels of its zone and region (PodTopologyLabels)", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s, labels: {topology.kubernetes.io/zone: z, topology.kubernetes.io/region: r, other: o}}}", c.Namespace)).Want(t, http.StatusCreated)
 		c.Post(t, c.Path("v1", "pods"), podAsking("p", "{}")).Want(t, http.StatusCreated)
-		harness.Eventually(t, "the Pod is bound", func() bool { // before the server knows the node, it refuses
+		harness.Eventually(t, "the Pod is bound", func() bool { // rejected until admission has the node
 			return c.Post(t, c.Path("v1", "pods", "p", "binding"), kit.Manifest("{metadata: {name: p}, target: {kind: Node, name: %s}}", c.Namespace)).Code == http.StatusCreated
 		})
 		kit.Equal(t, c.Get(t, c.Path("v1", "pods", "p")).Value(t, "metadata", "labels"),
@@ -271,7 +271,7 @@ func provePodSecurity(t *testing.T, c *kit.Cluster) {
 	if warnings := strings.Join(warned.Header.Values("Warning"), "\n"); !strings.Contains(warnings,
 		`existing pods in namespace \"`+c.Namespace+`\" violate the new PodSecurity enforce level \"baseline:latest\"`) ||
 		!strings.Contains(warnings, "p: host namespaces") {
-		t.Errorf("to the dry run the server warns %q", warnings)
+		t.Errorf("for the dry run, the server warns %q", warnings)
 	}
 
 	label("", "enforce", "baseline").Want(t, http.StatusOK)
@@ -279,13 +279,13 @@ func provePodSecurity(t *testing.T, c *kit.Cluster) {
 	another := func(pod map[string]any) kit.Answer {
 		return c.Post(t, pods+"?dryRun=All", kit.With(pod, "another", "metadata", "name"))
 	}
-	harness.Eventually(t, "the labels are in force", func() bool {
+	harness.Eventually(t, "the labels are in effect", func() bool {
 		return another(privileged).Code == http.StatusForbidden && len(another(kit.Pod("p")).Header.Values("Warning")) > 0
 	})
 	another(privileged).Forbidden(t, `pods "another" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`)
-	c.Patch(t, kit.MergePatch, pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK) // it is there already
+	c.Patch(t, kit.MergePatch, pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK) // it already exists
 
-	// What makes Pods is warned of, not refused.
+	// Workloads that create such Pods cause warnings, but are not rejected.
 	unsafe := kit.Deployment("d")
 	if err := unstructured.SetNestedField(unsafe, true, "spec", "template", "spec", "hostNetwork"); err != nil {
 		t.Fatal(err)
@@ -294,15 +294,15 @@ func provePodSecurity(t *testing.T, c *kit.Cluster) {
 	if !slices.ContainsFunc(made.Header.Values("Warning"), func(warning string) bool {
 		return strings.Contains(warning, `would violate PodSecurity \"restricted:latest\": host namespaces`)
 	}) {
-		t.Errorf("of the Deployment the server warns %q", made.Header.Values("Warning"))
+		t.Errorf("for the Deployment, the server warns %q", made.Header.Values("Warning"))
 	}
 }
 
-// overQuota waits until an object is refused because of a quota, as the parts of a message say. A recount (there is one
-// whenever a kind is defined) counts what its informers have, so that for a moment a quota may have room that is taken.
+// overQuota waits until an object is rejected because of a quota, with a message that has these parts. A recount, which happens
+// whenever a kind is defined, counts what its informers have, so a quota may briefly report too little usage.
 func overQuota(t testing.TB, c *kit.Cluster, path string, object map[string]any, parts ...string) {
 	t.Helper()
-	harness.Eventually(t, "the quota refuses", func() bool {
+	harness.Eventually(t, "the quota rejects it", func() bool {
 		a := c.Post(t, path, object).Want(t, http.StatusForbidden, http.StatusCreated)
 		if a.Code == http.StatusCreated {
 			c.Delete(t, path+"/"+a.Text(t, "metadata", "name")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)

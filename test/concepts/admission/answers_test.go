@@ -12,9 +12,9 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// What webhooks may answer, and what comes of it.
+// What webhooks may respond, and the consequences.
 var webhookAnswers = []kit.Promise{
-	{Statement: "a webhook's refusal is told with its code, reason and message", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook's denial is returned with its code, reason and message", Proof: func(t *testing.T, c *kit.Cluster) {
 		results := map[string]*metav1.Status{
 			"none": nil, "message": {Message: "because"}, "reason": {Reason: metav1.StatusReasonForbidden, Code: 403},
 			"teapot": {Code: 418, Reason: "Teapot", Message: "short and stout"}, "ok": {Code: 200,
@@ -23,7 +23,7 @@ var webhookAnswers = []kit.Promise{
 		h := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Result: results[r.Name]}
 		})
-		for _, kind := range []string{"Validating", "Mutating"} { // of which the latter is asked first
+		for _, kind := range []string{"Validating", "Mutating"} { // the latter is called first
 			name := strings.ToLower(kind) + ".example.com"
 			c.ActivateWebhooks(t, kind, "", c.WebhookEntry(name, h, ""))
 			denied := `admission webhook "` + name + `" denied the request`
@@ -45,7 +45,7 @@ var webhookAnswers = []kit.Promise{
 			t.Errorf("kubectl prints %s", out)
 		}
 	}},
-	{Statement: "warnings of webhooks reach the client, whether they allow or refuse", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "warnings of webhooks reach the client, whether they allow or deny", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Allowed: r.Name == "good", Warnings: []string{"one", `say "two"`}}
 		})
@@ -55,7 +55,7 @@ var webhookAnswers = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("bad", nil)).Want(t, http.StatusBadRequest).
 			Warns(t, "one", `say "two"`)
 	}},
-	{Statement: "a webhook that can not be asked fails the request, or not, as failurePolicy says", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "if a webhook can't be called, failurePolicy decides whether the request fails", Proof: func(t *testing.T, c *kit.Cluster) {
 		dead := kit.ServeReviews(t, kit.AllowRequest)
 		dead.Close()
 		stranger := kit.ServeReviews(t, kit.AllowRequest)
@@ -90,7 +90,7 @@ var webhookAnswers = []kit.Promise{
 			c.Post(t, c.Path("v1", "configmaps"), labelled("Ignore")).Want(t, http.StatusCreated)
 		}
 	}},
-	{Statement: "an answer that is no valid review fails the request", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid response fails the request", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeWebhook(t, "hook", nil)
 		h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			review := &admissionv1.AdmissionReview{}
@@ -132,7 +132,7 @@ var webhookAnswers = []kit.Promise{
 				Refused(t, http.StatusInternalServerError, "InternalError", want.message)
 		}
 	}},
-	{Statement: "what a webhook makes of an object is validated as what a client sends", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "objects changed by a webhook are validated like those from clients", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return kit.PatchRequest(map[string]string{
 				"key":       `[{"op":"add","path":"/data","value":{"a b":"c"}}]`,

@@ -1,4 +1,4 @@
-// Package admission holds sqube to what the documents say of admission: built-in plugins, webhooks and policies.
+// Package admission tests sqube against the documentation of admission: built-in plugins, webhooks and policies.
 package admission
 
 import (

@@ -10,9 +10,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Which requests a webhook gets.
+// Which requests a webhook receives.
 var webhookMatches = []kit.Promise{
-	{Statement: "a webhook gets an object in the version that it has rules for, unless matchPolicy is Exact", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook receives an object in the version of its rules, unless matchPolicy is Exact", Proof: func(t *testing.T, c *kit.Cluster) {
 		equivalent, exact := kit.ServeReviews(t, label("converted")), kit.ServeReviews(t, kit.AllowRequest)
 		rules := "rules: [{operations: [CREATE], apiGroups: [autoscaling], apiVersions: [v1], resources: [horizontalpodautoscalers]}]\n"
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", equivalent, rules+"matchPolicy: Equivalent"),
@@ -29,7 +29,7 @@ var webhookMatches = []kit.Promise{
 		c.Post(t, c.Path("autoscaling/v1", "horizontalpodautoscalers"), kit.Manifest(scaler, "v1")).Want(t, http.StatusCreated)
 		kit.Equal(t, exact.Calls(), []string{"CREATE horizontalpodautoscalers v1"})
 	}},
-	{Statement: "rules say which operations, resources and subresources a webhook is for", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "rules define which operations, resources and subresources a webhook is called for", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		hooks := map[string]*kit.Webhook{}
 		var all []map[string]any
@@ -51,7 +51,7 @@ var webhookMatches = []kit.Promise{
 		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":5}}`).
 			Want(t, http.StatusOK)
 		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
-		// "pods/*" is for pods too, whatever the documents say.
+		// "pods/*" also matches pods, contrary to the documentation.
 		for name, want := range map[string][]string{
 			"create": {"CREATE configmaps m", "CREATE pods p"}, "status": {"UPDATE pods/status p"}, "below": {"UPDATE pods/status p", "UPDATE pods p"},
 			"scale": {"UPDATE deployments/scale d"}, "other": {}, "cluster": {}, "namespaced": {"DELETE pods p"},
@@ -65,7 +65,7 @@ var webhookMatches = []kit.Promise{
 			t.Errorf("the kind of deployments/scale is %v", scale.Kind)
 		}
 	}},
-	{Statement: "an objectSelector looks at the new and at the old object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an objectSelector applies to the new and to the old object", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, "objectSelector: {matchLabels: {seen: 'yes'}}"))
 		for name, value := range map[string]string{"a": "yes", "b": "no"} {
@@ -76,7 +76,7 @@ var webhookMatches = []kit.Promise{
 		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"data":{"k":"v"}}`).Want(t, http.StatusOK)
 		kit.Equal(t, h.Calls(), []string{"CREATE configmaps a", "UPDATE configmaps a"})
 	}},
-	{Statement: "a namespaceSelector looks at the labels of the namespace, and at a namespace's own", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a namespaceSelector applies to the labels of the namespace, and to those of a Namespace object", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h,
 			`{namespaceSelector: {matchLabels: {of: `+c.Namespace+`}}, rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [namespaces, secrets]}]}`))
@@ -86,7 +86,7 @@ var webhookMatches = []kit.Promise{
 				space = kit.With(space, c.Namespace, "metadata", "labels", "of")
 			}
 			c.Post(t, "/api/v1/namespaces", space).Want(t, http.StatusCreated)
-			harness.Eventually(t, "the namespace is known to admission", func() bool {
+			harness.Eventually(t, "admission has the namespace", func() bool {
 				code := c.Post(t, "/api/v1/namespaces/"+c.Namespace+"-"+name+"/secrets",
 					kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Code
 				return code == http.StatusCreated
@@ -94,7 +94,7 @@ var webhookMatches = []kit.Promise{
 		}
 		kit.Equal(t, h.Calls(), []string{"CREATE namespaces " + c.Namespace + "-in", "CREATE secrets s"})
 	}},
-	{Statement: "matchConditions decide in CEL, and their errors count as failures", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "matchConditions are CEL expressions, and their errors count as failures", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, kit.DenyRequest("matched"))
 		conditions := `matchConditions: [{name: named, expression: "request.name != 'skipped'"}, {name: user, expression: "!('system:nodes' in request.userInfo.groups)"},
 			{name: data, expression: "object == null || object.data.k == 'v'"}, {name: may, expression: "authorizer.group('').resource('pods').check('create').allowed()"}]`
@@ -106,11 +106,11 @@ var webhookMatches = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("failing", nil)).
 			Want(t, http.StatusInternalServerError, http.StatusForbidden)
 	}},
-	{Statement: "a configuration that is deleted is out of effect soon", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a deleted configuration soon has no effect", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", kit.ServeReviews(t, kit.DenyRequest("still")), ""))
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusBadRequest)
 		c.Delete(t, kit.AdmissionRegistration+"validatingwebhookconfigurations/"+c.Namespace).Want(t, http.StatusOK)
-		harness.Eventually(t, "the webhook is asked no longer", func() bool {
+		harness.Eventually(t, "the webhook is no longer called", func() bool {
 			return c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Code == http.StatusCreated
 		})
 	}},

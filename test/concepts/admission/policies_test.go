@@ -12,15 +12,16 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// policy creates a policy, kind Validating or Mutating, for ConfigMaps unless spec says else, and a binding that is for the
-// promise's namespace, both with further fields in YAML. Until they are in effect takes a moment. They stay, since
-// kube-apiserver (v1.36) hears no more of parameters of a built-in kind once a policy that had such has been deleted.
+// policy creates a policy, kind Validating or Mutating, for ConfigMaps unless spec says otherwise, and a binding for the
+// promise's namespace, both with additional fields in YAML. They take effect after a moment. They are not deleted, since
+// kube-apiserver (v1.36) no longer notices changes of parameters of a built-in kind once a policy with such parameters has been
+// deleted.
 func policy(t testing.TB, c *kit.Cluster, kind, spec, binding string) {
 	t.Helper()
 	resource, policy := strings.ToLower(kind)+"admissionpolic", kit.Manifest(`{apiVersion: admissionregistration.k8s.io/v1, kind: %sAdmissionPolicy, metadata: {name: %s},
 		spec: {matchConstraints: {resourceRules: [{operations: [CREATE, UPDATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}}}`, kind, c.Namespace)
 	maps.Copy(policy["spec"].(map[string]any), kit.Manifest("%s", spec))
-	// Also in the policy, which refuses everything it matches while its parameters' kind is not known.
+	// Also in the policy, which denies everything it matches until its parameters' kind is known.
 	kit.SetField(policy, kit.Manifest("{matchLabels: {kubernetes.io/metadata.name: %s}}", c.Namespace), "spec", "matchConstraints",
 		"namespaceSelector")
 	bound := kit.Manifest(`{apiVersion: admissionregistration.k8s.io/v1, kind: %sAdmissionPolicyBinding, metadata: {name: %s},
@@ -33,16 +34,16 @@ func policy(t testing.TB, c *kit.Cluster, kind, spec, binding string) {
 	c.Post(t, kit.AdmissionRegistration+resource+"ybindings", bound).Want(t, http.StatusCreated)
 }
 
-// try creates a ConfigMap in a dry run, so that it can be tried again.
+// try creates a ConfigMap in a dry run, so that it can be repeated.
 func try(t testing.TB, c *kit.Cluster, name string, data map[string]string) kit.Answer {
 	t.Helper()
 	return c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap(name, data))
 }
 
-// refuses waits until a try is refused with a message that has this part.
+// refuses waits until a try is denied with a message that contains message.
 func refuses(t testing.TB, c *kit.Cluster, name string, data map[string]string, message string) {
 	t.Helper()
-	harness.Eventually(t, "the policy refuses "+name+": "+message, func() bool {
+	harness.Eventually(t, "the policy denies "+name+": "+message, func() bool {
 		a := try(t, c, name, data)
 		return a.Code == http.StatusUnprocessableEntity && a.Text(t, "reason") == "Invalid" && strings.Contains(a.Text(t, "message"), message)
 	})
@@ -55,7 +56,7 @@ func allows(t testing.TB, c *kit.Cluster, name string, data map[string]string) {
 }
 
 var validatingPolicies = []kit.Promise{
-	{Statement: "what a policy refuses is told with the policy, the binding, and the message and reason of its validation", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a policy's denial contains the policy, the binding, and the message and reason of its validation", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `validations:
 - {expression: "object.metadata.name != 'plain'"}
 - {expression: "object.metadata.name != 'message'", message: not so}
@@ -79,7 +80,7 @@ var validatingPolicies = []kit.Promise{
 		}
 		try(t, c, "fine", nil).Want(t, http.StatusCreated)
 	}},
-	{Statement: "expressions see the object, the old one, the request, the namespace, variables and what the user may do", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "expressions have access to the object, the old object, the request, the namespace, variables and the user's permissions", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `variables:
 - {name: mine, expression: "object.metadata.name.startsWith('my')"}
 - {name: size, expression: "variables.mine ? size(object.data) : 0"}
@@ -106,7 +107,7 @@ validations:
 			Invalid(t, "fixed")
 		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "wet"), `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK)
 	}},
-	{Statement: "validationActions say whether a failure denies, warns, or is only noted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "validationActions define whether a failure denies, warns, or is only audited", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `validations: [{expression: "object.metadata.name != 'bad'", message: careful}]`,
 			"validationActions: [Warn, Audit]")
 		harness.Eventually(t, "the policy warns", func() bool { return try(t, c, "bad", nil).Header.Get("Warning") != "" })
@@ -114,13 +115,13 @@ validations:
 			Warns(t, "Validation failed for ValidatingAdmissionPolicy '"+c.Namespace+"' with binding '"+c.Namespace+"': careful")
 		binding := kit.AdmissionRegistration + "validatingadmissionpolicybindings/" + c.Namespace
 		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Audit"]}}`).Want(t, http.StatusOK)
-		harness.Eventually(t, "the policy warns no longer", func() bool { return try(t, c, "bad", nil).Header.Get("Warning") == "" })
+		harness.Eventually(t, "the policy no longer warns", func() bool { return try(t, c, "bad", nil).Header.Get("Warning") == "" })
 		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Deny","Audit"]}}`).Want(t, http.StatusOK)
 		refuses(t, c, "bad", nil, "careful")
 		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Deny","Warn"]}}`).
 			Invalid(t, "must not contain both Deny and Warn")
 	}},
-	{Statement: "a binding gives a policy its parameters, and changes of them count at once", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a binding gives a policy its parameters, and their changes take effect at once", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("params", map[string]string{"forbidden": "bad"})).
 			Want(t, http.StatusCreated)
 		policy(t, c, "Validating", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "object.metadata.name != params.data.forbidden", messageExpression: "'not ' + params.data.forbidden"}]}`,
@@ -148,14 +149,14 @@ validations:
 			Invalid(t, "at most ")
 		allows(t, c, "a", map[string]string{"a": "", "b": ""})
 	}},
-	{Statement: "parameters can be pods, of which all can be read", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "parameters can be Pods, and all their fields can be read", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("params"), map[string]any{"limit": "few"}, "metadata", "labels")).Want(t, http.StatusCreated)
 		policy(t, c, "Validating", `{paramKind: {apiVersion: v1, kind: Pod}, validations: [{expression: "object.metadata.name != params.spec.containers[0].image", messageExpression: "string(params.metadata.labels.limit)"}]}`,
 			"paramRef: {name: params, namespace: "+c.Namespace+", parameterNotFoundAction: Deny}")
 		refuses(t, c, "i", nil, "few")
 		allows(t, c, "other", nil)
 	}},
-	{Statement: "an expression that fails refuses the request, unless failurePolicy is Ignore", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an expression that fails denies the request, unless failurePolicy is Ignore", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `validations: [{expression: "object.data.size != 'x'"}, {expression: "object.metadata.name != 'never'"}]`, "")
 		refuses(t, c, "a", nil, "expression 'object.data.size != 'x'' resulted in error: no such key: data")
 		c.Patch(t, kit.MergePatch, kit.AdmissionRegistration+"validatingadmissionpolicies/"+c.Namespace,
@@ -185,7 +186,7 @@ validations: [{expression: "false", message: nothing}]`, `matchResources:
 			Invalid(t, "nothing")
 		c.Post(t, "/api/v1/namespaces/default/configmaps?dryRun=All", kit.ConfigMap("bad", nil)).Want(t, http.StatusCreated)
 	}},
-	{Statement: "a policy holds for other versions of the resources it names, for subresources, and for custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a policy also applies to other versions of its resources, to subresources, and to custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		policy(t, c, "Validating", `matchConstraints: {matchPolicy: Equivalent, resourceRules: [
   {operations: [CREATE], apiGroups: [autoscaling], apiVersions: [v1], resources: [horizontalpodautoscalers]},
@@ -193,7 +194,7 @@ validations: [{expression: "false", message: nothing}]`, `matchResources:
   {operations: [CREATE], apiGroups: [`+w.Group+`], apiVersions: [v1], resources: [widgets]}]}
 validations: [{expression: "!has(object.spec.maxReplicas) || object.spec.maxReplicas < 5", message: at most 5}, {expression: "!has(object.spec.replicas) || object.spec.replicas < 7", message: at most 7},
   {expression: "!has(object.spec.color) || object.spec.color != 'red'", message: no red}]`, "")
-		harness.Eventually(t, "the policy holds", func() bool { return strings.Contains(string(w.Create(t, "a", "spec: {color: red}").Body), "no red") })
+		harness.Eventually(t, "the policy is in effect", func() bool { return strings.Contains(string(w.Create(t, "a", "spec: {color: red}").Body), "no red") })
 		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"),
 			kit.Manifest(`{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a},
 			spec: {maxReplicas: 9, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`)).Invalid(t, "at most 5")
@@ -201,11 +202,11 @@ validations: [{expression: "!has(object.spec.maxReplicas) || object.spec.maxRepl
 		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":9}}`).
 			Invalid(t, "at most 7")
 	}},
-	{Statement: "the status of a policy has what the types of its resources say against its expressions", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the status of a policy has the type errors of its expressions", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]}
 validations: [{expression: "object.spec.replicas > '1'"}, {expression: "object.spec.replicazz > 1"}, {expression: "object.spec.replicas > 1"}]`, "validationActions: [Audit]")
 		path := kit.AdmissionRegistration + "validatingadmissionpolicies/" + c.Namespace
-		// By a controller that is sqube's own, and kube-controller-manager's elsewhere.
+		// By a controller in sqube, and in kube-controller-manager elsewhere.
 		harness.Eventually(t, "the policy is checked", func() bool { return c.Get(t, path).FieldJSON(t, "status", "observedGeneration") == "1" })
 		warnings, _ := c.Get(t, path).Value(t, "status", "typeChecking", "expressionWarnings").([]any)
 		var fields []string
@@ -217,7 +218,7 @@ validations: [{expression: "object.spec.replicas > '1'"}, {expression: "object.s
 		}
 		kit.Equal(t, fields, []string{"spec.validations[0].expression", "spec.validations[1].expression"})
 	}},
-	{Statement: "a changed policy is in effect soon, a deleted one no longer", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "changed policies soon take effect, and deleted ones no longer have any", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `validations: [{expression: "object.metadata.name != 'a'", message: not a}]`, "")
 		refuses(t, c, "a", nil, "not a")
 		path := kit.AdmissionRegistration + "validatingadmissionpolicies/" + c.Namespace
@@ -227,7 +228,7 @@ validations: [{expression: "object.spec.replicas > '1'"}, {expression: "object.s
 		c.Delete(t, path).Want(t, http.StatusOK)
 		allows(t, c, "b", nil)
 	}},
-	{Statement: "a policy that can not be is refused with the field", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid policy is rejected with the field", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy := kit.Manifest(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: %s},
 			spec: {matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}}}`, c.Namespace)
 		for spec, part := range map[string]string{
@@ -284,7 +285,7 @@ var mutatingPolicies = []kit.Promise{
 			return try(t, c, "a", nil).FieldJSON(t, "metadata", "labels") == `{"copied":"z","x/y":"z"}`
 		})
 	}},
-	{Statement: "a mutating policy has parameters, and fails as failurePolicy says", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a mutating policy may have parameters, and failurePolicy applies to it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("params", map[string]string{"label": "x"})).
 			Want(t, http.StatusCreated)
 		policy(t, c, "Mutating", `{reinvocationPolicy: Never, paramKind: {apiVersion: v1, kind: ConfigMap}, mutations: [{patchType: ApplyConfiguration,
@@ -297,7 +298,7 @@ var mutatingPolicies = []kit.Promise{
 		c.Patch(t, kit.MergePatch, policy, strings.Replace(fail, "%q", `"Ignore"`, 1)).Want(t, http.StatusOK)
 		harness.Eventually(t, "its failure is ignored", func() bool { return try(t, c, "a", nil).Code == http.StatusCreated })
 	}},
-	{Statement: "validating policies and webhooks see what mutating policies have made, and those come before mutating webhooks", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "validating policies and webhooks receive the result of mutating policies, which precede mutating webhooks", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Mutating", `{reinvocationPolicy: Never, mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: {'policy': 'was here'}}"}}]}`, "")
 		policy(t, c, "Validating", `validations: [{expression: "object.metadata.name != 'bad' || !has(object.data.policy)", message: seen}]`, "")
 		refuses(t, c, "bad", nil, "seen")
@@ -305,7 +306,7 @@ var mutatingPolicies = []kit.Promise{
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", h, ""))
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		if object := string(h.OnlyRequest(t).Object.Raw); !strings.Contains(object, "was here") {
-			t.Errorf("the webhook got %s", object)
+			t.Errorf("the webhook received %s", object)
 		}
 	}},
 	{Statement: "a mutating policy with reinvocationPolicy IfNeeded is applied again after others", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -331,7 +332,7 @@ spec:
 		name := "n"
 		harness.Eventually(t, "the policy changes widgets", func() bool {
 			name += "n"
-			return w.Create(t, name, "spec: {parts: [{name: b}, {name: a, size: 1}]}").FieldJSON(t, "spec") == want // 503 until the policy knows the schema
+			return w.Create(t, name, "spec: {parts: [{name: b}, {name: a, size: 1}]}").FieldJSON(t, "spec") == want // 503 until the policy has the schema
 		})
 	}},
 }

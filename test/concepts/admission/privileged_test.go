@@ -7,7 +7,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// privileged are objects with a privileged container, by their path.
+// privileged returns objects with a privileged container, by their path.
 func privileged(c *kit.Cluster) map[string][]map[string]any {
 	const container = `{name: c, image: i, securityContext: {privileged: true}}`
 	template := `{selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {hostNetwork: true, containers: [` + container + `]}}}`
@@ -24,10 +24,10 @@ func privileged(c *kit.Cluster) map[string][]map[string]any {
 	}
 }
 
-// debugger adds a privileged container to a Pod that runs.
+// debugger adds a privileged container to a running Pod.
 const debugger = `{"spec":{"ephemeralContainers":[{"name":"e","image":"i","securityContext":{"privileged":true}}]}}`
 
-var privilegedPods = kit.Promise{Statement: "a Pod may be privileged, as those of CNI plugins, kube-proxy and CSI drivers are", Proof: func(t *testing.T, c *kit.Cluster) {
+var privilegedPods = kit.Promise{Statement: "a Pod may be privileged, like those of CNI plugins, kube-proxy and CSI drivers", Proof: func(t *testing.T, c *kit.Cluster) {
 	c.MakeDefaultServiceAccount(t)
 	for path, objects := range privileged(c) {
 		for _, object := range objects {
@@ -40,7 +40,7 @@ var privilegedPods = kit.Promise{Statement: "a Pod may be privileged, as those o
 
 // TestPrivilegedForbidden uses kube-apiserver's flag --allow-privileged.
 func TestPrivilegedForbidden(t *testing.T) {
-	kit.Prove(t, []string{"--allow-privileged=false"}, kit.Promise{Statement: "--allow-privileged=false refuses privileged containers", Proof: func(t *testing.T, c *kit.Cluster) {
+	kit.Prove(t, []string{"--allow-privileged=false"}, kit.Promise{Statement: "--allow-privileged=false rejects privileged containers", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		for path, objects := range privileged(c) {
 			for _, object := range objects {

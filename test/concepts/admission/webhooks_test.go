@@ -19,7 +19,7 @@ func TestAdmission(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(admission, admissionOfPods, webhookCalls, webhookAnswers, webhookMatches, validatingPolicies, mutatingPolicies)...)
 }
 
-// label answers with a patch that gives the object a label.
+// label responds with a patch that adds a label to the object.
 func label(name string) kit.Responder {
 	return func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		var object metav1.PartialObjectMetadata
@@ -34,7 +34,7 @@ func label(name string) kit.Responder {
 }
 
 var webhookCalls = []kit.Promise{
-	{Statement: "mutating webhooks change what is stored, one after the other, by the names of their configurations and then in their order", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "mutating webhooks change what is stored in sequence, by the names of their configurations and then in their order", Proof: func(t *testing.T, c *kit.Cluster) {
 		first := kit.ServeReviews(t, kit.PatchRequest(`[{"op":"add","path":"/data","value":{"by":"a"}}]`))
 		second := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			var object struct{ Data map[string]string }
@@ -48,7 +48,7 @@ var webhookCalls = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated).HasField(t, `{"by":"abb"}`, "data")
 		c.Get(t, c.Path("v1", "configmaps", "a")).HasField(t, `{"by":"abb"}`, "data")
 	}},
-	{Statement: "validating webhooks see the object as the mutating ones left it, and as it is defaulted, in its version", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "validating webhooks receive the object after mutation and defaulting, in its version", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		rules := "rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]"
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("m.example.com", kit.ServeReviews(t, label("mutated")), rules))
@@ -70,7 +70,7 @@ var webhookCalls = []kit.Promise{
 			t.Errorf("the webhooks were called %d, %d and %d times", a, o, l)
 		}
 	}},
-	{Statement: "a request for a webhook says who does what to which object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook's request contains the user, the operation and the object", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, ""))
 		as := kit.Header{"Impersonate-User", "jane", "Impersonate-Group", "system:masters", "Impersonate-Uid", "u1",
@@ -94,7 +94,7 @@ var webhookCalls = []kit.Promise{
 			t.Errorf("the options are %s", options)
 		}
 	}},
-	{Statement: "an update and a patch bring the new object and the old one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an update or patch contains the new object and the old one", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "1"})).Want(t, http.StatusCreated)
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, ""))
@@ -114,7 +114,7 @@ var webhookCalls = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a delete brings the old object, for each object of a collection", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a delete contains the old object; deleting a collection calls the webhook for each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"a", "b", "c"} {
 			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap(name, map[string]string{"k": name}), "mine", "metadata",
 				"labels", "of")).Want(t, http.StatusCreated)
@@ -136,14 +136,14 @@ var webhookCalls = []kit.Promise{
 		}
 		slices.Sort(deleted)
 		kit.Equal(t, deleted, []string{"DELETE  b", "DELETE  c",
-			"DELETE a a"}) // for a collection without the name, as in kube-apiserver
+			"DELETE a a"}) // for a collection without the name, like kube-apiserver
 	}},
-	{Statement: "CONNECT brings the options of the connection", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "CONNECT contains the options of the connection", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
 		h := kit.ServeReviews(t, kit.DenyRequest("no way in"))
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, `{objectSelector: {},
-			rules: [{operations: [CONNECT], apiGroups: [""], apiVersions: [v1], resources: ["pods/*"]}]}`)) // options have no labels, so that any other selector would not match them
+			rules: [{operations: [CONNECT], apiGroups: [""], apiVersions: [v1], resources: ["pods/*"]}]}`)) // options have no labels, so no other selector would match them
 		c.Post(t, c.Path("v1", "pods", "p", "exec")+"?command=sh&container=c", nil).
 			Refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: no way in`)
 		r := h.OnlyRequest(t)
@@ -167,13 +167,13 @@ var webhookCalls = []kit.Promise{
 		}
 		c.Post(t, c.Path("v1", "secrets"), kit.Manifest("{metadata: {name: s}}")).Want(t, http.StatusBadRequest)
 	}},
-	{Statement: "a webhook that accepts reviews of v1beta1 only gets those", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook that only accepts v1beta1 reviews receives those", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, kit.DenyRequest("beta"))
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, "admissionReviewVersions: [v1beta1]"))
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).
 			Refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: beta`)
 	}},
-	{Statement: "a dry run is told as one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run is marked as such", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeReviews(t, label("mutated"))
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", h, "sideEffects: NoneOnDryRun"))
 		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("a", nil)).Want(t, http.StatusCreated).
@@ -182,7 +182,7 @@ var webhookCalls = []kit.Promise{
 			t.Error("dryRun is false")
 		}
 	}},
-	{Statement: "custom resources pass webhooks, and what these make of them is pruned, defaulted and validated", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "custom resources are sent to webhooks, and the result is pruned, defaulted and validated", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, b: {type: string, default: z}}}"))
 		h := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			value := `"x"`
@@ -197,7 +197,7 @@ var webhookCalls = []kit.Promise{
 		w.Create(t, "bad", "{}").Invalid(t, "spec.a: Invalid value")
 	}},
 	{Statement: "configurations and policies themselves are never sent to webhooks", Proof: func(t *testing.T, c *kit.Cluster) {
-		// Cluster-scoped objects match any namespaceSelector, so that this webhook is for objects with a label.
+		// Cluster-scoped objects match any namespaceSelector, so this webhook is only for objects with a label.
 		h := kit.ServeReviews(t, kit.DenyRequest("no"))
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h,
 			`{rules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}],
@@ -218,7 +218,7 @@ var webhookCalls = []kit.Promise{
 		c.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).
 			Refused(t, http.StatusBadRequest, "", "denied the request: no")
 	}},
-	{Statement: "a webhook is found by its Service", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook is reached by its Service", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeWebhook(t, "hook."+c.Namespace+".svc", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 		address, err := url.Parse(h.URL)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 // What the aggregation layer merges: discovery and OpenAPI.
 func TestAggregatedDocuments(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "discovery has the groups of other servers among its own, by the priorities of their APIServices", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "discovery includes the groups of other servers, ordered by the priorities of their APIServices", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			kit.MakeServiceTo(t, c)
 			first := kit.With(kit.NewAPIService(c, r.Group, r.Port, r.CA), 19000, "spec", "groupPriorityMinimum")
@@ -37,14 +37,14 @@ func TestAggregatedDocuments(t *testing.T) {
 				return named("apiregistration.k8s.io")(items[0]) && at > 0 && at < slices.IndexFunc(items, named("apps"))
 			})
 		}},
-		kit.Promise{Statement: "aggregated discovery has what the server of an aggregated API says of its resources", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "aggregated discovery has the resources reported by the server of an aggregated API", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			harness.Eventually(t, "the widgets are discovered", func() bool { return freshness(t, c, r.Group) == "Current" })
 			kit.Equal(t, resourcesOf(t, c, r.Group), []any{kit.Manifest(`{resource: widgets, singularResource: widget, scope: Namespaced, shortNames: [wd],
 				responseKind: {group: %s, version: v1, kind: Widget}, verbs: [create, delete, get, list, watch]}`, r.Group)})
 		}},
-		kit.Promise{Statement: "a server without aggregated discovery is asked for the documents of its versions", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "if a server lacks aggregated discovery, the documents of its versions are read", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			delete(r.Answers, "/apis")
 			r.Register(t, c)
@@ -53,26 +53,26 @@ func TestAggregatedDocuments(t *testing.T) {
 				t.Errorf("discovery has %v", resources)
 			}
 		}},
-		kit.Promise{Statement: "a version whose server can't be asked is marked as stale", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a version whose server can't be reached is marked as stale", Proof: func(t *testing.T, c *kit.Cluster) {
 			group := c.Namespace + ".example.com"
 			kit.RegisterAPIService(t, c, kit.NewAPIService(c, group, 443, nil))
 			harness.Eventually(t, "the version is stale", func() bool { return freshness(t, c, group) == "Stale" })
 		}},
-		kit.Promise{Statement: "discovery and OpenAPI forget a group when its APIService goes", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "discovery and OpenAPI drop a group when its APIService is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
-			knows := func() []bool {
+			haveGroup := func() []bool {
 				index := c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Value(t, "paths").(map[string]any)
 				return []bool{slices.Contains(groupNames(t, c), r.Group), slices.ContainsFunc(discovered(t, c), named(r.Group)), index["apis/"+r.Group+"/v1"] != nil}
 			}
-			harness.Eventually(t, "all know the group", func() bool { return !slices.Contains(knows(), false) })
+			harness.Eventually(t, "all have the group", func() bool { return !slices.Contains(haveGroup(), false) })
 			c.Delete(t, kit.APIServices+"/v1."+r.Group).Want(t, http.StatusOK)
-			harness.Eventually(t, "all have forgotten the group", func() bool { return !slices.Contains(knows(), true) })
+			harness.Eventually(t, "none has the group", func() bool { return !slices.Contains(haveGroup(), true) })
 			for _, path := range []string{"/apis/" + r.Group, "/apis/" + r.Group + "/v1", r.Path(c), "/openapi/v3/apis/" + r.Group + "/v1"} {
 				c.Get(t, path).Want(t, http.StatusNotFound)
 			}
 		}},
-		kit.Promise{Statement: "the OpenAPI v3 document of an aggregated API is its server's, under the hash that this has given it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the OpenAPI v3 document of an aggregated API is its server's, with that server's hash", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			path := "/openapi/v3/apis/" + r.Group + "/v1"
@@ -84,7 +84,7 @@ func TestAggregatedDocuments(t *testing.T) {
 				t.Errorf("the server got %q", query)
 			}
 		}},
-		kit.Promise{Statement: "the OpenAPI v2 document has what an aggregated API's server has of its group version, and no more", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the OpenAPI v2 document includes the group version of an aggregated API from its server, and nothing else", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			waitOpenAPI(t, c, r, "")
@@ -107,7 +107,7 @@ func TestAggregatedDocuments(t *testing.T) {
 				t.Error("protobuf lacks the definition of widgets")
 			}
 		}},
-		kit.Promise{Statement: "an aggregated API whose server has OpenAPI v2 alone is described by OpenAPI v3 too", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an aggregated API whose server only has OpenAPI v2 also gets an OpenAPI v3 document", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			delete(r.Answers, "/openapi/v3")
 			r.Register(t, c)
@@ -117,19 +117,19 @@ func TestAggregatedDocuments(t *testing.T) {
 				t.Errorf("the description is %q", text)
 			}
 		}},
-		kit.Promise{Statement: "an aggregated API whose server has no OpenAPI takes nothing from what others have", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an aggregated API without OpenAPI does not affect the documents of others", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			delete(r.Answers, "/openapi/v3")
 			delete(r.Answers, "/openapi/v2")
 			r.Register(t, c)
-			harness.Eventually(t, "the server is asked for OpenAPI", func() bool { return slices.Contains(r.Requests(), "GET /openapi/v2") })
+			harness.Eventually(t, "the server receives a request for OpenAPI", func() bool { return slices.Contains(r.Requests(), "GET /openapi/v2") })
 			paths := c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Value(t, "paths").(map[string]any)
 			if paths["apis/"+r.Group+"/v1"] != nil || paths["apis/apps/v1"] == nil {
 				t.Errorf("the list is %v", paths)
 			}
 			c.Get(t, "/openapi/v2").Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "a custom resource may add a version to a built-in group, which discovery then has", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a custom resource may add a version to a built-in group, and discovery includes it", Proof: func(t *testing.T, c *kit.Cluster) {
 			definitions := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 			definition := kit.With(kit.WidgetDefinition("node.k8s.io", kit.AnySchema), "unapproved, for a test", "metadata", "annotations", "api-approved.kubernetes.io")
 			definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["name"] = "v9alpha1"
@@ -142,20 +142,20 @@ func TestAggregatedDocuments(t *testing.T) {
 				items := discovered(t, c)
 				return strings.Contains(string(kit.JSON(items[slices.IndexFunc(items, named("node.k8s.io"))])), `"resource":"widgets"`)
 			})
-			// But requests for a built-in group get no further than those who serve it.
+			// But requests for a built-in group never reach custom resources.
 			c.Get(t, c.Path("node.k8s.io/v9alpha1", "widgets")).Want(t, http.StatusNotFound)
 		}},
 	)
 }
 
-// discovered are the items of aggregated discovery.
+// discovered returns the items of aggregated discovery.
 func discovered(t testing.TB, c *kit.Cluster) []any {
 	t.Helper()
 	items, _ := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK).Value(t, "items").([]any)
 	return items
 }
 
-// named tells the item of a group.
+// named returns a function that reports whether an item is that of a group.
 func named(group string) func(any) bool {
 	return func(item any) bool {
 		name, _, _ := unstructured.NestedString(item.(map[string]any), "metadata", "name")
@@ -163,7 +163,7 @@ func named(group string) func(any) bool {
 	}
 }
 
-// versionOf is what aggregated discovery has of a group's first version; nil if there is none.
+// versionOf returns a group's first version in aggregated discovery, nil if there is none.
 func versionOf(t testing.TB, c *kit.Cluster, group string) map[string]any {
 	t.Helper()
 	items := discovered(t, c)
@@ -184,7 +184,7 @@ func resourcesOf(t testing.TB, c *kit.Cluster, group string) []any {
 	return resources
 }
 
-// waitOpenAPI waits until the list of OpenAPI v3 documents has that of the group, at the given address if it isn't empty.
+// waitOpenAPI waits until the list of OpenAPI v3 documents includes the group, at the given address if that isn't empty.
 func waitOpenAPI(t testing.TB, c *kit.Cluster, r *kit.AggregatedServer, address string) {
 	t.Helper()
 	harness.Eventually(t, "OpenAPI has "+r.Group, func() bool {

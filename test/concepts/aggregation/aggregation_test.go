@@ -18,12 +18,12 @@ import (
 // Section "Kubernetes API Aggregation Layer": requests for an APIService's group version go to the Service that it names.
 func TestAggregation(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "requests for a group version are answered by the Service that its APIService names", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "requests for a group version are proxied to the Service of its APIService", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			object := kit.Widget(r.Group+"/v1", "a")
 			if uid := c.Post(t, r.Path(c), object).Want(t, http.StatusCreated).Text(t, "metadata", "uid"); uid != r.Group+"-a" {
-				t.Errorf("the object made has the uid %q", uid)
+				t.Errorf("the created object has the uid %q", uid)
 			}
 			if names := c.Get(t, r.Path(c)+"?labelSelector=a%3Db").Want(t, http.StatusOK).Names(t); !slices.Equal(names, []string{"a"}) {
 				t.Errorf("the list has %v", names)
@@ -37,7 +37,7 @@ func TestAggregation(t *testing.T) {
 				t.Errorf("the version's document has the resources %v", resources)
 			}
 		}},
-		kit.Promise{Statement: "the server of an aggregated API learns who the user is, from nobody but the front proxy", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the server of an aggregated API receives the user, and only from the front proxy", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			who := c.Impersonating(t, rest.ImpersonationConfig{UserName: "jane", UID: "42", Groups: []string{"system:masters", "a/b"}, Extra: map[string][]string{"example.com/scopes": {"x", "y"}}})
@@ -58,14 +58,14 @@ func TestAggregation(t *testing.T) {
 				t.Errorf("the front proxy's name is %q, allowed are %s", name, allowed)
 			}
 		}},
-		kit.Promise{Statement: "a user who may not is refused before the request gets to the aggregated API", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an unauthorized user is denied before the request reaches the aggregated API", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			jane := c.As(t, "jane")
 			jane.Get(t, r.Path(c, "secret")).Refused(t, http.StatusForbidden, "Forbidden", `User "jane" cannot get resource "widgets" in API group "`+r.Group+`"`)
 			for _, request := range r.Requests() {
 				if strings.HasSuffix(request, "/secret") {
-					t.Errorf("it got %s", request)
+					t.Errorf("it received %s", request)
 				}
 			}
 			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "roles"), kit.Manifest("{metadata: {name: r}, rules: [{apiGroups: [%s], resources: [widgets], verbs: [list]}]}", r.Group)).Want(t, http.StatusCreated)
@@ -73,7 +73,7 @@ func TestAggregation(t *testing.T) {
 				"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}}")).Want(t, http.StatusCreated)
 			harness.Eventually(t, "jane may list", func() bool { return jane.Get(t, r.Path(c)).Code == http.StatusOK })
 		}},
-		kit.Promise{Statement: "a watch of an aggregated API brings each event when it happens", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a watch of an aggregated API delivers each event immediately", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			watch := c.Watch(t, r.Path(c)+"?watch=true")
@@ -85,12 +85,12 @@ func TestAggregation(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "connections to an aggregated API are upgraded, as exec and port forwarding need it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "connections to an aggregated API can be upgraded, as needed for exec and port forwarding", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			connection, reader, response := kit.DialUpgrade(t, c, r.Path(c, "a", "echo"))
 			if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("Upgrade") != "echo" {
-				t.Fatalf("the answer is %s, %v", response.Status, response.Header)
+				t.Fatalf("the response is %s, %v", response.Status, response.Header)
 			}
 			for _, line := range []string{"to and fro\n", "and again\n"} {
 				if _, err := connection.Write([]byte(line)); err != nil {
@@ -101,19 +101,19 @@ func TestAggregation(t *testing.T) {
 				}
 			}
 			if user := r.LastRequest(t, r.Path(c, "a", "echo")).Header.Get("X-Remote-User"); user == "" {
-				t.Error("the server was not told who the user is")
+				t.Error("the server did not receive the user")
 			}
 		}},
-		kit.Promise{Statement: "a redirect of an aggregated API is not passed on", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a redirect from an aggregated API is not passed on", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			c.HTTP.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			answer := c.Get(t, r.Path(c, "a", "redirect")).Want(t, http.StatusBadGateway)
 			if answer.Header.Get("Location") != "" || !strings.Contains(string(answer.Body), "redirect") {
-				t.Errorf("the answer is %v, %s", answer.Header, answer.Body)
+				t.Errorf("the response is %v, %s", answer.Header, answer.Body)
 			}
 		}},
-		kit.Promise{Statement: "insecureSkipTLSVerify takes any certificate, and goes with no caBundle", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "insecureSkipTLSVerify accepts any certificate, and excludes a caBundle", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			kit.MakeServiceTo(t, c)
 			insecure := kit.With(kit.NewAPIService(c, r.Group, r.Port, r.CA), true, "spec", "insecureSkipTLSVerify")
@@ -122,28 +122,28 @@ func TestAggregation(t *testing.T) {
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
 			c.Get(t, r.Path(c)).Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "an APIService with a Service takes a custom group version over, and gives it back when it goes", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an APIService with a Service takes over a custom group version, until it is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 			version := c.DefineWidgets(t, kit.AnySchema)
 			c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "custom")).Want(t, http.StatusCreated)
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			kit.MakeServiceTo(t, c)
 			path := kit.APIServices + "/v1." + r.Group
 			harness.Eventually(t, "the custom version has its own APIService", func() bool { return c.Get(t, path).Code == http.StatusOK })
-			// The label is what the server keeps APIServices of custom versions by.
+			// The label marks the APIServices of custom versions that the server maintains.
 			taken := map[string]any{"metadata": map[string]any{"labels": map[string]any{"kube-aggregator.kubernetes.io/automanaged": nil}}, "spec": kit.NewAPIService(c, r.Group, r.Port, r.CA)["spec"]}
 			c.Patch(t, kit.MergePatch, path, taken).Want(t, http.StatusOK)
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
-			harness.Eventually(t, "the remote server answers", func() bool {
+			harness.Eventually(t, "the remote server responds", func() bool {
 				return len(c.Get(t, r.Path(c)).Want(t, http.StatusOK, http.StatusServiceUnavailable).Names(t)) == 0
 			})
 			c.Delete(t, path).Want(t, http.StatusOK)
-			harness.Eventually(t, "the custom resource is back", func() bool { return c.Get(t, r.Path(c, "custom")).Code == http.StatusOK })
+			harness.Eventually(t, "the custom resource is served again", func() bool { return c.Get(t, r.Path(c, "custom")).Code == http.StatusOK })
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Local")
 		}},
 		kit.Promise{Statement: "an aggregated API may be an admission webhook, reached by the Service kubernetes", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
-			// The caBundle is of another authority: the server knows its own.
+			// The caBundle is of another authority: the server uses its own.
 			hook := kit.Manifest(`{metadata: {name: %[1]s}, webhooks: [{name: hook.example.com, sideEffects: None, admissionReviewVersions: [v1],
 				clientConfig: {caBundle: %[2]s, service: {namespace: default, name: kubernetes, path: /apis/%[3]s/v1/reviews}},
 				namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
@@ -151,7 +151,7 @@ func TestAggregation(t *testing.T) {
 			hooks := c.ClusterPath("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
 			c.Post(t, hooks, hook).Want(t, http.StatusCreated)
 			c.DeleteAtEnd(t, hooks+"/"+c.Namespace)
-			harness.Eventually(t, "the webhook refuses", func() bool {
+			harness.Eventually(t, "the webhook denies", func() bool {
 				answer := c.Post(t, c.Path("v1", "secrets")+"?dryRun=All", kit.Manifest("{metadata: {name: s}}"))
 				return answer.Code == http.StatusForbidden && strings.Contains(string(answer.Body), "no widget")
 			})
@@ -160,10 +160,10 @@ func TestAggregation(t *testing.T) {
 				t.Errorf("the webhook was called by %s of %v", user, groups)
 			}
 		}},
-		kit.Promise{Statement: "what the server has built in is served without its APIService too", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "built-in APIs are served even without their APIService", Proof: func(t *testing.T, c *kit.Cluster) {
 			kit.WaitAvailable(t, c, "v1.policy", "True", "Local")
 			before := c.Get(t, kit.APIServices+"/v1.policy").Object(t)
-			t.Cleanup(func() { // which, with -against, is for others to have
+			t.Cleanup(func() { // others need it with -against
 				again, err := http.NewRequest(http.MethodPost, c.URL+kit.APIServices, strings.NewReader(string(kit.JSON(kit.With(before, nil, "metadata", "resourceVersion")))))
 				if err != nil {
 					t.Fatal(err)
@@ -191,10 +191,10 @@ func TestAggregation(t *testing.T) {
 			c.Delete(t, "/api/v1/namespaces/"+doomed).Want(t, http.StatusOK)
 			c.WaitGone(t, "/api/v1/namespaces/"+doomed)
 			if left := r.List(widgets); len(left) > 0 {
-				t.Errorf("%v is left", left)
+				t.Errorf("%v remains", left)
 			}
 		}},
-		kit.Promise{Statement: "objects of aggregated APIs go with their owners", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "objects of aggregated APIs are deleted with their owners", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			owner := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("owner", nil)).Want(t, http.StatusCreated)
@@ -207,22 +207,22 @@ func TestAggregation(t *testing.T) {
 	)
 }
 
-// TestUnavailableAPIs has a server of its own: what of discovery can't be had keeps namespaces from going, and garbage.
+// TestUnavailableAPIs has its own server: missing discovery blocks the deletion of namespaces and garbage.
 func TestUnavailableAPIs(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "an aggregated API whose server fails is answered with 503 that tells of it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "requests for an aggregated API whose server fails get 503 with the reason", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			r.Stop()
-			// The first that notice get the error itself, until the condition says that the API is not available.
+			// The first requests get the error itself, until the condition marks the API as unavailable.
 			if body := c.Get(t, r.Path(c)).Want(t, http.StatusServiceUnavailable).Body; !strings.HasPrefix(string(body), "error trying to reach service: ") && string(body) != "service unavailable\n" {
-				t.Errorf("the answer is %s", body)
+				t.Errorf("the response is %s", body)
 			}
 			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, `{"metadata":{"labels":{"look":"again"}}}`).Want(t, http.StatusOK)
 			if message := kit.WaitAvailable(t, c, "v1."+r.Group, "False", "FailedDiscoveryCheck"); !strings.Contains(message, "failing or missing response from https://localhost:") {
 				t.Errorf("the message is %s", message)
 			}
-			harness.Eventually(t, "the metrics tell of it", func() bool {
+			harness.Eventually(t, "the metrics show it", func() bool {
 				return strings.Contains(string(c.Get(t, "/metrics").Body), `aggregator_unavailable_apiservice_total{name="v1.`+r.Group+`",reason="FailedDiscoveryCheck"} 1`)
 			})
 			harness.Eventually(t, "requests are not passed on", func() bool {
@@ -230,13 +230,13 @@ func TestUnavailableAPIs(t *testing.T) {
 				return string(answer.Body) == "service unavailable\n" && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain")
 			})
 		}},
-		kit.Promise{Statement: "the condition Available tells what an APIService lacks, and a metric counts it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the condition Available says what an APIService lacks, and a metric counts it", Proof: func(t *testing.T, c *kit.Cluster) {
 			group := c.Namespace + ".example.com"
 			name := "v1." + group
 			kit.RegisterAPIService(t, c, kit.NewAPIService(c, group, 443, nil))
 			kit.WaitAvailable(t, c, name, "False", "ServiceNotFound")
 			c.Get(t, c.Path(group+"/v1", "widgets")).Want(t, http.StatusServiceUnavailable)
-			harness.Eventually(t, "the metrics tell of it", func() bool {
+			harness.Eventually(t, "the metrics show it", func() bool {
 				return strings.Contains(string(c.Get(t, "/metrics").Body), `aggregator_unavailable_apiservice{name="`+name+`"} 1`)
 			})
 			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{port: 444}]}}")).Want(t, http.StatusCreated)
@@ -247,7 +247,7 @@ func TestUnavailableAPIs(t *testing.T) {
 				"addressType: IPv4, ports: [{name: '', port: 443}], endpoints: [{addresses: [192.0.2.1], conditions: {ready: false}}]}")).Want(t, http.StatusCreated)
 			kit.WaitAvailable(t, c, name, "False", "MissingEndpoints")
 		}},
-		kit.Promise{Statement: "the server of an aggregated API must have a certificate that caBundle verifies for SERVICE.NAMESPACE.svc", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the server of an aggregated API needs a certificate for SERVICE.NAMESPACE.svc that caBundle verifies", Proof: func(t *testing.T, c *kit.Cluster) {
 			r, other := kit.StartAggregatedServer(t, c, "127.0.0.1"), kit.StartAggregatedServer(t, c, "127.0.0.1")
 			kit.MakeServiceTo(t, c)
 			kit.RegisterAPIService(t, c, kit.NewAPIService(c, r.Group, r.Port, other.CA))
@@ -261,10 +261,10 @@ func TestUnavailableAPIs(t *testing.T) {
 	)
 }
 
-// TestAggregatorRouting is about --enable-aggregator-routing. With -against the server must have it.
+// TestAggregatorRouting tests --enable-aggregator-routing. With -against, the server must have it.
 func TestAggregatorRouting(t *testing.T) {
 	kit.Prove(t, []string{"--enable-aggregator-routing"},
-		kit.Promise{Statement: "requests go to a ready endpoint of the Service, on the port that its Service port means", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "requests go to a ready endpoint of the Service, on the target port of its port", Proof: func(t *testing.T, c *kit.Cluster) {
 			address := ownAddress(t)
 			r := kit.StartAggregatedServer(t, c, address)
 			family := "IPv4"
@@ -281,12 +281,12 @@ func TestAggregatorRouting(t *testing.T) {
 
 			c.Patch(t, kit.JSONPatch, c.Path("discovery.k8s.io/v1", "endpointslices", "a"), `[{"op":"replace","path":"/endpoints/0/conditions/ready","value":false}]`).Want(t, http.StatusOK)
 			kit.WaitAvailable(t, c, "v1."+r.Group, "False", "MissingEndpoints")
-			harness.Eventually(t, "requests are refused", func() bool { return c.Get(t, r.Path(c)).Code == http.StatusServiceUnavailable })
+			harness.Eventually(t, "requests are rejected", func() bool { return c.Get(t, r.Path(c)).Code == http.StatusServiceUnavailable })
 		}},
 	)
 }
 
-// ownAddress is an address of this machine that an endpoint may have: not loopback, nor link-local.
+// ownAddress returns an address of this machine that endpoints may have: neither loopback nor link-local.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -298,11 +298,11 @@ func ownAddress(t *testing.T) string {
 			return ip.String()
 		}
 	}
-	t.Fatal("this machine has no address besides loopback, which endpoints may not have")
+	t.Fatal("this machine only has loopback addresses, which endpoints may not have")
 	return ""
 }
 
-// groupNames are those of /apis, in order.
+// groupNames returns the names of the groups in /apis, in order.
 func groupNames(t testing.TB, c *kit.Cluster) []string {
 	t.Helper()
 	groups, _ := c.Get(t, "/apis").Want(t, http.StatusOK).Value(t, "groups").([]any)

@@ -22,7 +22,7 @@ import (
 // Section "API Discovery", and "API groups and versioning".
 func TestDiscovery(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "/ lists what there is, the groups and versions of all servers included", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "/ lists all paths, including the groups and versions of all servers", Proof: func(t *testing.T, c *kit.Cluster) {
 			paths := func() []string { return decode[metav1.RootPaths](t, c.Get(t, "/").Want(t, http.StatusOK)).Paths }
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
@@ -39,13 +39,13 @@ func TestDiscovery(t *testing.T) {
 				t.Errorf("the paths are %q", listed)
 			}
 		}},
-		kit.Promise{Statement: "/statusz and /flagz say how the server is, to monitors; the database's address is not for them", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "/statusz and /flagz show the server's state to monitors, without the database's address", Proof: func(t *testing.T, c *kit.Cluster) {
 			monitor := c.As(t, "prometheus", "system:monitoring")
 			for path, part := range map[string]string{"/statusz": `"binaryVersion":"1.36`, "/flagz": `"datastore":"CLASSIFIED"`} {
 				kind := strings.ToUpper(path[1:2]) + path[2:]
 				a := monitor.Send(t, http.MethodGet, path, kit.Header{"Accept", "application/json;v=v1beta1;g=config.k8s.io;as=" + kind}, nil).Want(t, http.StatusOK)
 				if a.Text(t, "kind") != kind || !strings.Contains(string(a.Body), part) {
-					t.Errorf("%s answers without %s:\n%s", path, part, a.Body)
+					t.Errorf("%s responds without %s:\n%s", path, part, a.Body)
 				}
 				if text := monitor.Get(t, path).Want(t, http.StatusOK); strings.Contains(string(text.Body), "sqlite://") || strings.Contains(string(text.Body), "postgres://") {
 					t.Errorf("%s answers\n%s", path, text.Body)
@@ -54,7 +54,7 @@ func TestDiscovery(t *testing.T) {
 				c.Anonymous(t).Get(t, path).Forbidden(t)
 			}
 		}},
-		kit.Promise{Statement: "/api names the version of the core group, and where the server is", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "/api has the version of the core group, and the address of the server", Proof: func(t *testing.T, c *kit.Cluster) {
 			versions := c.Get(t, "/api").Want(t, http.StatusOK)
 			kit.Equal(t, versions.Value(t, "versions"), []any{"v1"})
 			addresses, _ := versions.Value(t, "serverAddressByClientCIDRs").([]any)
@@ -62,7 +62,7 @@ func TestDiscovery(t *testing.T) {
 				t.Errorf("the document is %s", versions.Body)
 			}
 		}},
-		kit.Promise{Statement: "/apis lists the groups, each with its versions and the one it prefers, which /apis/GROUP says too", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "/apis lists the groups, each with its versions and the preferred one, as does /apis/GROUP", Proof: func(t *testing.T, c *kit.Cluster) {
 			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").Want(t, http.StatusOK))
 			if list.Kind != "APIGroupList" || list.Groups[0].Name != "apiregistration.k8s.io" {
 				t.Errorf("it is a %s that begins with %s", list.Kind, list.Groups[0].Name)
@@ -72,14 +72,14 @@ func TestDiscovery(t *testing.T) {
 					t.Errorf("%s prefers %s over its first version", group.Name, group.PreferredVersion.Version)
 				}
 				if strings.Contains(group.Name, "example.com") {
-					continue // comes and goes with other tests
+					continue // created and deleted by other tests
 				}
 				alone := decode[metav1.APIGroup](t, c.Get(t, "/apis/"+group.Name).Want(t, http.StatusOK))
 				group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 				kit.Equal(t, alone, group)
 			}
 		}},
-		kit.Promise{Statement: "the document of a version says of each resource what it is called and what can be done with it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the document of a version has the names and the verbs of each resource", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, want := range map[string]string{
 				"/apis/apps/v1": `{name: deployments, singularName: deployment, namespaced: true, kind: Deployment, shortNames: [deploy], categories: [all],
 					verbs: [create, delete, deletecollection, get, list, patch, update, watch], storageVersionHash: 8aSe+NMegvE=}`,
@@ -97,7 +97,7 @@ func TestDiscovery(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "aggregated discovery, at /api and at /apis, has in two answers what all other documents have", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "aggregated discovery, at /api and /apis, combines all other documents in two responses", Proof: func(t *testing.T, c *kit.Cluster) {
 			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").Want(t, http.StatusOK))
 			var groups []string
 			for _, path := range []string{"/api", "/apis"} {
@@ -125,46 +125,48 @@ func TestDiscovery(t *testing.T) {
 			}
 			kit.Equal(t, groups, listed)
 		}},
-		kit.Promise{Statement: "aggregated discovery comes as JSON, YAML and protobuf, as Accept says, and says so", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "aggregated discovery is served as JSON, YAML and protobuf, according to Accept", Proof: func(t *testing.T, c *kit.Cluster) {
 			const form = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 			for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "apiVersion: apidiscovery.k8s.io/v2", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
 				got := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept + form}, nil).Want(t, http.StatusOK)
 				if kind := got.Header.Get("Content-Type"); kind != accept+form || !strings.HasPrefix(string(got.Body), begins) {
-					t.Errorf("%s is answered as %s: %.100q", accept, kind, got.Body)
+					t.Errorf("%s is returned as %s: %.100q", accept, kind, got.Body)
 				}
 				if got.Header.Get("Vary") != "Accept" {
-					t.Errorf("caches are told that answers vary by %q", got.Header.Get("Vary"))
+					t.Errorf("the header Vary is %q", got.Header.Get("Vary"))
 				}
 			}
 		}},
-		kit.Promise{Statement: "of the forms in Accept the server sends one that it has, and it has aggregated discovery for /api and /apis alone", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the server sends a supported form from Accept, and supports aggregated discovery only for /api and /apis", Proof: func(t *testing.T, c *kit.Cluster) {
 			for accept, want := range map[string]string{
 				kit.AggregatedList + ",application/json": "APIGroupDiscoveryList",
-				// v2beta1, of which the documents tell, is gone since v1.35; clients that want it fall back as before v1.26.
+				// v2beta1, which the documentation mentions, was removed in v1.35; clients that request it fall back as before
+				// v1.26.
 				"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json": "APIGroupList",
 				"*/*": "APIGroupList",
 			} {
 				if kind := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK).Text(t, "kind"); kind != want {
-					t.Errorf("%s is answered with %s", accept, kind)
+					t.Errorf("%s returns %s", accept, kind)
 				}
 			}
 			for _, accept := range []string{"text/plain", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"} {
 				c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept}, nil).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
 			}
-			// A version's document, other than aggregated discovery, is served by a handler that knows no forms with parameters.
+			// The document of a version, unlike aggregated discovery, is served by a handler that supports no media type
+			// parameters.
 			c.Send(t, http.MethodGet, "/apis/apps/v1", kit.Header{"Accept", kit.AggregatedList}, nil).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
 		}},
-		kit.Promise{Statement: "the other documents come as JSON, YAML and protobuf", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the other documents are served as JSON, YAML and protobuf", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"} {
 				for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
 					got := c.Send(t, http.MethodGet, path, kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
 					if kind := got.Header.Get("Content-Type"); kind != accept || !strings.HasPrefix(string(got.Body), begins) {
-						t.Errorf("%s as %s is answered as %s: %.100q", path, accept, kind, got.Body)
+						t.Errorf("%s as %s is returned as %s: %.100q", path, accept, kind, got.Body)
 					}
 				}
 			}
 		}},
-		kit.Promise{Statement: "aggregated discovery has an ETag, and If-None-Match with it is answered with 304", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "aggregated discovery has an ETag, and If-None-Match with it gets 304", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/api", "/apis"} {
 				harness.Eventually(t, path+" has not changed between two requests", func() bool { // other tests define resources
 					first := c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK)
@@ -174,7 +176,7 @@ func TestDiscovery(t *testing.T) {
 				c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList, "If-None-Match", `"another"`}, nil).Want(t, http.StatusOK)
 			}
 		}},
-		kit.Promise{Statement: "everybody who is known may read discovery; who is not may read /version", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "authenticated users may read discovery; anonymous users may read /version", Proof: func(t *testing.T, c *kit.Cluster) {
 			nobody := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
 			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/version"} {
 				c.As(t, "jane").Get(t, path).Want(t, http.StatusOK)
@@ -184,10 +186,10 @@ func TestDiscovery(t *testing.T) {
 			}
 			nobody.Get(t, "/version").Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "/version tells which Kubernetes the API is of", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "/version returns the Kubernetes version of the API", Proof: func(t *testing.T, c *kit.Cluster) {
 			version := c.Get(t, "/version").Want(t, http.StatusOK)
 			if version.Text(t, "major") != "1" || version.Text(t, "minor") != "36" || !strings.HasPrefix(version.Text(t, "gitVersion"), "v1.36.") {
-				t.Errorf("it says %s", version.Body)
+				t.Errorf("it is %s", version.Body)
 			}
 			for _, field := range []string{"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"} {
 				if version.Text(t, field) == "" {
@@ -195,7 +197,7 @@ func TestDiscovery(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "what is not served is not discovered: 404", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "discovery of what is not served returns 404", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/api/v2", "/apis/apps/v2", "/apis/nothing.example.com", "/apis/nothing.example.com/v1", "/apis/extensions/v1beta1"} {
 				c.Get(t, path).Want(t, http.StatusNotFound)
 			}
@@ -203,19 +205,19 @@ func TestDiscovery(t *testing.T) {
 	)
 }
 
-// TestRecordedDiscovery compares with the documents in the sources of Kubernetes, which are recorded of a kube-apiserver
-// in which everything is switched on. With -against everything must be.
+// TestRecordedDiscovery compares with the documents in the sources of Kubernetes, recorded from a kube-apiserver with
+// everything enabled. With -against, everything must be enabled.
 func TestRecordedDiscovery(t *testing.T) {
-	// With ClientsPreferCBOR client-go can't read discovery any more.
+	// With ClientsPreferCBOR, client-go can no longer read discovery.
 	kit.Prove(t, []string{"--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,ClientsPreferCBOR=false"},
-		kit.Promise{Statement: "every discovery document is the one that Kubernetes has recorded of its release", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "every discovery document is the one that Kubernetes has recorded for its release", Proof: func(t *testing.T, c *kit.Cluster) {
 			module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 			if err != nil {
-				t.Fatalf("find the sources of Kubernetes: %v", err)
+				t.Fatalf("finding the sources of Kubernetes: %v", err)
 			}
 			documents, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), "api", "discovery", "*.json"))
 			if err != nil || len(documents) < 50 {
-				t.Fatalf("recorded are %v, %v", documents, err)
+				t.Fatalf("the recorded documents are %v, %v", documents, err)
 			}
 			for _, document := range documents {
 				text, err := os.ReadFile(document)
@@ -230,9 +232,9 @@ func TestRecordedDiscovery(t *testing.T) {
 				want := kit.Manifest("%s", text)
 				served := got.Want(t, http.StatusOK).Object(t)
 				for _, object := range []map[string]any{want, served} {
-					delete(object, "serverAddressByClientCIDRs") // where the server is
+					delete(object, "serverAddressByClientCIDRs") // the server's address
 					if name == "apis__apiextensions.k8s.io__v1" {
-						// tells that kube-apiserver stores definitions as v1beta1, which is shorter; sqube stores v1
+						// differs, since kube-apiserver stores definitions as v1beta1, which is shorter; sqube stores v1
 						delete(object["resources"].([]any)[0].(map[string]any), "storageVersionHash")
 					}
 				}
@@ -250,7 +252,7 @@ func aggregated(t testing.TB, c *kit.Cluster, path string) apidiscoveryv2.APIGro
 	return decode[apidiscoveryv2.APIGroupDiscoveryList](t, c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK))
 }
 
-// decode reads a body in JSON, of which every field must be known.
+// decode decodes a JSON body, in which every field must be known.
 func decode[T any](t testing.TB, a kit.Answer) T {
 	t.Helper()
 	var into T
@@ -267,7 +269,7 @@ func sameResources(t testing.TB, version apidiscoveryv2.APIVersionDiscovery, doc
 	t.Helper()
 	var got, want []string
 	for _, r := range version.Resources {
-		if len(r.Verbs) > 0 { // else it stands for its subresources alone
+		if len(r.Verbs) > 0 { // otherwise it only has subresources
 			got = append(got, r.Resource+" "+r.ResponseKind.Kind+" "+strings.Join(r.Verbs, ",")+" "+strings.Join(r.ShortNames, ",")+" "+r.SingularResource)
 		}
 		for _, s := range r.Subresources {

@@ -1,4 +1,4 @@
-// Package aggregation holds sqube to what the documents say of aggregated APIs, discovery and OpenAPI.
+// Package aggregation tests sqube against the documentation of aggregated APIs, discovery and OpenAPI.
 package aggregation
 
 import (

@@ -34,7 +34,7 @@ func TestOpenAPI(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "/openapi/v2 comes as protobuf for those who ask", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "/openapi/v2 is served as protobuf on request", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, accept := range []string{"application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"} {
 				got := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
 				var document openapi_v2.Document
@@ -42,13 +42,13 @@ func TestOpenAPI(t *testing.T) {
 					t.Errorf("%s: %v, swagger %q", accept, err, document.Swagger)
 				}
 				if kind := got.Header.Get("Content-Type"); kind != "application/com.github.proto-openapi.spec.v2.v1.0+protobuf" {
-					t.Errorf("%s is answered as %s", accept, kind)
+					t.Errorf("%s is returned as %s", accept, kind)
 				}
 			}
 			c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"Accept", "text/html"}, nil).Want(t, http.StatusNotAcceptable)
 		}},
-		kit.Promise{Statement: "/openapi/v2 has an ETag, and If-None-Match with it is answered with 304", Proof: func(t *testing.T, c *kit.Cluster) {
-			harness.Eventually(t, "the document stays as it is for two requests", func() bool { // others define kinds meanwhile
+		kit.Promise{Statement: "/openapi/v2 has an ETag, and If-None-Match with it gets 304", Proof: func(t *testing.T, c *kit.Cluster) {
+			harness.Eventually(t, "the document is unchanged between two requests", func() bool { // other tests define kinds meanwhile
 				etag := c.Get(t, "/openapi/v2").Want(t, http.StatusOK).Header.Get("Etag")
 				again := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"If-None-Match", etag}, nil).Want(t, http.StatusNotModified, http.StatusOK)
 				if again.Code == http.StatusNotModified && (len(again.Body) > 0 || etag == "") {
@@ -58,8 +58,8 @@ func TestOpenAPI(t *testing.T) {
 			})
 			c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"If-None-Match", `"another"`}, nil).Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "/openapi/v3 lists a document for each group version, and its address with its hash", Proof: func(t *testing.T, c *kit.Cluster) {
-			harness.Eventually(t, "each has one", func() bool { // others define kinds meanwhile, and take them back
+		kit.Promise{Statement: "/openapi/v3 lists a document for each group version, with an address that includes its hash", Proof: func(t *testing.T, c *kit.Cluster) {
+			harness.Eventually(t, "each has one", func() bool { // other tests define and delete kinds meanwhile
 				served := aggregated(t, c, "/apis").Items
 				paths := c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Value(t, "paths").(map[string]any)
 				wanted := []string{"api/v1", "version"}
@@ -74,7 +74,7 @@ func TestOpenAPI(t *testing.T) {
 				})
 			})
 		}},
-		kit.Promise{Statement: "a document of OpenAPI v3 describes its group version's paths and kinds", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an OpenAPI v3 document describes its group version's paths and kinds", Proof: func(t *testing.T, c *kit.Cluster) {
 			document := c.Get(t, "/openapi/v3/apis/apps/v1").Want(t, http.StatusOK).Object(t)
 			for _, fields := range [][]string{
 				{"paths", "/apis/apps/v1/namespaces/{namespace}/deployments/{name}", "patch", "x-kubernetes-group-version-kind"},
@@ -89,10 +89,10 @@ func TestOpenAPI(t *testing.T) {
 			}
 			// Unlike OpenAPI v2, it keeps defaults.
 			if value, has, _ := unstructured.NestedFieldNoCopy(document, "components", "schemas", "io.k8s.api.core.v1.ContainerPort", "properties", "protocol", "default"); !has || value != "TCP" {
-				t.Errorf("a port's protocol is by default %v", value)
+				t.Errorf("the default of a port's protocol is %v", value)
 			}
 		}},
-		kit.Promise{Statement: "a document that is asked for by its hash may be cached for ever", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a document requested with its hash may be cached forever", Proof: func(t *testing.T, c *kit.Cluster) {
 			address := documentAddress(t, c, "api/v1")
 			got := c.Get(t, address).Want(t, http.StatusOK)
 			if got.Header.Get("Cache-Control") != "public, immutable" || got.Header.Get("Expires") == "" {
@@ -103,17 +103,17 @@ func TestOpenAPI(t *testing.T) {
 			}
 			c.Send(t, http.MethodGet, address, kit.Header{"If-None-Match", got.Header.Get("Etag")}, nil).Want(t, http.StatusNotModified)
 			if cache := c.Get(t, "/openapi/v3/api/v1").Want(t, http.StatusOK).Header.Get("Cache-Control"); strings.Contains(cache, "immutable") {
-				t.Errorf("without its hash it may be cached: %s", cache)
+				t.Errorf("without its hash, it may be cached: %s", cache)
 			}
 		}},
-		kit.Promise{Statement: "a hash that is not the document's leads to the address with the right one", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a wrong hash redirects to the address with the right one", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.HTTP.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			got := c.Get(t, "/openapi/v3/api/v1?hash=OLD").Want(t, http.StatusMovedPermanently)
 			if address := documentAddress(t, c, "api/v1"); got.Header.Get("Location") != address {
-				t.Errorf("it leads to %s instead of %s", got.Header.Get("Location"), address)
+				t.Errorf("it redirects to %s instead of %s", got.Header.Get("Location"), address)
 			}
 		}},
-		kit.Promise{Statement: "a document of OpenAPI v3 comes as protobuf for those who ask", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an OpenAPI v3 document is served as protobuf on request", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
 				got := c.Send(t, http.MethodGet, "/openapi/v3/apis/batch/v1", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
 				var document openapi_v3.Document
@@ -121,13 +121,13 @@ func TestOpenAPI(t *testing.T) {
 					t.Errorf("%s: %v, %q", accept, err, document.Openapi)
 				}
 				if kind := got.Header.Get("Content-Type"); kind != "application/com.github.proto-openapi.spec.v3.v1.0+protobuf" {
-					t.Errorf("%s is answered as %s", accept, kind)
+					t.Errorf("%s is returned as %s", accept, kind)
 				}
 			}
 			c.Send(t, http.MethodGet, "/openapi/v3/apis/batch/v1", kit.Header{"Accept", "text/html"}, nil).Want(t, http.StatusNotAcceptable)
 			c.Get(t, "/openapi/v3/apis/batch/v9").Want(t, http.StatusNotFound)
 		}},
-		kit.Promise{Statement: "OpenAPI has custom resources, as their schemas say, from when they are served until they go", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "OpenAPI includes custom resources with their schemas while they are served", Proof: func(t *testing.T, c *kit.Cluster) {
 			version := c.DefineWidgets(t, "{type: object, properties: {spec: {type: object, description: what it is to be}}}")
 			harness.Eventually(t, "OpenAPI v3 has it", func() bool {
 				return strings.Contains(string(c.Get(t, "/openapi/v3/apis/"+version).Body), "what it is to be")
@@ -139,12 +139,12 @@ func TestOpenAPI(t *testing.T) {
 			c.Patch(t, kit.JSONPatch, path, `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/description","value":"another"}]`).Want(t, http.StatusOK)
 			harness.Eventually(t, "the document has another address", func() bool { return documentAddress(t, c, "apis/"+version) != before })
 			c.Delete(t, path).Want(t, http.StatusOK)
-			harness.Eventually(t, "it is gone", func() bool { return documentAddress(t, c, "apis/"+version) == "" })
+			harness.Eventually(t, "it is removed", func() bool { return documentAddress(t, c, "apis/"+version) == "" })
 		}},
 	)
 }
 
-// documentAddress is where the list of OpenAPI v3 documents says that one is; empty if it isn't there.
+// documentAddress returns the address of a document in the list of OpenAPI v3 documents, empty if there is none.
 func documentAddress(t testing.TB, c *kit.Cluster, path string) string {
 	t.Helper()
 	address, _, _ := unstructured.NestedString(c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Object(t), "paths", path, "serverRelativeURL")

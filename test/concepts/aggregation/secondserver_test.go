@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestAggregatedServer has a whole API server as the server of an aggregated API: a second sqube, in which a custom resource
-// is defined, and which takes the first one's word for who a user is.
+// TestAggregatedServer uses a whole API server as the server of an aggregated API: a second sqube with a custom resource, which
+// trusts the first one's authentication.
 func TestAggregatedServer(t *testing.T) {
 	kit.Prove(t, nil,
 		kit.Promise{Statement: "kubectl and controllers work with an aggregated API as with any other", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -46,7 +46,7 @@ func TestAggregatedServer(t *testing.T) {
 			a := second.Get(t, path).Want(t, http.StatusOK)
 			kit.Equal(t, a.Object(t), c.Get(t, path).Want(t, http.StatusOK).Object(t))
 
-			// An object of this server whose owner is one of the other's.
+			// An object of this server with an owner on the other.
 			owner := kit.Manifest("{apiVersion: %s, kind: Widget, name: a, uid: %s}", version, a.Text(t, "metadata", "uid"))
 			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("owned", nil), []any{owner}, "metadata", "ownerReferences")).Want(t, http.StatusCreated)
 			says("widget."+group+` "a" deleted`, "delete", "widget", "a")
@@ -61,7 +61,7 @@ func TestAggregatedServer(t *testing.T) {
 			c.WaitGone(t, "/api/v1/namespaces/"+c.Namespace+"-doomed")
 			second.Get(t, widgets+"/b").Want(t, http.StatusNotFound)
 		}},
-		kit.Promise{Statement: "the server of an aggregated API decides itself what a user may, too", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the server of an aggregated API also authorizes users itself", Proof: func(t *testing.T, c *kit.Cluster) {
 			version, second := secondServer(t, c)
 			group := strings.TrimSuffix(version, "/v1")
 			role := kit.Manifest("{metadata: {name: %s}, rules: [{apiGroups: [%s], resources: [widgets], verbs: [list]}]}", c.Namespace, group)
@@ -72,9 +72,9 @@ func TestAggregatedServer(t *testing.T) {
 				on.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).Want(t, http.StatusCreated)
 			}
 			allow(c.Client)
-			harness.Eventually(t, "the first server lets jane pass, the second refuses her", func() bool {
+			harness.Eventually(t, "the first server allows jane, the second denies her", func() bool {
 				answer := jane.Get(t, c.Path(version, "widgets")).Want(t, http.StatusForbidden)
-				return len(answer.Header.Values("X-Kubernetes-Pf-Flowschema-Uid")) == 2 // each server that takes a request in adds one
+				return len(answer.Header.Values("X-Kubernetes-Pf-Flowschema-Uid")) == 2 // each server that accepts a request adds one
 			})
 			allow(second)
 			harness.Eventually(t, "the second server lets jane list", func() bool { return jane.Get(t, c.Path(version, "widgets")).Code == http.StatusOK })
@@ -82,8 +82,8 @@ func TestAggregatedServer(t *testing.T) {
 	)
 }
 
-// secondServer starts a sqube with a custom resource, of the promise's group, and makes the first server pass requests for
-// it on. It returns the group and version, and the second server's administrator.
+// secondServer starts a sqube with a custom resource of the promise's group, to which the first server proxies requests. It
+// returns the group and version, and a client for the second server's administrator.
 func secondServer(t *testing.T, c *kit.Cluster) (version string, second *kit.Client) {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("widgets."+c.Namespace+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)

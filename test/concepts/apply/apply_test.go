@@ -13,14 +13,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Section "Server-Side Apply" of the API overview, and what the concepts say of it. How values are merged is in
-// merge_test.go, what kubectl makes of it in kubectl_test.go.
+// Section "Server-Side Apply" of the API overview and the concepts. Merging is in merge_test.go, kubectl in kubectl_test.go.
 func TestApply(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(applies, applyConflicts, applyRefusals, handovers, managers, applySubresources,
 		applyMerges, applyTopologies)...)
 }
 
-// data is the ConfigMap a as it is applied, with data in YAML, or without.
+// data returns the ConfigMap a to apply, with data in YAML, or without data.
 func data(text string) map[string]any {
 	if text == "" {
 		return kit.Manifest("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
@@ -28,8 +27,9 @@ func data(text string) map[string]any {
 	return kit.Manifest("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {%s}}", text)
 }
 
-// owned are the fields that a manager owns, as paths, sorted: ".data.a", `.spec.ports[{"port":80,"protocol":"TCP"}].port`.
-// The manager is its name and operation, and its subresource if it has one: "one Apply", "two Update status".
+// owned returns the sorted paths of the fields that a manager owns: ".data.a",
+// `.spec.ports[{"port":80,"protocol":"TCP"}].port`. The manager is given by name, operation and subresource, if any: "one
+// Apply", "two Update status".
 func owned(t testing.TB, a kit.Answer, manager string) []string {
 	t.Helper()
 	fields := []string{}
@@ -49,7 +49,7 @@ func text(value any) string {
 	return s
 }
 
-// paths are the leaves of a set of fields.
+// paths returns the leaves of a set of fields.
 func paths(at string, fields map[string]any) []string {
 	if len(fields) == 0 {
 		return []string{at}
@@ -59,7 +59,7 @@ func paths(at string, fields map[string]any) []string {
 		kind, name, _ := strings.Cut(key, ":")
 		switch kind {
 		case ".":
-			continue // the struct itself, of which there is more
+			continue // the struct itself, whose fields follow
 		case "f":
 			name = "." + name
 		default: // k and v: an element of a list, by its keys or its value
@@ -70,7 +70,7 @@ func paths(at string, fields map[string]any) []string {
 	return all
 }
 
-// managersOf are the managers of an object, sorted.
+// managersOf returns the sorted managers of an object.
 func managersOf(t testing.TB, a kit.Answer) []string {
 	t.Helper()
 	names := []string{}
@@ -83,7 +83,8 @@ func managersOf(t testing.TB, a kit.Answer) []string {
 	return names
 }
 
-// conflicts fails the test unless the answer is a conflict with these managers over these fields: `conflict with "one": .data.a`.
+// conflicts fails the test unless the response is a conflict with these managers over these fields: `conflict with "one":
+// .data.a`.
 func conflicts(t testing.TB, a kit.Answer, want ...string) {
 	t.Helper()
 	a.Conflict(t, fmt.Sprintf("Apply failed with %d conflict", len(want)))
@@ -99,7 +100,7 @@ func conflicts(t testing.TB, a kit.Answer, want ...string) {
 }
 
 var applies = []kit.Promise{
-	{Statement: "an apply creates what does not exist, changes what does, and else changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply creates a missing object, updates an existing one, and otherwise changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		created := c.Apply(t, path, "one", data("a: '1'")).Created(t)
 		kit.Equal(t, created.Value(t, "data"), map[string]any{"a": "1"})
@@ -107,7 +108,7 @@ var applies = []kit.Promise{
 		kit.Equal(t, again.Object(t), created.Object(t))
 		kit.Equal(t, c.Apply(t, path, "one", data("a: '2'")).OK(t).Text(t, "data", "a"), "2")
 	}},
-	{Statement: "an apply is in YAML, of which JSON is a part; the name of what exists may be left to the path", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply is in YAML, which includes JSON; the name of an existing object may be omitted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		nameless := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  labels:\n    yaml: 'yes'\n"
 		c.Apply(t, path, "one", nameless).BadRequest(t, "name must be provided")
@@ -116,7 +117,7 @@ var applies = []kit.Promise{
 		a := c.Apply(t, path, "one", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{"json":"yes"}}}`).OK(t)
 		kit.Equal(t, a.Value(t, "metadata", "labels"), map[string]any{"json": "yes"})
 	}},
-	{Statement: "a manager owns the fields that it applies, and nobody what names the object or what the server sets", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a manager owns the fields that it applies, except for the object's name and what the server sets", Proof: func(t *testing.T, c *kit.Cluster) {
 		object := kit.With(kit.With(data("a: '1', b: '2'"), "x", "metadata", "labels", "some"), []string{"example.com/one"},
 			"metadata", "finalizers")
 		object = kit.With(object, c.Namespace, "metadata", "namespace")
@@ -131,7 +132,7 @@ var applies = []kit.Promise{
 		}
 		c.SetFinalizers(t, c.Path("v1", "configmaps", "a")).OK(t)
 	}},
-	{Statement: "a field that its only manager no longer applies is removed, or gets its default", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a field that its only manager no longer applies is removed or defaulted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", kit.With(data("a: '1', b: '2'"), "x", "metadata", "labels", "some")).Created(t)
 		a := c.Apply(t, path, "one", data("b: '2'")).OK(t)
@@ -144,7 +145,7 @@ var applies = []kit.Promise{
 		unstructured.RemoveNestedField(bare, "spec", "replicas")
 		kit.Equal(t, c.Apply(t, path, "one", bare).OK(t).Value(t, "spec", "replicas"), 1.0)
 	}},
-	{Statement: "fields that nobody applies stay through an apply", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply leaves fields without a manager unchanged", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps")+"?fieldManager=two", kit.ConfigMap("a", map[string]string{"z": "9"})).Created(t)
 		a := c.Apply(t, path, "one", data("a: '1'")).OK(t)
@@ -153,7 +154,7 @@ var applies = []kit.Promise{
 		kit.Equal(t, a.Value(t, "data"), map[string]any{"z": "9"})
 		kit.Equal(t, managersOf(t, a), []string{"two"})
 	}},
-	{Statement: "a dry run of an apply shows what would be, conflicts included, and changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of an apply returns the result, including conflicts, and changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps")+"?fieldManager=two", kit.ConfigMap("a", map[string]string{"a": "1"})).Created(t)
 		c.ChangesNothing(t, c.Path("v1", "configmaps"), kit.ConfigMap("z", nil), func() {
 			path := c.Path("v1", "configmaps", "a")
@@ -166,7 +167,7 @@ var applies = []kit.Promise{
 }
 
 var applyConflicts = []kit.Promise{
-	{Statement: "an apply of another value than other managers' conflicts, naming them and the fields", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply of a value that differs from other managers' is a conflict, which names them and the fields", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1', b: '1', c: '1'")).Created(t)
 		before := c.Patch(t, kit.MergePatch, path+"?fieldManager=two", `{"data":{"c":"2"}}`).OK(t)
@@ -178,7 +179,7 @@ var applyConflicts = []kit.Promise{
 		a = c.Apply(t, path, "three", data("a: '3'"))
 		kit.Equal(t, a.Text(t, "message"), `Apply failed with 1 conflict: conflict with "one": .data.a`)
 	}},
-	{Statement: "who forces a conflict overwrites the value and becomes its sole manager", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "forcing a conflict overwrites the value, and makes the manager its only one", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1', b: '1'")).Created(t)
 		a := c.Apply(t, path, "two&force=true", data("a: '2'")).OK(t)
@@ -187,14 +188,14 @@ var applyConflicts = []kit.Promise{
 		kit.Equal(t, owned(t, a, "two Apply"), []string{".data.a"})
 		conflicts(t, c.Apply(t, path, "one", data("a: '1', b: '1'")), `conflict with "two": .data.a`)
 	}},
-	{Statement: "who gives up a field leaves its value to the others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "when a manager gives up a field, its other managers keep the value", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1', b: '1'")).Created(t)
 		c.Apply(t, path, "two&force=true", data("a: '2'")).OK(t)
 		a := c.Apply(t, path, "one", data("b: '1'")).OK(t)
 		kit.Equal(t, a.Value(t, "data"), map[string]any{"a": "2", "b": "1"})
 	}},
-	{Statement: "who applies the same value shares it; then no one of the managers can change it without a conflict", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "managers that apply the same value share it; then none of them can change it without a conflict", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1'")).Created(t)
 		a := c.Apply(t, path, "two", data("a: '1'")).OK(t)
@@ -204,11 +205,11 @@ var applyConflicts = []kit.Promise{
 		conflicts(t, c.Apply(t, path, "one", data("a: '2'")), `conflict with "two": .data.a`)
 		conflicts(t, c.Apply(t, path, "two", data("a: '2'")), `conflict with "one": .data.a`)
 		conflicts(t, c.Apply(t, path, "three", data("a: '2'")), `conflict with "one": .data.a`, `conflict with "two": .data.a`)
-		// A shared field stays until the last has given it up.
+		// A shared field stays until its last manager has given it up.
 		kit.Equal(t, c.Apply(t, path, "one", data("")).OK(t).Value(t, "data"), map[string]any{"a": "1"})
 		kit.Equal(t, c.Apply(t, path, "two", data("b: '1'")).OK(t).Value(t, "data"), map[string]any{"b": "1"})
 	}},
-	{Statement: "other writes never conflict: they take over the fields that they change, and no others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "other writes never conflict: they take over only the fields that they change", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1', b: '1', c: '1', d: '1'")).Created(t)
 		c.Patch(t, kit.MergePatch, path+"?fieldManager=merger", `{"data":{"a":"2","b":"1"}}`).OK(t)
@@ -221,12 +222,12 @@ var applyConflicts = []kit.Promise{
 		}
 		kit.Equal(t, owned(t, a, "one Apply"), []string{})
 		conflicts(t, c.Apply(t, path, "one", data("a: '1'")), `conflict with "merger" using v1: .data.a`)
-		// Who removes a field leaves it to nobody.
+		// A removed field has no manager.
 		a = c.Patch(t, kit.MergePatch, path+"?fieldManager=putter", `{"data":{"a":null}}`).OK(t)
 		kit.Equal(t, owned(t, a, "merger Update"), []string{})
 		c.Apply(t, path, "one", data("a: '1'")).OK(t)
 	}},
-	{Statement: "the same manager's applies and updates are kept apart, and conflict", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "applies and updates of the same manager are tracked separately, and conflict", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1'")).Created(t)
 		a := c.Patch(t, kit.MergePatch, path+"?fieldManager=one", `{"data":{"a":"2"}}`).OK(t)
@@ -236,13 +237,13 @@ var applyConflicts = []kit.Promise{
 }
 
 var applyRefusals = []kit.Promise{
-	{Statement: "an apply must say who its manager is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply needs a field manager", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, query := range []string{"", "?fieldManager="} {
 			c.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "a")+query, data("")).Invalid(t,
 				"fieldManager: Required value: is required for apply patch")
 		}
 	}},
-	{Statement: "the name of a manager has at most 128 bytes, all of which can be printed, in every write", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "in every write, the name of a manager has at most 128 bytes, all printable", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, strings.Repeat("m", 128), data("")).Created(t)
 		for name, message := range map[string]string{
@@ -265,7 +266,7 @@ var applyRefusals = []kit.Promise{
 			c.Apply(t, c.Path("v1", "configmaps", "a"), "one", body).BadRequest(t, "metadata.managedFields must be nil")
 		}
 	}},
-	{Statement: "an apply is of an object of the path's kind, name and namespace", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the object of an apply has the kind, name and namespace of the path", Proof: func(t *testing.T, c *kit.Cluster) {
 		for body, message := range map[string]string{
 			"metadata: {name: a}":                                               "invalid object type: /, Kind=",
 			"{kind: ConfigMap, metadata: {name: a}}":                            "invalid object type: /, Kind=ConfigMap",
@@ -283,8 +284,8 @@ var applyRefusals = []kit.Promise{
 		}
 		c.Get(t, c.Path("v1", "configmaps", "a")).NotFound(t)
 	}},
-	{Statement: "a field that the schema does not have, or of another type, can't be applied at any level of validation", Proof: func(t *testing.T, c *kit.Cluster) {
-		// kube-apiserver answers 500 and gives no reason.
+	{Statement: "an unknown field, or one of another type, can't be applied, whatever the level of validation", Proof: func(t *testing.T, c *kit.Cluster) {
+		// kube-apiserver returns 500 without a reason.
 		for _, level := range []string{"", "&fieldValidation=Ignore", "&fieldValidation=Strict"} {
 			path := c.Path("v1", "configmaps", "a")
 			a := c.Apply(t, path, "one"+level, kit.With(data(""), 1, "extra")).Want(t, http.StatusBadRequest, http.StatusInternalServerError)
@@ -299,7 +300,7 @@ var applyRefusals = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "an apply may name the version and the uid that it is of", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply may specify the resourceVersion and the uid", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		created := c.Apply(t, path, "one", data("a: '1'")).Created(t)
 		uid, version := created.Text(t, "metadata", "uid"), created.ResourceVersion(t)
@@ -312,7 +313,7 @@ var applyRefusals = []kit.Promise{
 		c.Apply(t, c.Path("v1", "configmaps", "none"), "one", none).Conflict(t,
 			"uid mismatch: the provided object specified uid "+uid+", and no existing object was found")
 	}},
-	{Statement: "who may patch may apply, but needs the right to create for what does not exist", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "permission to patch allows applying, but creating by apply also needs permission to create", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		user := "apply-" + c.Namespace
 		as := func(path string, object map[string]any) kit.Answer {

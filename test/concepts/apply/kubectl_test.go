@@ -9,7 +9,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// What the API overview says of kubectl: "Upgrading from client-side apply to server-side apply", and back.
+// kubectl in the API overview: "Upgrading from client-side apply to server-side apply", and back.
 func TestKubectlApply(t *testing.T) {
 	kit.Prove(t, nil, kubectlApplies...)
 }
@@ -19,7 +19,7 @@ const (
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
-// run runs kubectl with an object as its input, and fails the test if it does not succeed.
+// run runs kubectl with an object as its input, and fails the test if kubectl fails.
 func run(t testing.TB, c *kit.Cluster, object map[string]any, args string) {
 	t.Helper()
 	if output, ok := c.Kubectl(t, string(kit.JSON(object)), strings.Fields(args)...); !ok {
@@ -27,7 +27,7 @@ func run(t testing.TB, c *kit.Cluster, object map[string]any, args string) {
 	}
 }
 
-// fails runs kubectl and fails the test unless it fails, and says this.
+// fails runs kubectl and fails the test unless kubectl fails with these messages.
 func fails(t testing.TB, c *kit.Cluster, object map[string]any, args string, parts ...string) {
 	t.Helper()
 	output, ok := c.Kubectl(t, string(kit.JSON(object)), strings.Fields(args)...)
@@ -36,7 +36,7 @@ func fails(t testing.TB, c *kit.Cluster, object map[string]any, args string, par
 	}
 	for _, part := range parts {
 		if !strings.Contains(output, part) {
-			t.Errorf("kubectl %s does not say %q but: %s", args, part, output)
+			t.Errorf("kubectl %s does not print %q but: %s", args, part, output)
 		}
 	}
 }
@@ -65,7 +65,7 @@ var kubectlApplies = []kit.Promise{
 		run(t, c, changed, "apply --server-side --force-conflicts -f -")
 		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 5.0)
 	}},
-	{Statement: "client-side apply records what it applied, and removes what it no longer does", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "client-side apply records what it applied, and removes what it no longer applies", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		run(t, c, data("a: '1', b: '1'"), "apply -f -")
 		a := c.Get(t, path)
@@ -77,7 +77,7 @@ var kubectlApplies = []kit.Promise{
 		run(t, c, data("a: '2'"), "apply -f -")
 		kit.Equal(t, c.Get(t, path).Value(t, "data"), map[string]any{"a": "2", "z": "9"})
 	}},
-	{Statement: "what is managed by client-side apply passes to server-side apply without conflicts", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "fields managed by client-side apply move to server-side apply without conflicts", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		run(t, c, kit.Deployment("a"), "apply -f -")
 		run(t, c, kit.With(kit.Deployment("a"), 5, "spec", "replicas"), "apply --server-side -f -")
@@ -91,7 +91,7 @@ var kubectlApplies = []kit.Promise{
 		run(t, c, bare, "apply --server-side -f -")
 		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 1.0)
 	}},
-	{Statement: "what was changed since client-side apply, as by kubectl scale, conflicts on server-side apply", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "changes since client-side apply, such as by kubectl scale, conflict with server-side apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		run(t, c, kit.Deployment("a"), "apply -f -")
 		run(t, c, nil, "scale deployment a --replicas=7")
@@ -101,7 +101,7 @@ var kubectlApplies = []kit.Promise{
 		run(t, c, kit.Deployment("a"), "apply --server-side --force-conflicts -f -")
 		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 3.0)
 	}},
-	{Statement: "with an own --field-manager changes conflict with client-side apply, and what is equal passes over", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "with another --field-manager, changes conflict with client-side apply, and equal values do not", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		run(t, c, kit.Deployment("a"), "apply -f -")
 		fails(t, c, kit.With(kit.Deployment("a"), 5, "spec", "replicas"), "apply --server-side --field-manager=my-manager -f -",
@@ -110,7 +110,7 @@ var kubectlApplies = []kit.Promise{
 		run(t, c, kit.Deployment("a"), "apply --server-side --field-manager=my-manager -f -")
 		kit.Equal(t, managersOf(t, c.Get(t, path)), []string{"my-manager"})
 	}},
-	{Statement: "server-side apply keeps what client-side apply recorded up to date, so that one may go back", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "server-side apply updates what client-side apply recorded, so that users may switch back", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		run(t, c, data("a: '1', b: '1'"), "apply -f -")
 		run(t, c, data("a: '2', b: '1', c: '1'"), "apply --server-side -f -")
@@ -122,14 +122,14 @@ var kubectlApplies = []kit.Promise{
 		run(t, c, data("b: '3'"), "apply -f -")
 		kit.Equal(t, c.Get(t, path).Value(t, "data"), map[string]any{"b": "3"})
 	}},
-	{Statement: "what was made by server-side apply may be managed by client-side apply from then on", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "objects created by server-side apply may later be managed by client-side apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		run(t, c, data("a: '1', b: '1'"), "apply --server-side -f -")
 		run(t, c, data("a: '2', b: '1'"), "apply -f -")
 		run(t, c, data("a: '3'"), "apply -f -")
 		kit.Equal(t, c.Get(t, path).Value(t, "data"), map[string]any{"a": "3"})
 	}},
-	{Statement: "kubectl apply changes custom resources by merge patches, and applies them on the server, too", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "kubectl apply changes custom resources by merge patches, and also by server-side apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		run(t, c, spec(groupVersion, "replicas: 1, free: {a: 1, b: 2}"), "apply -f -")

@@ -1,4 +1,4 @@
-// Package apply holds sqube to what the documents say of server-side apply.
+// Package apply tests sqube against the documentation of server-side apply.
 package apply
 
 import (

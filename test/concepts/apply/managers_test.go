@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// withoutReplicas is the deployment without its replicas, and replicasOnly nothing but them.
+// withoutReplicas returns the Deployment without its replicas, and replicasOnly only its replicas.
 func withoutReplicas(name string) map[string]any {
 	object := kit.Deployment(name)
 	unstructured.RemoveNestedField(object, "spec", "replicas")
@@ -21,14 +21,14 @@ func replicasOnly(name string, n int) map[string]any {
 	return kit.Manifest("{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s}, spec: {replicas: %d}}", name, n)
 }
 
-// handovers are the ways to pass the ownership of a field on: "Transferring Ownership".
+// handovers are the ways to transfer the ownership of a field: "Transferring Ownership".
 var handovers = []kit.Promise{
 	{Statement: "a user who drops a field before its new owner has written it gets the default", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Apply(t, path, "user", kit.Deployment("a")).Created(t)
 		kit.Equal(t, c.Apply(t, path, "user", withoutReplicas("a")).OK(t).Value(t, "spec", "replicas"), 1.0)
 	}},
-	{Statement: "a user may leave a field until a conflict tells that its new owner has written it, and drop it then", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a user may keep a field until a conflict shows that its new owner has written it, and drop it then", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Apply(t, path, "user", kit.Deployment("a")).Created(t)
 		c.Apply(t, path, "user", kit.Deployment("a")).OK(t)
@@ -37,7 +37,7 @@ var handovers = []kit.Promise{
 			`conflict with "hpa" with subresource "scale" using apps/v1: .spec.replicas`)
 		kit.Equal(t, c.Apply(t, path, "user", withoutReplicas("a")).OK(t).Value(t, "spec", "replicas"), 5.0)
 	}},
-	{Statement: "a temporary manager holds a field for its new owner, and is gone once that has written it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a temporary manager holds a field for its new owner, and disappears once that has written it", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Apply(t, path, "user", kit.Deployment("a")).Created(t)
 		c.Apply(t, path, "handover-to-hpa", replicasOnly("a", 3)).OK(t)
@@ -50,7 +50,7 @@ var handovers = []kit.Promise{
 		conflicts(t, c.Apply(t, path, "handover-to-hpa", replicasOnly("a", 3)),
 			`conflict with "hpa" with subresource "scale" using apps/v1: .spec.replicas`)
 	}},
-	{Statement: "users pass a field on by sharing it first", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "users transfer a field by sharing it first", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1'")).Created(t)
 		c.Apply(t, path, "two", data("a: '1'")).OK(t)
@@ -61,7 +61,7 @@ var handovers = []kit.Promise{
 }
 
 var managers = []kit.Promise{
-	{Statement: "the manager of a write that names none is the user agent's first word", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the manager of a write without one is the user agent's first word", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		agent := kit.Header{"User-Agent", "my-controller/v1.2 (linux/amd64) kubernetes/abc", "Content-Type", "application/json"}
 		a := c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), agent, kit.ConfigMap("a", map[string]string{"a": "1"})).Created(t)
@@ -69,9 +69,9 @@ var managers = []kit.Promise{
 		a = c.Patch(t, kit.MergePatch, path, `{"data":{"b":"1"}}`).OK(t)
 		kit.Equal(t, managersOf(t, a), []string{"Go-http-client", "my-controller"})
 	}},
-	{Statement: "managed fields are cleared by a list that is empty or has one empty entry, in any other write", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "any write except apply clears managed fields by an empty list, or one with an empty entry", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
-		// The documents say that an empty list leaves them; with kube-apiserver it does not.
+		// According to the documentation, an empty list keeps them; in kube-apiserver it does not.
 		for _, list := range [][]any{{map[string]any{}}, {}} {
 			merge := map[string]any{"metadata": map[string]any{"managedFields": list}}
 			replace := []any{map[string]any{"op": "replace", "path": "/metadata/managedFields", "value": list}}
@@ -86,7 +86,7 @@ var managers = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a write that has no managed fields leaves them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a write without managed fields keeps them", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1'")).Created(t)
 		for _, a := range []kit.Answer{
@@ -97,10 +97,10 @@ var managers = []kit.Promise{
 			kit.Equal(t, owned(t, a.OK(t), "one Apply"), []string{".data.a"})
 		}
 	}},
-	{Statement: "what is cleared is tracked again from the next apply on", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "cleared fields are tracked again from the next apply on", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "one", data("a: '1', b: '1'")).Created(t)
-		// The documents say that this write comes to own what else it changes; with kube-apiserver nobody does.
+		// According to the documentation, this write owns what else it changes; in kube-apiserver it does not.
 		a := c.Patch(t, kit.MergePatch, path+"?fieldManager=two", `{"metadata":{"managedFields":[{}]},"data":{"b":"2"}}`).OK(t)
 		kit.Equal(t, managersOf(t, a), []string{})
 		kit.Equal(t, managersOf(t, c.Patch(t, kit.MergePatch, path+"?fieldManager=two", `{"data":{"b":"3"}}`).OK(t)), []string{})
@@ -109,7 +109,7 @@ var managers = []kit.Promise{
 		a = c.Patch(t, kit.MergePatch, path+"?fieldManager=two", `{"data":{"b":"4"}}`).OK(t)
 		kit.Equal(t, owned(t, a, "two Update"), []string{".data.b"})
 	}},
-	{Statement: "what was there before the first apply, and is managed by nobody, belongs to before-first-apply", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "fields without a manager before the first apply belong to before-first-apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"a": "1"})).Created(t)
 		c.Patch(t, kit.MergePatch, path, `{"metadata":{"managedFields":[{}]}}`).OK(t)
@@ -117,7 +117,7 @@ var managers = []kit.Promise{
 		a := c.Apply(t, path, "one", data("b: '1'")).OK(t)
 		kit.Equal(t, owned(t, a, "before-first-apply Update"), []string{".data.a"})
 	}},
-	{Statement: "of more than 10 managers that update, the oldest are counted as one, ancient-changes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "beyond 10 managers that update, the oldest are merged into one, ancient-changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, "applier", data("a: '1'")).Created(t)
 		for i := range 12 {
@@ -138,7 +138,7 @@ var managers = []kit.Promise{
 		if fields := owned(t, created, "one Apply"); len(fields) == 0 || fields[0] != ".spec.maxReplicas" {
 			t.Errorf("it owns %v", fields)
 		}
-		// Another manager's conflicts are told in the version that it applies.
+		// Another manager's conflicts are reported in the version that it applies.
 		other := kit.Manifest(`{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: h}, spec: {maxReplicas: 4}}`)
 		conflicts(t, c.Apply(t, v2, "two", other), `conflict with "one": .spec.maxReplicas`)
 		fresh := kit.Manifest(`{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: h}, spec: {maxReplicas: 3,
@@ -149,7 +149,7 @@ var managers = []kit.Promise{
 		kit.Equal(t, len(entries), 1)
 		kit.Equal(t, entries[0].(map[string]any)["apiVersion"], "autoscaling/v2")
 		kit.Equal(t, c.Get(t, v1).OK(t).Value(t, "spec", "targetCPUUtilizationPercentage"), 60.0)
-		// A field that the new version's apply leaves out is removed, though it was applied in the old one.
+		// A field that the new version's apply omits is removed, although it was applied in the old version.
 		unstructured.RemoveNestedField(fresh, "spec", "metrics")
 		a = c.Apply(t, v2, "one", kit.With(fresh, 2, "spec", "minReplicas")).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "minReplicas"), 2.0)
@@ -158,7 +158,7 @@ var managers = []kit.Promise{
 }
 
 var applySubresources = []kit.Promise{
-	{Statement: "the fields of the status are managed apart, under its subresource", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the fields of the status are managed separately, under its subresource", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		for path, object := range map[string]map[string]any{
 			c.Path("apps/v1", "deployments", "a"): kit.Deployment("a"),
@@ -181,7 +181,7 @@ var applySubresources = []kit.Promise{
 		}
 		c.Apply(t, c.Path("apps/v1", "deployments", "none", "status"), "one", replicasOnly("none", 1)).NotFound(t)
 	}},
-	{Statement: "who writes the scale owns the replicas, which conflict between the scale and the object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "writing the scale takes ownership of the replicas, which conflict between the scale and the object", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Apply(t, path, "one", kit.Deployment("a")).Created(t)
 		scale := kit.Manifest("{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: a}, spec: {replicas: 5}}")

@@ -8,7 +8,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// mergeSchema has a field of each way to merge.
+// mergeSchema has a field for each merge strategy.
 const mergeSchema = `{type: object, properties: {spec: {type: object, properties: {
 	set: {type: array, x-kubernetes-list-type: set, items: {type: string}},
 	map: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name, protocol], items: {type: object, required: [name],
@@ -21,13 +21,13 @@ const mergeSchema = `{type: object, properties: {spec: {type: object, properties
 	preset: {type: string, default: standard},
 	free: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}`
 
-// spec is the Widget w as it is applied, with a spec in YAML.
+// spec returns the Widget w to apply, with a spec in YAML.
 func spec(groupVersion, text string) map[string]any {
 	return kit.Manifest("{apiVersion: %s, kind: Widget, metadata: {name: w}, spec: {%s}}", groupVersion, text)
 }
 
 var applyMerges = []kit.Promise{
-	{Statement: "the elements of a set are owned one by one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the elements of a set are owned individually", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, mergeSchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		c.Apply(t, path, "one", spec(groupVersion, "set: [a, b]")).Created(t)
@@ -40,7 +40,7 @@ var applyMerges = []kit.Promise{
 		c.Apply(t, path, "two", spec(groupVersion, "set: [d, d]")).Want(t, http.StatusBadRequest, http.StatusInternalServerError)
 		kit.Equal(t, c.Get(t, path).Value(t, "spec", "set"), []any{"a", "b"})
 	}},
-	{Statement: "the elements of a list are told apart by all of its keys, with their defaults, and owned field by field", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the elements of a list are identified by all of its keys, with their defaults, and owned field by field", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, mergeSchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		c.Apply(t, path, "one", spec(groupVersion, "map: [{name: a, value: 1}]")).Created(t)
@@ -52,13 +52,13 @@ var applyMerges = []kit.Promise{
 		})
 		conflicts(t, c.Apply(t, path, "three", spec(groupVersion, "map: [{name: a, value: 4}]")),
 			`conflict with "one": .spec.map[name="a",protocol="TCP"].value`)
-		// What of an element nobody owns goes, and with the last the element.
+		// Fields without an owner are removed, and with the last one the element.
 		a = c.Apply(t, path, "one", spec(groupVersion, "map: []")).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "map").([]any)[0], map[string]any{"name": "a", "protocol": "TCP", "other": 2.0})
 		a = c.Apply(t, path, "two", spec(groupVersion, "map: [{name: a, protocol: UDP, value: 3}]")).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "map"), []any{map[string]any{"name": "a", "protocol": "UDP", "value": 3.0}})
 	}},
-	{Statement: "an atomic list, map or struct has one owner, who owns all of it, and is replaced as a whole", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an atomic list, map or struct has one owner, and is replaced as a whole", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, mergeSchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		a := c.Apply(t, path, "one", spec(groupVersion, "atomic: [a], list: [a], whole: {a: '1'}, struct: {a: '1'}")).Created(t)
@@ -70,7 +70,7 @@ var applyMerges = []kit.Promise{
 		kit.Equal(t, kit.With(a.Object(t), "standard", "spec", "preset")["spec"], kit.With(changed, "standard", "spec", "preset")["spec"])
 		kit.Equal(t, managersOf(t, a), []string{"two"})
 	}},
-	{Statement: "a map is granular by default: its keys are owned one by one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a map is granular by default: its keys are owned individually", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, mergeSchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		c.Apply(t, path, "one", spec(groupVersion, "granular: {a: '1', b: '1'}")).Created(t)
@@ -79,7 +79,7 @@ var applyMerges = []kit.Promise{
 		a = c.Apply(t, path, "one", spec(groupVersion, "granular: {}")).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "granular"), map[string]any{"b": "1", "c": "2"})
 	}},
-	{Statement: "where a schema says nothing, maps are granular and lists atomic", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "if a schema does not specify it, maps are granular and lists atomic", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		c.Apply(t, path, "one", spec(groupVersion, "deep: {map: {a: 1}, list: [{name: a}]}")).Created(t)
@@ -87,7 +87,7 @@ var applyMerges = []kit.Promise{
 		kit.Equal(t, a.Value(t, "spec", "deep", "map"), map[string]any{"a": 1.0, "b": 2.0})
 		conflicts(t, c.Apply(t, path, "two", spec(groupVersion, "deep: {list: [{name: b}]}")), `conflict with "one": .spec.deep.list`)
 	}},
-	{Statement: "a field of a custom resource that nobody applies any more gets its default", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a field of a custom resource that is no longer applied gets its default", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, mergeSchema)
 		path := c.Path(groupVersion, "widgets", "w")
 		kit.Equal(t, c.Apply(t, path, "one", spec(groupVersion, "preset: own")).Created(t).Text(t, "spec", "preset"), "own")
@@ -95,7 +95,7 @@ var applyMerges = []kit.Promise{
 		kit.Equal(t, a.Text(t, "spec", "preset"), "standard")
 		kit.Equal(t, owned(t, a, "one Apply"), []string{".spec.list"})
 	}},
-	{Statement: "what is built in has its ways to merge, too: ports by port and protocol, selectors as a whole", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "built-in types have merge strategies, too: ports by port and protocol, selectors as a whole", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "services", "a")
 		ports := func(text string) map[string]any {
 			return kit.Manifest("{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [%s]}}", text)
@@ -116,16 +116,16 @@ var applyMerges = []kit.Promise{
 	}},
 }
 
-// applyTopologies are about definitions whose way to merge a field changes: "Compatibility across topology changes".
+// applyTopologies are about definitions whose merge strategy for a field changes: "Compatibility across topology changes".
 var applyTopologies = []kit.Promise{
-	{Statement: "when a map changes from atomic to granular its owner keeps the map, and others may set its keys", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "when a map changes from atomic to granular, its owner keeps the map, and others may set its keys", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion, redefine := mapType(t, c, "atomic")
 		path := c.Path(groupVersion, "widgets", "w")
 		c.Apply(t, path, "manager-one", spec(groupVersion, "data: {key1: val1, key2: val2}")).Created(t)
 		conflicts(t, c.Apply(t, path, "manager-two", spec(groupVersion, "data: {key1: val9}")),
 			`conflict with "manager-one": .spec.data`)
 		redefine("granular")
-		harness.Eventually(t, "the keys are nobody's", func() bool {
+		harness.Eventually(t, "the keys have no owner", func() bool {
 			return c.Apply(t, path, "manager-two", spec(groupVersion, "data: {key1: val9}")).Want(t, http.StatusOK,
 				http.StatusConflict).Code == http.StatusOK
 		})
@@ -134,7 +134,7 @@ var applyTopologies = []kit.Promise{
 		kit.Equal(t, owned(t, a, "manager-one Apply"), []string{".spec.data"})
 		kit.Equal(t, owned(t, a, "manager-two Apply"), []string{".spec.data.key1"})
 	}},
-	{Statement: "when a map changes from granular to atomic, all who owned a part of it own the whole", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "when a map changes from granular to atomic, all owners of a part own the whole", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion, redefine := mapType(t, c, "granular")
 		path := c.Path(groupVersion, "widgets", "w")
 		c.Apply(t, path, "manager-one", spec(groupVersion, "data: {key1: val1}")).Created(t)
@@ -153,7 +153,7 @@ var applyTopologies = []kit.Promise{
 	}},
 }
 
-// mapType defines widgets whose field data is a map of a type, which the function it returns changes.
+// mapType defines widgets whose field data is a map of a type, which the returned function changes.
 func mapType(t *testing.T, c *kit.Cluster, kind string) (groupVersion string, redefine func(kind string)) {
 	schema := func(kind string) string {
 		return `{type: object, properties: {spec: {type: object, properties: {data: {type: object, x-kubernetes-map-type: ` + kind +

@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// converter starts a conversion webhook that answers what convert makes of each object; calls counts its requests.
+// converter starts a conversion webhook that returns the result of convert for each object; calls counts its requests.
 func converter(t testing.TB, calls *atomic.Int32, convert func(object map[string]any, to string) map[string]any) *kit.Webhook {
 	t.Helper()
 	return conversion(t, calls, func(request map[string]any) any {
@@ -42,7 +42,7 @@ func conversion(t testing.TB, calls *atomic.Int32, respond func(request map[stri
 	}))
 }
 
-// convertedBy defines widgets that the webhook converts.
+// convertedBy defines widgets that a webhook converts.
 func convertedBy(t testing.TB, c *kit.Cluster, h *kit.Webhook, versions ...map[string]any) kit.CustomResource {
 	t.Helper()
 	w := c.CustomResource()
@@ -54,7 +54,7 @@ func convertedBy(t testing.TB, c *kit.Cluster, h *kit.Webhook, versions ...map[s
 }
 
 var customConversion = []kit.Promise{
-	{Statement: "an object goes through a conversion webhook and back without loss", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object is converted by a webhook and back without loss", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		w := convertedBy(t, c, converter(t, &calls, addresses), kit.CRDVersion("v1", oldAddress), kit.CRDVersion("v2", newAddress))
 		w.Create(t, "a", `spec: {host: h, port: "1", other: x}`).Want(t, http.StatusCreated)
@@ -71,7 +71,7 @@ var customConversion = []kit.Promise{
 			kit.With(w.Widget("b", "spec: {address: 'i:4'}"), w.Group+"/v2", "apiVersion")).Want(t, http.StatusOK)
 		c.Get(t, w.At("v1", "b")).HasField(t, `{"host":"i","port":"4"}`, "spec")
 	}},
-	{Statement: "lists and watches are converted, whatever versions the objects were stored in", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "lists and watches are converted, whatever versions the objects are stored in", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		w := convertedBy(t, c, converter(t, &calls, addresses), kit.CRDVersion("v1", oldAddress), kit.CRDVersion("v2", newAddress))
 		for _, name := range []string{"a", "b", "c"} {
@@ -80,7 +80,7 @@ var customConversion = []kit.Promise{
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", oldAddress, "storage: false"), kit.CRDVersion("v2", newAddress, "storage: true")}
 		}).Want(t, http.StatusOK)
-		harness.Eventually(t, "objects are stored in the new version", func() bool { // which a create in it without the webhook shows
+		harness.Eventually(t, "objects are stored in the new version", func() bool { // a create in it does not call the webhook
 			before := calls.Load()
 			c.Post(t, w.At("v2")+"?dryRun=All", kit.With(w.Widget("x", "spec: {address: 'h:1'}"), w.Group+"/v2",
 				"apiVersion")).Want(t, http.StatusCreated)
@@ -90,7 +90,7 @@ var customConversion = []kit.Promise{
 		for v, spec := range map[string]string{"v1": `{"host":"h","port":"1"}`, "v2": `{"address":"h:1"}`} {
 			list := c.Get(t, w.At(v)).Want(t, http.StatusOK)
 			if got := strings.Count(string(list.Body), `"spec":`+spec); got != 4 {
-				t.Errorf("%d of 4 objects are of %s:\n%s", got, v, list.Body)
+				t.Errorf("%d of 4 objects are in %s:\n%s", got, v, list.Body)
 			}
 			watch := c.Watch(t, w.At(v)+"?watch=true&resourceVersion="+list.ResourceVersion(t))
 			c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"other":"`+v+`"}}`).Want(t, http.StatusOK)
@@ -104,7 +104,7 @@ var customConversion = []kit.Promise{
 			c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"other":null}}`).Want(t, http.StatusOK)
 		}
 	}},
-	{Statement: "a conversion that fails is told as an error of the request", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a failed conversion fails the request", Proof: func(t *testing.T, c *kit.Cluster) {
 		answers := map[string]func(request map[string]any, object map[string]any) any{
 			"failed": func(r, _ map[string]any) any {
 				return map[string]any{"uid": r["uid"], "result": map[string]any{"status": "Failure", "message": "can not"}}
@@ -153,7 +153,7 @@ var customConversion = []kit.Promise{
 		c.Get(t, w.At("v2", "labelled")).Want(t, http.StatusOK).
 			HasField(t, `{"a":"b"}`, "metadata", "labels") // labels and annotations may change
 	}},
-	{Statement: "a conversion webhook that can not be reached fails what needs it, and nothing else", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an unreachable conversion webhook fails only the requests that need it", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		h := converter(t, &calls, addresses)
 		h.Close()
@@ -165,12 +165,12 @@ var customConversion = []kit.Promise{
 		fails(t, c.Post(t, w.At("v2"), kit.With(w.Widget("b", "{}"), w.Group+"/v2", "apiVersion")), "conversion webhook for "+w.Group+"/v2, Kind=Widget failed: Post \"")
 		c.Delete(t, w.At("v1", "a")).Want(t, http.StatusOK)
 	}},
-	{Statement: "an apply for which a webhook would have to convert, and can not, fails for no fault of the client's", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an apply that needs a conversion, and whose webhook fails, is not reported as the client's error", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		h := converter(t, &calls, addresses)
 		w := convertedBy(t, c, h, kit.CRDVersion("v1", oldAddress), kit.CRDVersion("v2", newAddress))
 		w.Create(t, "a", `spec: {host: h, port: "1"}`).Want(t, http.StatusCreated)
-		// What this manager has are fields of v2, in which terms each later apply has to be seen, too.
+		// This manager's fields are in v2, so each later apply must be converted to it.
 		c.Apply(t, w.At("v2", "a"), "newer", kit.With(w.Widget("a", `{spec: {address: "h:1"}}`), w.Group+"/v2", "apiVersion")).OK(t)
 		c.Apply(t, w.At("v1", "a"), "older", w.Widget("a", "{spec: {unknown: 1}}")).Refused(t, http.StatusBadRequest, "BadRequest", "field not declared")
 		h.Close()
@@ -178,8 +178,8 @@ var customConversion = []kit.Promise{
 	}},
 }
 
-// fails fails the test unless the answer is a 500 whose message has these parts. The reason is InternalError where stored
-// objects are converted, and there is none where those that are sent are; kube-apiserver never gives one.
+// fails fails the test unless the response is a 500 whose message has these parts. The reason is InternalError for stored
+// objects, and missing for sent ones; kube-apiserver never has a reason.
 func fails(t testing.TB, a kit.Answer, parts ...string) {
 	t.Helper()
 	a.Want(t, http.StatusInternalServerError)

@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Custom resources: what CustomResourceDefinitions promise. One server for all its subjects, which have a file each.
+// Custom resources: one server for all subjects, each of which has its own file.
 func TestCustomResources(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(
 		customDefinitions, customSchemas, customDefaults, customRules, customServing, customVersions, customConversion,
@@ -18,11 +18,11 @@ func TestCustomResources(t *testing.T) {
 }
 
 var customDefinitions = []kit.Promise{
-	{Statement: "a definition is created with 201, and refused with 409 if there is one of that name", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "creating a definition returns 201, or 409 if it exists", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", kit.AnySpec))).Refused(t, http.StatusConflict, "AlreadyExists")
 	}},
-	{Statement: "a definition with the name of a built-in resource touches none of its objects, not even by its end", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a definition with the name of a built-in resource does not affect its objects, not even when deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		policies, class := c.Path("networking.k8s.io/v1", "networkpolicies"), "/apis/networking.k8s.io/v1/ingressclasses"
 		policy := c.Post(t, policies, kit.Manifest("{metadata: {name: a}, spec: {podSelector: {}}}")).Want(t, http.StatusCreated)
 		ingress := c.Post(t, class, kit.Manifest("{metadata: {name: %s}, spec: {controller: example.com/c}}", c.Namespace)).Want(t, http.StatusCreated)
@@ -37,7 +37,7 @@ var customDefinitions = []kit.Promise{
 				return status == "True"
 			})
 			c.Delete(t, kit.Definitions+"/"+name).Want(t, http.StatusOK)
-			harness.Eventually(t, name+" is gone", func() bool { return c.Get(t, kit.Definitions+"/"+name).Code == http.StatusNotFound })
+			harness.Eventually(t, name+" is deleted", func() bool { return c.Get(t, kit.Definitions+"/"+name).Code == http.StatusNotFound })
 		}
 		for path, before := range map[string]kit.Answer{policies + "/a": policy, class + "/" + c.Namespace: ingress} {
 			if after := c.Get(t, path).Want(t, http.StatusOK); after.ResourceVersion(t) != before.ResourceVersion(t) {
@@ -63,7 +63,7 @@ var customDefinitions = []kit.Promise{
 			t.Errorf("the list is %s", list.Body)
 		}
 	}},
-	{Statement: "singular and listKind follow from kind where they are not given", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "singular and listKind default from kind", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
 		kit.SetField(d, kit.Manifest("{plural: widgets, kind: Widget}"), "spec", "names")
@@ -97,15 +97,15 @@ var customDefinitions = []kit.Promise{
 		for value, want := range map[string]string{"unapproved, for a test": "False UnapprovedAnnotation", "https://example.com/approval": "True ApprovedAnnotation"} {
 			kit.SetField(d, value, "metadata", "annotations", "api-approved.kubernetes.io")
 			c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
-			harness.Eventually(t, approval+" is judged", func() bool {
+			harness.Eventually(t, approval+" is checked", func() bool {
 				status, reason := w.Condition(t, "KubernetesAPIApprovalPolicyConformant")
 				return status+" "+reason == want
 			})
 			c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
-			harness.Eventually(t, "the definition is gone", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
+			harness.Eventually(t, "the definition is deleted", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
 		}
 	}},
-	{Statement: "group, scope and plural of an established definition can not be changed", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "group, scope and plural of an established definition can't be changed", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		for field, change := range map[string]func(spec map[string]any){
 			"spec.group":        func(spec map[string]any) { spec["group"] = "other.example.com" },
@@ -143,12 +143,12 @@ var customDefinitions = []kit.Promise{
 			Want(t, http.StatusCreated).HasField(t, "", "metadata", "namespace")
 		c.Get(t, c.Path(w.Group+"/v1", "gadgets")).Want(t, http.StatusNotFound)
 	}},
-	{Statement: "a definition that is deleted takes its objects with it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting a definition deletes its objects", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "free", "{}").Want(t, http.StatusCreated)
 		w.Create(t, "held", "metadata: {finalizers: [example.com/held]}").Want(t, http.StatusCreated)
 		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
-		harness.Eventually(t, "only what has a finalizer is left", func() bool { return slices.Equal(c.Get(t, w.At("v1")).Names(t), []string{"held"}) })
+		harness.Eventually(t, "only the object with a finalizer remains", func() bool { return slices.Equal(c.Get(t, w.At("v1")).Names(t), []string{"held"}) })
 		c.Get(t, kit.Definitions+"/"+w.Name()).HasField(t, `["customresourcecleanup.apiextensions.k8s.io"]`, "metadata", "finalizers")
 		if status, _ := w.Condition(t, "Terminating"); status != "True" {
 			t.Errorf("the condition Terminating is %q", status)
@@ -156,16 +156,16 @@ var customDefinitions = []kit.Promise{
 		w.Create(t, "late", "{}").Refused(t, http.StatusForbidden, "Forbidden",
 			"create not allowed while custom resource definition is terminating")
 		if body := string(c.Get(t, "/apis/"+w.Group+"/v1").Body); !strings.Contains(body, `"verbs":["delete","deletecollection","get","list","watch"]`) {
-			t.Errorf("discovery still has verbs that are refused:\n%s", body)
+			t.Errorf("discovery still has verbs that are rejected:\n%s", body)
 		}
 		c.Patch(t, kit.MergePatch, w.At("v1", "held"), `{"metadata":{"finalizers":null}}`).Want(t, http.StatusOK)
-		harness.Eventually(t, "the definition is gone", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
-		harness.Eventually(t, "the resource is gone", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
+		harness.Eventually(t, "the definition is deleted", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
+		harness.Eventually(t, "the resource is deleted", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
 		if again := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec)); len(c.Get(t, again.At("v1")).Names(t)) != 0 {
 			t.Error("objects have outlived their definition")
 		}
 	}},
-	{Statement: "a definition that is wrong is refused with the field that is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid definition is rejected with the invalid field", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		for _, bad := range []struct {
 			change func(d map[string]any)
@@ -215,7 +215,7 @@ var customDefinitions = []kit.Promise{
 			c.Post(t, kit.Definitions, d).Invalid(t, bad.parts...)
 		}
 	}},
-	{Statement: "a schema that is not structural is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a non-structural schema is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		for properties, part := range map[string]string{
 			"spec: {properties: {a: {type: string}}}":                                 "openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields",
@@ -236,7 +236,7 @@ var customDefinitions = []kit.Promise{
 				Invalid(t, part)
 		}
 	}},
-	{Statement: "a definition's status has a subresource, and its spec can not be written there", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a definition has a status subresource, and its spec can't be written there", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		a := c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status",
 			`{"spec":{"scope":"Cluster"},"status":{"storedVersions":["v1"]}}`)

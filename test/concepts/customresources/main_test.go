@@ -1,4 +1,5 @@
-// Package customresources holds sqube to what the documents say of custom resources, from their definitions to their conversion.
+// Package customresources tests sqube against the documentation of custom resources, from their definitions to their
+// conversion.
 package customresources
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Definitions that are in wide use, as their projects publish them.
+// Widely used definitions, as published by their projects.
 func TestFieldDefinitions(t *testing.T) {
 	kit.Prove(t, nil, fieldDefinitions...)
 }
@@ -40,8 +40,8 @@ func (p published) fetch(t testing.TB) string {
 	return filepath.Join(harness.Module(t, p.module, p.sum), p.path)
 }
 
-// install applies the definitions, as their documents say for what is large, and waits until they are established. It returns the
-// arguments with which kubectl names them all.
+// install applies the definitions, the large ones as documented, and waits until they are established. It returns kubectl's
+// arguments that name them all.
 func (p published) install(t testing.TB, c *kit.Cluster) []string {
 	t.Helper()
 	files := []string{"-f", p.fetch(t)}
@@ -60,13 +60,13 @@ func (p published) install(t testing.TB, c *kit.Cluster) []string {
 	return files
 }
 
-// create creates what is written down in YAML, and returns what kubectl says.
+// create creates objects in YAML, and returns kubectl's output.
 func create(t testing.TB, c *kit.Cluster, text string) (output string, ok bool) {
 	t.Helper()
 	return c.Kubectl(t, text, "create", "-f", "-")
 }
 
-// creates fails the test unless it can be created.
+// creates fails the test unless the objects can be created.
 func creates(t testing.TB, c *kit.Cluster, text string) {
 	t.Helper()
 	if output, ok := create(t, c, text); !ok {
@@ -74,17 +74,17 @@ func creates(t testing.TB, c *kit.Cluster, text string) {
 	}
 }
 
-// refusesEach fails the test unless each object is refused with the text.
+// refusesEach fails the test unless each object is rejected with the message.
 func refusesEach(t testing.TB, c *kit.Cluster, refused map[string]string) {
 	t.Helper()
 	for text, part := range refused {
 		if output, ok := create(t, c, text); ok || !strings.Contains(output, part) {
-			t.Errorf("kubectl create says not %q, but %s\n%s", part, output, text)
+			t.Errorf("kubectl create does not print %q, but %s\n%s", part, output, text)
 		}
 	}
 }
 
-// prints fails the test unless what kubectl prints has these parts; each space in them is for any number of spaces.
+// prints fails the test unless kubectl's output has these parts; a space in them matches any number of spaces.
 func prints(t testing.TB, c *kit.Cluster, args string, parts ...string) {
 	t.Helper()
 	output := strings.Join(strings.Fields(kit.MustKubectl(t, c, strings.Fields(args)...)), " ")
@@ -96,7 +96,7 @@ func prints(t testing.TB, c *kit.Cluster, args string, parts ...string) {
 }
 
 var fieldDefinitions = []kit.Promise{
-	{Statement: "Gateway API can be used as its documents say", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "Gateway API can be used as documented", Proof: func(t *testing.T, c *kit.Cluster) {
 		files := gatewayAPI.install(t, c)
 		creates(t, c, `
 apiVersion: gateway.networking.k8s.io/v1
@@ -131,16 +131,16 @@ spec: {parentRefs: [{name: front}], hostnames: [example.com], rules: [{backendRe
 				{name: a, protocol: HTTP, port: 80}, {name: a, protocol: HTTP, port: 81}]}}`: "Listener name must be unique within the Gateway",
 		})
 		if output, ok := c.Kubectl(t, "", "patch", "gatewayclass", "example", "--type=merge", "-p", `{"spec":{"controllerName":"example.com/other"}}`); ok || !strings.Contains(output, "Value is immutable") {
-			t.Errorf("the controller of a class is changed: %s", output)
+			t.Errorf("the controller of a class was changed: %s", output)
 		}
 		kit.MustKubectl(t, c, "patch", "gateway", "front", "--subresource=status", "--type=merge", "-p",
 			`{"status":{"addresses":[{"value":"192.0.2.1"}]}}`)
 		prints(t, c, "get gtw", "NAME CLASS ADDRESS PROGRAMMED AGE front example 192.0.2.1 Unknown")
 		prints(t, c, "get httproutes", "NAME HOSTNAMES AGE web [\"example.com\"]")
 		prints(t, c, "explain httproute.spec.rules.filters.type", "ENUM: RequestHeaderModifier")
-		// With it comes a policy that lets nobody put experimental definitions in place of these.
+		// It includes a policy that prevents replacing these definitions with experimental ones.
 		experimental := filepath.Join(gatewayAPI.fetch(t), "experimental", "gateway.networking.k8s.io_httproutes.yaml")
-		harness.Eventually(t, "experimental definitions are refused", func() bool {
+		harness.Eventually(t, "experimental definitions are rejected", func() bool {
 			output, ok := c.Kubectl(t, "", "apply", "--server-side", "--dry-run=server", "-f", experimental)
 			return !ok && strings.Contains(output, "Installing experimental CRDs on top of standard channel CRDs is prohibited by default")
 		})
@@ -150,7 +150,7 @@ spec: {parentRefs: [{name: front}], hostnames: [example.com], rules: [{backendRe
 		kit.MustKubectl(t, c, append([]string{"delete"}, files...)...)
 		c.WaitGone(t, path)
 	}},
-	{Statement: "the definitions of cert-manager can be used as its documents say", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the definitions of cert-manager can be used as documented", Proof: func(t *testing.T, c *kit.Cluster) {
 		certManager.install(t, c)
 		creates(t, c, `
 apiVersion: cert-manager.io/v1
@@ -182,10 +182,10 @@ spec: {secretName: web-tls, dnsNames: [example.com], issuerRef: {name: own, kind
 		prints(t, c, "explain certificate.spec.privateKey.rotationPolicy", "GROUP: cert-manager.io",
 			"rotationPolicy <string>")
 	}},
-	{Statement: "the definitions of the Prometheus operator, the largest of all, can be used as its documents say", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the definitions of the Prometheus operator, the largest of all, can be used as documented", Proof: func(t *testing.T, c *kit.Cluster) {
 		large := filepath.Join(prometheus.fetch(t), "monitoring.coreos.com_prometheuses.yaml")
 		if output, ok := c.Kubectl(t, "", "apply", "-f", large); ok || !strings.Contains(output, "metadata.annotations: Too long: may not be more than 262144 bytes") {
-			t.Errorf("what is too large for kubectl apply is applied: %s", output)
+			t.Errorf("a definition too large for kubectl apply was applied: %s", output)
 		}
 		prometheus.install(t, c)
 		creates(t, c, `
@@ -215,13 +215,13 @@ spec: {groups: [{name: g, rules: [{alert: Down, expr: up == 0, for: 5m}, {record
 				1): "spec.endpoints[0].scheme: Unsupported value: \"ftp\"",
 		})
 		kit.MustKubectl(t, c, "scale", "prometheus/main", "--replicas=3")
-		c.Get(t, path+"/main").HasField(t, "3", "spec", "shards") // which is what its definition says scale is about
+		c.Get(t, path+"/main").HasField(t, "3", "spec", "shards") // the replicas of scale in its definition
 		prints(t, c, "get prom", "NAME VERSION DESIRED READY RECONCILED AVAILABLE AGE main 2")
 		prints(t, c, "get smon,promrule -o name", "servicemonitor.monitoring.coreos.com/web",
 			"prometheusrule.monitoring.coreos.com/rules")
 		prints(t, c, "explain prometheus.spec.remoteWrite.sigv4", "GROUP: monitoring.coreos.com", "roleArn")
 	}},
-	{Statement: "the definitions of Argo CD can be used as its documents say", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the definitions of Argo CD can be used as documented", Proof: func(t *testing.T, c *kit.Cluster) {
 		argoCD.install(t, c)
 		creates(t, c, `
 apiVersion: argoproj.io/v1alpha1

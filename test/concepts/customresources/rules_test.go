@@ -10,7 +10,7 @@ import (
 )
 
 var customRules = []kit.Promise{
-	{Statement: "an object that breaks a rule is refused with the rule's path, or its message", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object that violates a rule is rejected with the rule's path, or its message", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", `
 spec:
   type: object
@@ -73,11 +73,11 @@ spec:
 		for value, reason := range map[string]string{"r": "FieldValueRequired", "d": "FieldValueDuplicate", "f": "FieldValueForbidden", "i": "FieldValueInvalid"} {
 			a := w.Create(t, "a", "spec: {a: "+value+"}").Invalid(t)
 			if !strings.Contains(string(a.Body), `"reason":"`+reason+`"`) {
-				t.Errorf("%s: the answer is %s", reason, a.Body)
+				t.Errorf("%s: the response is %s", reason, a.Body)
 			}
 		}
 	}},
-	{Statement: "a rule that names oldSelf decides about changes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a rule with oldSelf validates changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", `
 spec:
   type: object
@@ -103,20 +103,20 @@ spec:
 		}
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"fixed":null,"grows":2,"once":"second","items":[{"k":"b","v":"z"}]}}`).Want(t, http.StatusOK)
 	}},
-	{Statement: "rules at the root see apiVersion, kind and the name", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "rules at the root have access to apiVersion, kind and the name", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "", `schema: {openAPIV3Schema: {type: object, x-kubernetes-validations: [
 			{rule: "self.metadata.name == self.kind.lowerAscii() && self.apiVersion.endsWith('/v1')", message: named by its kind}]}}`))
 		w.Create(t, "gadget", "{}").Invalid(t, "named by its kind")
 		w.Create(t, "widget", "{}").Want(t, http.StatusCreated)
 	}},
-	{Statement: "a change is not refused for what was wrong before it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a change is not rejected for what was invalid before", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, b: {type: integer}, c: {type: string}}}"))
 		w.Create(t, "old", "spec: {a: long, b: 5}").Want(t, http.StatusCreated)
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", `spec: {type: object, properties: {a: {type: string, maxLength: 2},
 				b: {type: integer, x-kubernetes-validations: [{rule: self < 5, message: below 5}]}, c: {type: string}}}`, "storage: true")}
 		}).Want(t, http.StatusOK)
-		harness.Eventually(t, "the new schema holds", func() bool { return w.Create(t, "new", "spec: {a: long}").Code == http.StatusUnprocessableEntity })
+		harness.Eventually(t, "the new schema is in effect", func() bool { return w.Create(t, "new", "spec: {a: long}").Code == http.StatusUnprocessableEntity })
 		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"c":"x"}}`).Want(t, http.StatusOK)
 		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"a":"longer"}}`).
 			Invalid(t, "spec.a: Too long")
@@ -124,7 +124,7 @@ spec:
 			Invalid(t, "below 5")
 		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"b":4}}`).Want(t, http.StatusOK)
 	}},
-	{Statement: "a rule that can not be, or costs too much, is refused with the definition", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a definition with an invalid or too expensive rule is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		for properties, part := range map[string]string{
 			"spec: {type: object, x-kubernetes-validations: [{rule: 'self =='}]}":                                                "properties[spec].x-kubernetes-validations[0].rule: Invalid value: ",

@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// every is a schema of spec with about every way to say what a value must be.
+// every is a schema of spec with about every kind of validation.
 const every = `
 spec:
   type: object
@@ -51,7 +51,7 @@ spec:
 `
 
 var customSchemas = []kit.Promise{
-	{Statement: "a value that the schema does not allow is refused with its path", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a value that the schema does not allow is rejected with its path", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", every))
 		for fields, part := range map[string]string{
 			"spec: {}":                                             "spec.name: Required value",
@@ -91,7 +91,7 @@ var customSchemas = []kit.Promise{
 			w.Create(t, "a", fields).Invalid(t, `Widget.`+w.Group+` "a" is invalid`, part)
 		}
 	}},
-	{Statement: "a value that the schema allows is kept as it is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a value that the schema allows is stored unchanged", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", every))
 		for name, spec := range map[string]string{
 			"numbers": `{"count":8,"name":"ab","ratio":0.5,"small":-5}`,
@@ -107,7 +107,7 @@ var customSchemas = []kit.Promise{
 			c.Get(t, w.At("v1", name)).Want(t, http.StatusOK).HasField(t, spec, "spec")
 		}
 	}},
-	{Statement: "everything that is wrong with an object is told at once", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "all errors of an object are reported at once", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", every))
 		a := w.Create(t, "a", "spec: {count: 11, color: blue, flag: 1}").
 			Invalid(t, "spec.name: Required value", "spec.count: ", "spec.color: ", "spec.flag: ")
@@ -118,10 +118,10 @@ var customSchemas = []kit.Promise{
 		}
 		slices.Sort(fields)
 		if fields = slices.Compact(fields); !slices.Equal(fields, []string{"spec.color", "spec.count", "spec.flag", "spec.name"}) {
-			t.Errorf("the causes are of the fields %q", fields)
+			t.Errorf("the fields of the causes are %q", fields)
 		}
 	}},
-	{Statement: "an update and a patch are validated as a create is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "updates and patches are validated like creates", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", every))
 		object := w.Create(t, "a", "spec: {name: ab}").Want(t, http.StatusCreated).Object(t)
 		kit.SetField(object, "blue", "spec", "color")
@@ -133,7 +133,7 @@ var customSchemas = []kit.Promise{
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"red"}}`).Want(t, http.StatusOK).
 			HasField(t, `{"color":"red","name":"ab"}`, "spec")
 	}},
-	{Statement: "a field that the schema does not know is dropped, or told of, as fieldValidation says", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "unknown fields are dropped or reported, according to fieldValidation", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: object, properties: {b: {type: integer}}}}}"))
 		fields := "spec: {a: {b: 1, x: 2}, w: 3}\nz: 4"
 		w.Create(t, "warned", fields).Want(t, http.StatusCreated).HasField(t, `{"a":{"b":1}}`, "spec").HasField(t, "", "z").
@@ -146,7 +146,7 @@ var customSchemas = []kit.Promise{
 		c.Patch(t, kit.MergePatch, w.At("v1", "warned"), `{"spec":{"a":{"x":5}}}`).Want(t, http.StatusOK).
 			HasField(t, `{"a":{"b":1}}`, "spec")
 	}},
-	{Statement: "x-kubernetes-preserve-unknown-fields keeps unknown fields, at its place only", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "x-kubernetes-preserve-unknown-fields keeps unknown fields, only where it is set", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", `
 spec:
   type: object
@@ -161,7 +161,7 @@ spec:
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), map[string]any{"spec": map[string]any{"open": map[string]any{"x": everything}}}).
 			Want(t, http.StatusOK).HasField(t, `"`+everything+`"`, "spec", "open", "x")
 	}},
-	{Statement: "what the schema no longer knows is dropped when it is read", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "fields removed from the schema are dropped on reads", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, b: {type: string}}}"))
 		w.Create(t, "a", "spec: {a: x, b: z}").Want(t, http.StatusCreated)
 		w.Redefine(t, func(spec map[string]any) {
@@ -169,10 +169,10 @@ spec:
 		}).Want(t, http.StatusOK)
 		harness.Eventually(t, "the field is gone", func() bool { return c.Get(t, w.At("v1", "a")).FieldJSON(t, "spec") == `{"a":"x"}` })
 		if list := c.Get(t, w.At("v1")); strings.Contains(string(list.Body), `"b":`) {
-			t.Errorf("the list has it still:\n%s", list.Body)
+			t.Errorf("the list still has it:\n%s", list.Body)
 		}
 	}},
-	{Statement: "the metadata of a custom resource is that of every object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the metadata of a custom resource is validated like that of any object", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "Wrong", "{}").Invalid(t, `metadata.name: Invalid value: "Wrong"`)
 		w.Create(t, "a", "metadata: {labels: {a: 'b c'}}").
@@ -215,7 +215,7 @@ spec:
 			w.Create(t, "b", "spec: {template: "+template+"}").Invalid(t, part)
 		}
 	}},
-	{Statement: "items of a set, and the keys of a list map, are unique", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the items of a set and the keys of a list map are unique", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", `
 spec:
   type: object
@@ -234,7 +234,7 @@ spec:
 		w.Create(t, "fine", "spec: {set: [a, b], atomic: [a, a], ports: [{port: 1}, {port: 1, protocol: UDP}]}").
 			Want(t, http.StatusCreated)
 	}},
-	{Statement: "a body above the limit is refused with 413", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a body above the limit is rejected with 413", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "a", "spec: {a: "+strings.Repeat("x", 4<<20)+"}").
 			Refused(t, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge")
@@ -245,7 +245,7 @@ spec:
 }
 
 var customDefaults = []kit.Promise{
-	{Statement: "a field that is missing gets its default, where the object that has it is there", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a missing field gets its default if its parent object exists", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", `
 spec:
   type: object
@@ -274,7 +274,7 @@ spec:
 		w.Create(t, "a", "spec: {a: null, b: null, c: null}").Want(t, http.StatusCreated).
 			HasField(t, `{"a":"x","b":null,"c":null}`, "spec")
 	}},
-	{Statement: "what was stored before there was a default has it when it is read", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "objects stored before a default existed have it on reads", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}}}"))
 		made := w.Create(t, "a", "spec: {}").Want(t, http.StatusCreated)
 		w.Redefine(t, func(spec map[string]any) {
@@ -283,7 +283,7 @@ spec:
 		}).Want(t, http.StatusOK)
 		harness.Eventually(t, "the object has the default", func() bool { return c.Get(t, w.At("v1", "a")).FieldJSON(t, "spec") == `{"a":"x"}` })
 		if read := c.Get(t, w.At("v1", "a")); read.ResourceVersion(t) != made.ResourceVersion(t) {
-			t.Errorf("it was written for that: %s instead of %s", read.ResourceVersion(t), made.ResourceVersion(t))
+			t.Errorf("it was written: %s instead of %s", read.ResourceVersion(t), made.ResourceVersion(t))
 		}
 		if list := c.Get(t, w.At("v1")); !strings.Contains(string(list.Body), `"spec":{"a":"x"}`) {
 			t.Errorf("the list lacks it:\n%s", list.Body)
@@ -292,7 +292,7 @@ spec:
 			t.Errorf("the watch has %v", e)
 		}
 	}},
-	{Statement: "a default that its schema does not allow is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a default that violates its schema is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		for properties, part := range map[string]string{
 			"spec: {type: object, properties: {a: {type: string, enum: [x], default: z}}}":                    `properties[spec].properties[a].default: Unsupported value: "z": supported values: "x"`,

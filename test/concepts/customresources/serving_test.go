@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// scaled is a version with the subresources status and scale.
+// scaled returns a version with the subresources status and scale.
 func scaled() map[string]any {
 	return kit.CRDVersion("v1", `
 spec: {type: object, properties: {replicas: {type: integer, minimum: 0}, color: {type: string}}}
@@ -18,9 +18,9 @@ status: {type: object, properties: {replicas: {type: integer}, selector: {type: 
 		`subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}`)
 }
 
-// customServing is what a definition can have beside its schema.
+// customServing is what a definition can have in addition to its schema.
 var customServing = []kit.Promise{
-	{Statement: "without a status subresource the status is a field like others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "without a status subresource, the status is an ordinary field", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec+"\nstatus: {type: object, properties: {a: {type: string}}}"))
 		w.Create(t, "a", "status: {a: x}").Want(t, http.StatusCreated).HasField(t, `{"a":"x"}`, "status")
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"status":{"a":"z"}}`).Want(t, http.StatusOK).
@@ -28,7 +28,7 @@ var customServing = []kit.Promise{
 		c.Get(t, w.At("v1", "a", "status")).Want(t, http.StatusNotFound)
 		c.Get(t, w.At("v1", "a", "scale")).Want(t, http.StatusNotFound)
 	}},
-	{Statement: "with a status subresource each of spec and status is written at its own place", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "with a status subresource, spec and status are written separately", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, scaled())
 		object := w.Create(t, "a", "spec: {color: red}\nstatus: {phase: x}").Want(t, http.StatusCreated).
 			HasField(t, "", "status").Object(t)
@@ -74,7 +74,7 @@ var customServing = []kit.Promise{
 		}
 		c.Get(t, w.At("v1", "a")).HasField(t, `{"replicas":7}`, "spec")
 	}},
-	{Statement: "paths of scale that can not be are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid paths of scale are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		for path, part := range map[string]string{
 			".status.replicas": "should be a json path under .spec", "spec.replicas": "must be a simple json path starting with .", "": "Required value",
 		} {
@@ -107,7 +107,7 @@ additionalPrinterColumns:
 			t.Errorf("the cells are %v", cells)
 		}
 		if cells := rows[1].(map[string]any)["cells"].([]any); cells[1] != "" && cells[1] != nil {
-			t.Errorf("the cells of what has no such fields are %v", cells)
+			t.Errorf("the cells of an object without these fields are %v", cells)
 		}
 		lines := strings.Split(kit.MustKubectl(t, c, "get", w.Name()), "\n")
 		if !slices.Equal(strings.Fields(lines[0]), []string{"NAME", "A", "SINCE", "LIST"}) {
@@ -117,7 +117,7 @@ additionalPrinterColumns:
 			t.Errorf("kubectl get -o wide prints\n%s", wide)
 		}
 	}},
-	{Statement: "a Table has the age where no printer columns are given", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "without printer columns, a Table has the age", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
 		table := c.Send(t, http.MethodGet, w.At("v1", "a"),
@@ -148,16 +148,16 @@ additionalPrinterColumns:
 		c.Patch(t, kit.MergePatch, w.At("v1", "c"), `{"spec":{"size":5}}`).Want(t, http.StatusOK)
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).Want(t, http.StatusOK)
 		if e := watch.Next(t); e.Type != "ADDED" || e.Name() != "b" {
-			t.Errorf("what comes to be selected is %s %s", e.Type, e.Name())
+			t.Errorf("the event of a newly selected object is %s %s", e.Type, e.Name())
 		}
 		if e := watch.Next(t); e.Type != "DELETED" || e.Name() != "a" {
-			t.Errorf("what is selected no longer is %s %s", e.Type, e.Name())
+			t.Errorf("the event of a no longer selected object is %s %s", e.Type, e.Name())
 		}
 		if names := kit.MustKubectl(t, c, "get", w.Name(), "--field-selector=spec.color=red", "-o", "name"); strings.TrimSpace(names) != "widget."+w.Group+"/b" {
 			t.Errorf("kubectl get --field-selector prints %s", names)
 		}
 	}},
-	{Statement: "selectable fields that can not be are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid selectable fields are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		for path, part := range map[string]string{
 			".spec.list": "must point to a field of type string, boolean or integer", ".spec.missing": "is an invalid path",
 			".metadata.name": "is an invalid path", "spec": "expected [ or .",
@@ -168,14 +168,14 @@ additionalPrinterColumns:
 				Invalid(t, "selectableFields[0].jsonPath: Invalid value", part)
 		}
 	}},
-	{Statement: "discovery has a custom resource as its definition says, and no longer when that is gone", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "discovery includes a custom resource as defined, until the definition is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		d := w.Definition(scaled())
 		kit.SetField(d, []any{"wg"}, "spec", "names", "shortNames")
 		kit.SetField(d, []any{"all"}, "spec", "names", "categories")
 		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
 		w.Established(t)
-		harness.Eventually(t, "the group is there", func() bool { return c.Get(t, "/apis/"+w.Group).Code == http.StatusOK })
+		harness.Eventually(t, "the group exists", func() bool { return c.Get(t, "/apis/"+w.Group).Code == http.StatusOK })
 		c.Get(t, "/apis/"+w.Group).HasField(t, `{"groupVersion":"`+w.Group+`/v1","version":"v1"}`, "preferredVersion")
 		legacy := c.Get(t, "/apis/"+w.Group+"/v1").Want(t, http.StatusOK)
 		for _, part := range []string{
@@ -193,12 +193,12 @@ additionalPrinterColumns:
 		}
 		harness.Eventually(t, "both forms of discovery list it", listed)
 		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
-		harness.Eventually(t, "it is gone from both", func() bool { return !listed() && c.Get(t, "/apis/"+w.Group).Code == http.StatusNotFound })
+		harness.Eventually(t, "it is removed from both", func() bool { return !listed() && c.Get(t, "/apis/"+w.Group).Code == http.StatusNotFound })
 	}},
 	{Statement: "kubectl finds a custom resource by its names and categories", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
 		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
-		short := strings.ReplaceAll(c.Namespace, "-", "") // of this promise alone, as its server has other widgets
+		short := strings.ReplaceAll(c.Namespace, "-", "") // only of this promise, since its server has other widgets
 		kit.SetField(d, kit.Manifest("{plural: widgets, singular: s%[1]s, kind: S%[1]s, shortNames: [x%[1]s], categories: [c%[1]s]}",
 			short), "spec", "names")
 		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)

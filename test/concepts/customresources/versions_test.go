@@ -18,7 +18,7 @@ import (
 )
 
 var customVersions = []kit.Promise{
-	{Statement: "without conversion an object is the same in every version, apart from what a version's schema does not know", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "without conversion, an object is the same in every version, except for fields unknown to a version's schema", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", "spec: {type: object, properties: {a: {type: string}}}"))
 		w.Create(t, "a", "spec: {a: x, b: z}").Want(t, http.StatusCreated).HasField(t, `"`+w.Group+`/v1"`, "apiVersion")
 		c.Get(t, w.At("v2", "a")).Want(t, http.StatusOK).HasField(t, `"`+w.Group+`/v2"`, "apiVersion").HasField(t, `{"a":"x"}`, "spec")
@@ -30,7 +30,7 @@ var customVersions = []kit.Promise{
 			t.Errorf("the watch has %v", e)
 		}
 	}},
-	{Statement: "a version that is not served is not found, though it is stored", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a version that is not served is not found, although it is stored", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec, "{served: false, storage: true}"))
 		w.Create(t, "a", "spec: {a: x}").Want(t, http.StatusCreated)
 		c.Get(t, w.At("v2", "a")).Want(t, http.StatusNotFound)
@@ -39,7 +39,7 @@ var customVersions = []kit.Promise{
 		w.Redefine(t, func(spec map[string]any) { spec["versions"].([]any)[1].(map[string]any)["served"] = true }).Want(t, http.StatusOK)
 		harness.Eventually(t, "the version is served", func() bool { return c.Get(t, w.At("v2", "a")).Code == http.StatusOK })
 	}},
-	{Statement: "a deprecated version warns, in its own words if it has any", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a deprecated version warns, with a custom message if it has one", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v1beta1", kit.AnySpec, "deprecated: true"),
 			kit.CRDVersion("v1alpha1", kit.AnySpec, "{deprecated: true, deprecationWarning: gone soon}"))
 		w.Create(t, "a", "{}").Want(t, http.StatusCreated).Warns(t)
@@ -47,7 +47,7 @@ var customVersions = []kit.Promise{
 			Warns(t, w.Group+"/v1beta1 Widget is deprecated; use "+w.Group+"/v1 Widget")
 		c.Get(t, w.At("v1alpha1")).Want(t, http.StatusOK).Warns(t, "gone soon")
 	}},
-	{Statement: "versions are listed by how stable and how new they are", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "versions are ordered by stability and age", Proof: func(t *testing.T, c *kit.Cluster) {
 		var versions []map[string]any
 		for _, name := range []string{"v1alpha1", "foo1", "v2", "v1beta1", "v10", "v2beta1", "v1"} {
 			versions = append(versions, kit.CRDVersion(name, kit.AnySpec))
@@ -64,7 +64,7 @@ var customVersions = []kit.Promise{
 		})
 		kit.Equal(t, names, []string{"v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha1", "foo1"})
 	}},
-	{Statement: "what has been stored in a version keeps it in storedVersions, and in the definition, until the status says that none is left", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a version with stored objects stays in storedVersions and in the definition until it is removed from the status", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
 		w.Create(t, "old", "spec: {a: x}").Want(t, http.StatusCreated)
 		w.Redefine(t, func(spec map[string]any) {
@@ -82,7 +82,7 @@ var customVersions = []kit.Promise{
 		c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status", `{"status":{"storedVersions":["v2"]}}`).
 			Want(t, http.StatusOK)
 		w.Redefine(t, drop).Want(t, http.StatusOK)
-		harness.Eventually(t, "the version is gone", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
+		harness.Eventually(t, "the version is removed", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
 		c.Get(t, w.At("v2", "old")).Want(t, http.StatusOK).HasField(t, `{"a":"w"}`, "spec")
 	}},
 	{Statement: "informers miss nothing while the definition changes", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -112,7 +112,7 @@ var customVersions = []kit.Promise{
 			return !slices.ContainsFunc(stores, func(s cache.Store) bool { return len(s.ListKeys()) != 15 })
 		})
 	}},
-	{Statement: "a watch sees the objects of a definition that is deleted go, and ends", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch receives the deletions of a deleted definition's objects, and ends", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		made := w.Create(t, "a", "{}").Want(t, http.StatusCreated)
 		watch := c.Watch(t, w.At("v1")+"?watch=true&resourceVersion="+made.ResourceVersion(t))
@@ -122,21 +122,21 @@ var customVersions = []kit.Promise{
 		}
 		watch.End(t)
 	}},
-	{Statement: "a watch ends when the definition has changed, so that its client comes to know the new one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch ends when the definition changes, so that its client notices the new one", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}}}"))
 		harness.Eventually(t, "the resource is served", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusOK })
 		watch := c.Watch(t, w.At("v1")+"?watch=true")
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true")}
 		}).Want(t, http.StatusOK)
-		harness.Eventually(t, "the new schema holds", func() bool {
+		harness.Eventually(t, "the new schema is in effect", func() bool {
 			return c.Post(t, w.At("v1")+"?dryRun=All", w.Widget("a", "spec: {b: x}")).FieldJSON(t, "spec", "b") != ""
 		})
 		watch.End(t)
 	}},
 }
 
-// addresses converts between v1, with host and port, and other versions, with an address.
+// addresses converts between v1, which has host and port, and other versions, which have an address.
 func addresses(object map[string]any, to string) map[string]any {
 	spec, _ := object["spec"].(map[string]any)
 	if strings.HasSuffix(to, "/v1") {

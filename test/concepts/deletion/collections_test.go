@@ -10,12 +10,12 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// The verb deletecollection: a delete of all objects that a list would have.
+// The verb deletecollection: deletion of all objects that a list would return.
 func TestDeleteCollection(t *testing.T) {
 	kit.Prove(t, nil, collectionDeletions...)
 }
 
-// few makes the ConfigMaps a, b and c, of which the first two have the label some=x, and returns their path.
+// few creates the ConfigMaps a, b and c, the first two with the label some=x, and returns their path.
 func few(t *testing.T, c *kit.Cluster) string {
 	t.Helper()
 	path := c.Path("v1", "configmaps")
@@ -29,31 +29,31 @@ func few(t *testing.T, c *kit.Cluster) string {
 	return path
 }
 
-// left are the names of what is there, but for what a controller puts into every namespace.
+// left returns the names of existing objects, except for those that a controller creates in every namespace.
 func left(t *testing.T, c *kit.Cluster, path string) []string {
 	t.Helper()
 	return withoutCA(c.Get(t, path).OK(t).Names(t))
 }
 
-// withoutCA are the names but for that.
+// withoutCA returns the names without that ConfigMap's.
 func withoutCA(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "kube-root-ca.crt" })
 }
 
 var collectionDeletions = []kit.Promise{
-	{Statement: "a delete of a collection is answered with the list of what was deleted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting a collection returns the list of deleted objects", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		a := c.Delete(t, path).OK(t)
 		kit.Equal(t, a.Text(t, "kind"), "ConfigMapList")
 		kit.Equal(t, withoutCA(a.Names(t)), []string{"a", "b", "c"})
 		kit.Equal(t, left(t, c, path), []string{})
 	}},
-	{Statement: "a delete of an empty collection is answered with an empty list", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting an empty collection returns an empty list", Proof: func(t *testing.T, c *kit.Cluster) {
 		a := c.Delete(t, c.Path("v1", "secrets")).OK(t)
 		kit.Equal(t, a.Text(t, "kind"), "SecretList")
 		kit.Equal(t, a.Names(t), []string{})
 	}},
-	{Statement: "selectors of labels and of fields say what is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "label and field selectors select what is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		c.Delete(t, path+"?fieldSelector="+url.QueryEscape("metadata.name=b")).OK(t)
 		kit.Equal(t, left(t, c, path), []string{"a", "c"})
@@ -72,14 +72,14 @@ var collectionDeletions = []kit.Promise{
 		c.Delete(t, path+"?gracePeriodSeconds=0&fieldSelector=spec.nodeName=other,status.phase=Pending").OK(t)
 		kit.Equal(t, left(t, c, path), []string{"a"})
 	}},
-	{Statement: "a selector that can't be read, or a field that can't be selected by, is 400, and nothing is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid selector, or an unsupported field, gets 400, and nothing is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		for _, query := range []string{"labelSelector=a%20b", "fieldSelector=a", "fieldSelector=data.a%3D1", "limit=many"} {
 			c.Delete(t, path+"?"+query).BadRequest(t)
 		}
 		kit.Equal(t, left(t, c, path), []string{"a", "b", "c"})
 	}},
-	{Statement: "with a limit only the first page is deleted, and continue goes on with the next", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "with a limit only the first page is deleted, and continue deletes the next", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		first := c.Delete(t, path+"?limit=2").OK(t)
 		kit.Equal(t, first.Names(t), []string{"a", "b"})
@@ -99,7 +99,7 @@ var collectionDeletions = []kit.Promise{
 		kit.Equal(t, c.Delete(t, path).OK(t).Names(t), want)
 		kit.Equal(t, left(t, c, path), []string{})
 	}},
-	{Statement: "of what has finalizers the deletion begins", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "objects with finalizers are marked for deletion", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		c.SetFinalizers(t, path+"/b", "example.com/one").OK(t)
 		c.Delete(t, path).OK(t)
@@ -110,7 +110,7 @@ var collectionDeletions = []kit.Promise{
 		c.SetFinalizers(t, path+"/b").OK(t)
 		kit.Equal(t, left(t, c, path), []string{})
 	}},
-	{Statement: "the options in the body are those of a delete of each", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the options in the body apply to the deletion of each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		pods := c.Path("v1", "pods")
 		for _, name := range []string{"a", "b"} {
@@ -125,7 +125,7 @@ var collectionDeletions = []kit.Promise{
 		c.Send(t, http.MethodDelete, pods, nil, `{"gracePeriodSeconds":0}`).OK(t)
 		kit.Equal(t, left(t, c, pods), []string{})
 	}},
-	{Statement: "preconditions hold for each, so that a collection is deleted up to what does not meet them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "preconditions apply to each object, so a collection is deleted up to the first that does not meet them", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		uid := c.Get(t, path+"/a").Text(t, "metadata", "uid")
 		options := map[string]any{"preconditions": map[string]any{"uid": uid}}
@@ -134,14 +134,14 @@ var collectionDeletions = []kit.Promise{
 		c.Send(t, http.MethodDelete, path+"?fieldSelector=metadata.name=c", nil, options).Conflict(t)
 		c.Get(t, path+"/c").OK(t)
 	}},
-	{Statement: "a dry run deletes nothing and is answered with what would be", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run deletes nothing and returns what would be deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		before := c.Get(t, path+"?labelSelector=some")
 		a := c.Delete(t, path+"?dryRun=All&labelSelector=some").OK(t)
 		kit.Equal(t, a.Names(t), []string{"a", "b"})
 		kit.Equal(t, c.Get(t, path+"?labelSelector=some").Value(t, "items"), before.Value(t, "items"))
 	}},
-	{Statement: "a collection is of one namespace, or of the cluster, and namespaces are not deleted as one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a collection is in one namespace or in the cluster, and namespaces can't be deleted as a collection", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		for _, other := range []string{"/api/v1/configmaps", "/api/v1/namespaces"} {
 			c.Delete(t, other).Refused(t, http.StatusMethodNotAllowed, "MethodNotAllowed")
@@ -152,7 +152,7 @@ var collectionDeletions = []kit.Promise{
 		c.Post(t, classes, class).Created(t)
 		kit.Equal(t, c.Delete(t, classes+"?labelSelector=of="+c.Namespace).OK(t).Names(t), []string{c.Namespace})
 	}},
-	{Statement: "watchers see the end of each object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watchers receive the deletion of each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		from := c.Get(t, path).ResourceVersion(t)
 		watch := c.Watch(t, path+"?watch=true&labelSelector=some&resourceVersion="+from)

@@ -13,21 +13,21 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// Objects that can't be read, and "Deleting resources" of the API concepts, "Force deletion" (KEP-3926). Rows are spoilt
+// Objects that can't be read, and "Deleting resources" of the API concepts, "Force deletion" (KEP-3926). Rows are corrupted
 // while no server runs; then one runs without the gate AllowUnsafeMalformedObjectDeletion, and one with it.
 //
-// Lists and watches are answered as kube-apiserver does without its watch cache: with it they are told to come again, with 429,
-// for as long as there is a corrupt object.
+// Lists and watches behave like kube-apiserver's without its watch cache: with the cache, they get 429 as long as there is a
+// corrupt object.
 func TestCorrupt(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir()}
 		server := sqube.Start(t, options)
 		c := &corrupted{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}
-		t.Run("no API for migrations is served by default", func(t *testing.T) { // kube-apiserver v1.36 has it off, too
+		t.Run("no API for migrations is served by default", func(t *testing.T) { // nor by kube-apiserver v1.36
 			c.Get(t, c.ClusterPath("storagemigration.k8s.io/v1beta1", "storageversionmigrations")).Want(t, http.StatusNotFound)
 		})
 		c.make(t)
-		t.Run("a custom resource may have a field that is called as what is around ciphertext in the database", func(t *testing.T) {
+		t.Run("a custom resource may have a field with the name used for ciphertext in the database", func(t *testing.T) {
 			path := c.Path(c.group()+"/v1", "widgets")
 			c.Post(t, path, kit.With(kit.Widget(c.group()+"/v1", "boxed"), "eyJhIjoiYiJ9", "$encrypted")).Want(t, http.StatusCreated)
 			got := c.Get(t, path+"/boxed").Want(t, http.StatusOK)
@@ -39,7 +39,7 @@ func TestCorrupt(t *testing.T) {
 		c.spoil(t)
 
 		server.Start(t)
-		c.isTold(t)
+		c.isReported(t)
 		server.Stop(t)
 
 		options.Args = []string{"--feature-gates=AllowUnsafeMalformedObjectDeletion=true"}
@@ -52,16 +52,16 @@ func TestCorrupt(t *testing.T) {
 	})
 }
 
-// corrupted is a server on whose rows somebody has been.
+// corrupted is a server with corrupted rows.
 type corrupted struct {
 	*kit.Cluster
 	rows kit.Rows
 }
 
-// spoilt are the ConfigMaps that can't be read, and what their rows hold.
-var spoilt = map[string]string{
+// corruptValues are the ConfigMaps that can't be read, and the values of their rows.
+var corruptValues = map[string]string{
 	"encrypted": `{"$encrypted":"azhzOmVuYzphZXNjYmM6djE6a2V5Og=="}`,
-	"garbage":   "\U0001F9A0 no JSON",
+	"garbage":   "\U0001F9A0 not JSON",
 	"unknown":   `{"kind":"ConfigMap","apiVersion":"v9","metadata":{"name":"unknown"}}`,
 	"mistyped":  `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"mistyped"},"data":"a text"}`,
 }
@@ -70,19 +70,19 @@ const (
 	storeReadError = "StorageReadError" // the reason
 
 	unsafe = "ignoreStoreReadErrorWithClusterBreakingPotential"
-	// moreThanTold is how many objects of another resource are corrupt: one more than a list tells.
-	moreThanTold = 101
+	// moreThanListed is how many objects of another resource are corrupt: one more than a list reports.
+	moreThanListed = 101
 )
 
 func (c *corrupted) configMap(name string) string { return c.Path("v1", "configmaps", name) }
 
-// key is how errors name a ConfigMap.
+// key is the name of a ConfigMap in errors.
 func (c *corrupted) key(name string) string { return "/core/configmaps/" + c.Namespace + "/" + name }
 
 func (c *corrupted) group() string { return c.Namespace + ".example.com" }
 
 func (c *corrupted) make(t *testing.T) {
-	for name := range spoilt {
+	for name := range corruptValues {
 		object := kit.With(kit.ConfigMap(name, nil), []any{"example.com/keep"}, "metadata", "finalizers")
 		c.Post(t, c.Path("v1", "configmaps"), object).Want(t, http.StatusCreated)
 	}
@@ -91,25 +91,25 @@ func (c *corrupted) make(t *testing.T) {
 	c.Post(t, definitions, kit.WidgetDefinition(c.group(), kit.AnySchema)).Want(t, http.StatusCreated)
 	harness.Eventually(t, "the custom resource is served", func() bool { return c.Get(t, c.Path(c.group()+"/v1", "widgets")).Code == http.StatusOK })
 	c.Post(t, c.Path(c.group()+"/v1", "widgets"), kit.Widget(c.group()+"/v1", "garbage")).Want(t, http.StatusCreated)
-	for i := range moreThanTold {
+	for i := range moreThanListed {
 		c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate(fmt.Sprintf("p%d", i))).Want(t, http.StatusCreated)
 	}
 }
 
 func (c *corrupted) spoil(t *testing.T) {
-	for name, value := range spoilt {
+	for name, value := range corruptValues {
 		c.rows.Edit(t, "configmaps", c.Namespace, name, value)
 	}
-	c.rows.Edit(t, "widgets", c.Namespace, "garbage", "no JSON")
-	for i := range moreThanTold {
-		c.rows.Edit(t, "podtemplates", c.Namespace, fmt.Sprintf("p%d", i), "no JSON")
+	c.rows.Edit(t, "widgets", c.Namespace, "garbage", "not JSON")
+	for i := range moreThanListed {
+		c.rows.Edit(t, "podtemplates", c.Namespace, fmt.Sprintf("p%d", i), "not JSON")
 	}
 }
 
-// isTold looks at a server without the gate.
-func (c *corrupted) isTold(t *testing.T) {
-	for name := range spoilt {
-		t.Run("an object that can't be read is answered with 500 that names it: "+name, func(t *testing.T) {
+// isReported tests a server without the gate.
+func (c *corrupted) isReported(t *testing.T) {
+	for name := range corruptValues {
+		t.Run("reading an object that can't be read returns 500 with its name: "+name, func(t *testing.T) {
 			forms := []string{"application/vnd.kubernetes.protobuf", "application/yaml", "application/json;pretty=1", kit.TableJSON}
 			if name != "mistyped" { // JSON is sent as it was stored; kube-apiserver decodes it first
 				forms = append(forms, "application/json")
@@ -117,11 +117,11 @@ func (c *corrupted) isTold(t *testing.T) {
 			for _, accept := range forms {
 				got := c.Send(t, http.MethodGet, c.configMap(name), kit.Header{"Accept", accept}, nil).Want(t, http.StatusInternalServerError)
 				if !bytes.Contains(got.Body, []byte(c.key(name))) {
-					t.Errorf("%s: the answer does not name it: %s", accept, got.Body)
+					t.Errorf("%s: the response does not name it: %s", accept, got.Body)
 				}
 			}
 		})
-		t.Run("an object that can't be read is neither changed nor deleted: "+name, func(t *testing.T) {
+		t.Run("an object that can't be read can be neither changed nor deleted: "+name, func(t *testing.T) {
 			for _, got := range []kit.Answer{
 				c.Put(t, c.configMap(name), kit.ConfigMap(name, nil)),
 				c.Patch(t, kit.MergePatch, c.configMap(name), `{"data":{"a":"b"}}`),
@@ -131,19 +131,19 @@ func (c *corrupted) isTold(t *testing.T) {
 				got.Refused(t, http.StatusInternalServerError, "InternalError", c.key(name))
 			}
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap(name, nil)).Refused(t, http.StatusConflict, "AlreadyExists")
-			kit.Equal(t, c.rows.Live(t, "configmaps", c.Namespace, name).Value, spoilt[name])
+			kit.Equal(t, c.rows.Live(t, "configmaps", c.Namespace, name).Value, corruptValues[name])
 		})
 	}
-	t.Run("a list with an object that can't be read is answered with 500 that names one", func(t *testing.T) {
+	t.Run("a list with an object that can't be read returns 500 that names one", func(t *testing.T) {
 		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", kit.TableJSON} {
 			got := c.Send(t, http.MethodGet, c.Path("v1", "configmaps"), kit.Header{"Accept", accept}, nil).Want(t, http.StatusInternalServerError)
 			if !bytes.Contains(got.Body, []byte(c.key(""))) {
-				t.Errorf("%s: the answer names none: %s", accept, got.Body)
+				t.Errorf("%s: the response names none: %s", accept, got.Body)
 			}
 		}
 		c.Get(t, c.Path(c.group()+"/v1", "widgets")).Refused(t, http.StatusInternalServerError, "InternalError", "/widgets/"+c.Namespace+"/garbage")
 	})
-	t.Run("objects beside one that can't be read are read, listed by selectors, and watched", func(t *testing.T) {
+	t.Run("other objects than the one that can't be read are read, listed by selectors, and watched", func(t *testing.T) {
 		sound := c.Get(t, c.configMap("sound")).Want(t, http.StatusOK)
 		list := c.Get(t, c.Path("v1", "configmaps")+"?fieldSelector=metadata.name=sound").Want(t, http.StatusOK)
 		kit.Equal(t, list.Names(t), []string{"sound"})
@@ -154,7 +154,7 @@ func (c *corrupted) isTold(t *testing.T) {
 			t.Errorf("the event is %v", event)
 		}
 	})
-	t.Run("a watch that begins with an object that can't be read is told by an event of type ERROR", func(t *testing.T) {
+	t.Run("a watch that begins with an object that can't be read receives an event of type ERROR", func(t *testing.T) {
 		watch := c.Watch(t, c.Path("v1", "configmaps")+"?watch=true")
 		if event := watch.Next(t); event.Type != "ERROR" || event.Object["kind"] != "Status" || event.Object["code"] != 500.0 {
 			t.Errorf("the event is %v", event)
@@ -163,9 +163,9 @@ func (c *corrupted) isTold(t *testing.T) {
 	})
 }
 
-// isListed looks at the reads of a server with the gate.
+// isListed tests reads of a server with the gate.
 func (c *corrupted) isListed(t *testing.T) {
-	t.Run("with the gate a list tells all objects that can't be read", func(t *testing.T) {
+	t.Run("with the gate, a list reports all objects that can't be read", func(t *testing.T) {
 		for _, query := range []string{"", "?limit=500", "?resourceVersion=0"} {
 			list := c.Get(t, c.Path("v1", "configmaps")+query).Refused(t, http.StatusInternalServerError, storeReadError, "failed to read one or more configmaps from the storage")
 			var told []string
@@ -178,26 +178,26 @@ func (c *corrupted) isListed(t *testing.T) {
 		}
 		c.Get(t, c.Path(c.group()+"/v1", "widgets")).Refused(t, http.StatusInternalServerError, storeReadError, "widgets."+c.group())
 	})
-	t.Run("with the gate a list tells a hundred such objects at most, and that there are more", func(t *testing.T) {
+	t.Run("with the gate, a list reports at most a hundred such objects, and that there are more", func(t *testing.T) {
 		list := c.Get(t, c.Path("v1", "podtemplates")).Refused(t, http.StatusInternalServerError, storeReadError)
 		causes := list.Value(t, "details", "causes").([]any)
-		kit.Equal(t, len(causes), moreThanTold)
-		kit.Equal(t, causes[moreThanTold-1], any(map[string]any{"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"}))
+		kit.Equal(t, len(causes), moreThanListed)
+		kit.Equal(t, causes[moreThanListed-1], any(map[string]any{"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"}))
 	})
-	t.Run("with the gate an object that can't be read is told as corrupt", func(t *testing.T) {
-		for name := range spoilt {
+	t.Run("with the gate, an object that can't be read is reported as corrupt", func(t *testing.T) {
+		for name := range corruptValues {
 			c.Get(t, c.configMap(name)).Refused(t, http.StatusInternalServerError, "InternalError", "corrupt object", c.key(name))
 		}
 	})
-	t.Run("with the gate such an object is still not deleted without the option", func(t *testing.T) {
+	t.Run("with the gate, such an object still can't be deleted without the option", func(t *testing.T) {
 		c.Delete(t, c.configMap("garbage")).Refused(t, http.StatusInternalServerError, "InternalError", "corrupt object")
 		c.Delete(t, c.Path("v1", "configmaps")).Refused(t, http.StatusInternalServerError, storeReadError)
 	})
 }
 
-// isGuarded looks at what stands before a deletion with the option.
+// isGuarded tests the checks before a deletion with the option.
 func (c *corrupted) isGuarded(t *testing.T) {
-	t.Run("the option is refused beside others", func(t *testing.T) {
+	t.Run("the option is rejected together with others", func(t *testing.T) {
 		for field, value := range map[string]any{
 			"dryRun": []any{"All"}, "propagationPolicy": "Background", "orphanDependents": true, "gracePeriodSeconds": 0,
 			"preconditions": map[string]any{"uid": "a"},
@@ -206,16 +206,16 @@ func (c *corrupted) isGuarded(t *testing.T) {
 			c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "cannot be set together with ."+field)
 		}
 	})
-	t.Run("the option is refused for an object that can be read, or is not there", func(t *testing.T) {
+	t.Run("the option is rejected for an object that can be read or does not exist", func(t *testing.T) {
 		for _, name := range []string{"sound", "absent"} {
 			c.Delete(t, c.configMap(name)+"?"+unsafe+"=true").Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "exclusively used to delete corrupt object(s)")
 		}
 		c.Get(t, c.configMap("sound")).Want(t, http.StatusOK)
 	})
-	t.Run("the option is refused for a collection", func(t *testing.T) {
+	t.Run("the option is rejected for a collection", func(t *testing.T) {
 		c.Delete(t, c.Path("v1", "configmaps")+"?"+unsafe+"=true").Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "is not allowed with DELETECOLLECTION")
 	})
-	t.Run("who may delete also needs the verb unsafe-delete-ignore-read-errors for the option", func(t *testing.T) {
+	t.Run("the option needs the verb unsafe-delete-ignore-read-errors in addition to delete", func(t *testing.T) {
 		jane := c.As(t, "jane")
 		c.Grant(t, "jane", kit.Rule("delete", "configmaps"))
 		jane.Delete(t, c.configMap("garbage")+"?"+unsafe+"=true").Refused(t, http.StatusForbidden, "Forbidden", "unsafe-delete-ignore-read-errors")
@@ -225,13 +225,13 @@ func (c *corrupted) isGuarded(t *testing.T) {
 	})
 }
 
-// isDeleted deletes.
+// isDeleted tests deletion with the option.
 func (c *corrupted) isDeleted(t *testing.T) {
 	at := c.Get(t, c.Path("v1", "configmaps")+"?fieldSelector=metadata.name=sound").ResourceVersion(t)
 	watch := c.Watch(t, c.Path("v1", "configmaps")+"?watch=true&resourceVersion="+at)
 	one := c.Watch(t, c.Path("v1", "configmaps")+"?watch=true&fieldSelector=metadata.name=sound&resourceVersion="+at)
 	defer one.Stop()
-	t.Run("an object that can't be read is deleted with the option, finalizers and all", func(t *testing.T) {
+	t.Run("an object that can't be read is deleted with the option, despite finalizers", func(t *testing.T) {
 		options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", unsafe: true}
 		done := c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).Want(t, http.StatusOK)
 		kit.Equal(t, []any{done.Text(t, "kind"), done.Text(t, "status"), done.Text(t, "details", "name")}, []any{"Status", "Success", "garbage"})
@@ -240,7 +240,7 @@ func (c *corrupted) isDeleted(t *testing.T) {
 			t.Error("the database still has it")
 		}
 	})
-	t.Run("a watch is told of the deletion by an event of type ERROR, since there is no object to send, and ends", func(t *testing.T) {
+	t.Run("a watch receives an event of type ERROR for the deletion, since there is no object to send, and ends", func(t *testing.T) {
 		event := watch.Next(t)
 		kit.Equal(t, []any{event.Type, event.Object["reason"], event.Object["code"]}, []any{"ERROR", storeReadError, 500.0})
 		if message := fmt.Sprint(event.Object["message"]); !strings.Contains(message, "saw a DELETED event, but object data is corrupt") || !strings.Contains(message, c.key("garbage")) {
@@ -252,7 +252,7 @@ func (c *corrupted) isDeleted(t *testing.T) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("garbage", nil)).Want(t, http.StatusCreated)
 		c.Delete(t, c.configMap("garbage")).Want(t, http.StatusOK)
 	})
-	t.Run("once all such objects are deleted lists and watches work again", func(t *testing.T) {
+	t.Run("once all such objects are deleted, lists and watches work again", func(t *testing.T) {
 		for _, name := range []string{"encrypted", "mistyped"} {
 			c.Delete(t, c.configMap(name)+"?"+unsafe+"=true").Want(t, http.StatusOK)
 		}
@@ -263,8 +263,8 @@ func (c *corrupted) isDeleted(t *testing.T) {
 			t.Errorf("the event is %v", event)
 		}
 	})
-	// kube-apiserver has to read an object to know that, and ends this watch too.
-	t.Run("a watch whose selector the object never matched is not disturbed", func(t *testing.T) {
+	// kube-apiserver has to read the object to find out, and ends this watch too.
+	t.Run("a watch whose selector the object never matched is not affected", func(t *testing.T) {
 		c.Delete(t, c.configMap("sound")).Want(t, http.StatusOK)
 		if event := one.Next(t); event.Type != "DELETED" || event.Name() != "sound" {
 			t.Errorf("the event is %v", event)

@@ -12,14 +12,14 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// Section "Resource deletion": one object, and the options of a delete. Lists of objects are in collections_test.go, what
-// depends on an object in garbage_test.go.
+// Section "Resource deletion": one object, and the options of a delete. Lists of objects are in collections_test.go, dependents
+// in garbage_test.go.
 func TestDeletion(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(deletions, graces, lifecycle)...)
 }
 
 var deletions = []kit.Promise{
-	{Statement: "a delete of what goes at once is answered with a status of success that names it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting an object that is removed at once returns a success status that names it", Proof: func(t *testing.T, c *kit.Cluster) {
 		uid := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t).Text(t, "metadata", "uid")
 		a := c.Delete(t, c.Path("v1", "configmaps", "a")).OK(t)
 		want := map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Success",
@@ -34,30 +34,30 @@ var deletions = []kit.Promise{
 			t.Errorf("the group is %q", group)
 		}
 	}},
-	{Statement: "a delete of what does not exist is answered with 404 that names it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting a missing object returns 404 with its name", Proof: func(t *testing.T, c *kit.Cluster) {
 		a := c.Delete(t, c.Path("v1", "configmaps", "none")).NotFound(t, `configmaps "none" not found`)
 		kit.Equal(t, a.Value(t, "details"), map[string]any{"name": "none", "kind": "configmaps"})
 	}},
-	{Statement: "a delete of what has finalizers is answered with the object, whose deletionTimestamp is set", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting an object with finalizers returns the object with a deletionTimestamp", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one")).Created(t)
 		a := c.Delete(t, c.Path("v1", "configmaps", "a")).OK(t)
 		if a.Text(t, "kind") != "ConfigMap" || a.Text(t, "metadata", "deletionTimestamp") == "" {
-			t.Errorf("the answer is %s", a.Body)
+			t.Errorf("the response is %s", a.Body)
 		}
 		kit.Equal(t, a.Value(t, "metadata", "deletionGracePeriodSeconds"), 0.0)
 		kit.Equal(t, c.Get(t, c.Path("v1", "configmaps", "a")).Object(t), a.Object(t))
 	}},
-	{Statement: "a delete of some kinds is answered with the object as it was last", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting objects of some kinds returns their last state", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		unscheduled := kit.With(kit.Pod("a"), "", "spec", "nodeName")
 		created := c.Post(t, c.Path("v1", "pods"), unscheduled).Created(t)
 		a := c.Delete(t, c.Path("v1", "pods", "a")).OK(t)
 		if a.Text(t, "kind") != "Pod" || a.Text(t, "metadata", "uid") != created.Text(t, "metadata", "uid") {
-			t.Errorf("the answer is %s", a.Body)
+			t.Errorf("the response is %s", a.Body)
 		}
 		c.Get(t, c.Path("v1", "pods", "a")).NotFound(t)
 	}},
-	{Statement: "finalizers are removed in any order, and with the last the object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "finalizers are removed in any order, and the object with the last one", Proof: func(t *testing.T, c *kit.Cluster) {
 		all := []string{"example.com/one", "example.com/two", "example.com/three"}
 		for i, order := range [][]string{{all[1], all[2], ""}, {all[0], all[2], ""}, {all[0], all[1], ""}} {
 			name := fmt.Sprint("a", i)
@@ -71,7 +71,7 @@ var deletions = []kit.Promise{
 			c.Get(t, path).NotFound(t)
 		}
 	}},
-	{Statement: "the finalizers of what is being deleted may be put in another order, but not be added to", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the finalizers of an object being deleted may be reordered, but none added", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one", "example.com/two")).Created(t)
 		c.SetFinalizers(t, path, "example.com/one", "example.com/two", "example.com/three").OK(t)
@@ -81,7 +81,7 @@ var deletions = []kit.Promise{
 			`metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/four"}`)
 		kit.Equal(t, causes(t, a), []string{"FieldValueForbidden metadata.finalizers"})
 	}},
-	{Statement: "an object may be deleted again while it is being deleted, which changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting an object again while it is being deleted changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one")).Created(t)
 		first := c.Delete(t, path).OK(t)
@@ -90,7 +90,7 @@ var deletions = []kit.Promise{
 		third := c.Send(t, http.MethodDelete, path, nil, map[string]any{"gracePeriodSeconds": 5}).OK(t)
 		kit.Equal(t, third.Object(t), first.Object(t))
 	}},
-	{Statement: "nobody but the server sets deletionTimestamp and deletionGracePeriodSeconds", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "only the server sets deletionTimestamp and deletionGracePeriodSeconds", Proof: func(t *testing.T, c *kit.Cluster) {
 		marked := kit.With(kit.ConfigMap("a", nil), "2020-01-01T00:00:00Z", "metadata", "deletionTimestamp")
 		marked = kit.With(marked, 30, "metadata", "deletionGracePeriodSeconds")
 		created := c.Post(t, c.Path("v1", "configmaps"), marked).Created(t)
@@ -136,7 +136,7 @@ var deletions = []kit.Promise{
 		c.Send(t, http.MethodDelete, path+"?dryRun=All", nil, `{}`).OK(t)
 		c.Get(t, path).NotFound(t)
 	}},
-	{Statement: "options that make no sense are refused, and nothing is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid options are rejected, and nothing is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		for body, message := range map[string]string{
@@ -159,7 +159,7 @@ var deletions = []kit.Promise{
 		}
 		c.Get(t, path).OK(t)
 	}},
-	{Statement: "watchers see that a deletion began, each finalizer that goes, and the end, with rising versions", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watchers receive the start of a deletion, each removed finalizer, and the end, with rising resourceVersions", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		created := c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one", "example.com/two")).Created(t)
 		watch := c.Watch(t, c.Path("v1", "configmaps")+"?watch=true&fieldSelector=metadata.name=a&resourceVersion="+created.ResourceVersion(t))
@@ -174,12 +174,12 @@ var deletions = []kit.Promise{
 		kit.Equal(t, first.Object, deleted.Object(t))
 		kit.Equal(t, second.Object, shorter.Object(t))
 		if last.ResourceVersion() == second.ResourceVersion() {
-			t.Errorf("the end has the version %s of what came before", last.ResourceVersion())
+			t.Errorf("the last event has the resourceVersion %s of the previous one", last.ResourceVersion())
 		}
 	}},
 }
 
-// causes are the reasons and fields that a refusal names, in order. Some validations run twice, and say everything twice.
+// causes returns the reasons and fields of an error, in order. Some validations run twice, and report everything twice.
 func causes(t testing.TB, a kit.Answer) []string {
 	t.Helper()
 	var found []string
@@ -193,7 +193,7 @@ func causes(t testing.TB, a kit.Answer) []string {
 
 // graces are the promises about deletionGracePeriodSeconds, which only pods have.
 var graces = []kit.Promise{
-	{Statement: "a pod on a node gets the grace period that its spec gives it, and stays that long", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a pod on a node gets the grace period in its spec, and exists that long", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		for name, seconds := range map[string]float64{"usual": 30, "own": 7} {
 			body := kit.Pod(name)
@@ -211,7 +211,7 @@ var graces = []kit.Promise{
 			c.Get(t, c.Path("v1", "pods", name)).OK(t)
 		}
 	}},
-	{Statement: "a grace period may be shortened by another delete, never made longer", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "another delete may shorten a grace period, but never extend it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		path := c.Path("v1", "pods", "a")
 		c.Post(t, c.Path("v1", "pods"), kit.Pod("a")).Created(t)
@@ -221,7 +221,7 @@ var graces = []kit.Promise{
 			kit.Equal(t, a.Value(t, "metadata", "deletionGracePeriodSeconds"), step.got)
 		}
 	}},
-	{Statement: "a grace period of zero ends a pod at once, on the first delete or on a later one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a grace period of zero removes a pod at once, on the first delete or a later one", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		for _, before := range []string{"", "?gracePeriodSeconds=60"} {
 			path := c.Path("v1", "pods", "a")
@@ -233,13 +233,13 @@ var graces = []kit.Promise{
 			c.Get(t, path).NotFound(t)
 		}
 	}},
-	{Statement: "a negative grace period is taken for one of one second", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a negative grace period counts as one second", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "pods"), kit.Pod("a")).Created(t)
 		a := c.Delete(t, c.Path("v1", "pods", "a")+"?gracePeriodSeconds=-5").OK(t)
 		kit.Equal(t, a.Value(t, "metadata", "deletionGracePeriodSeconds"), 1.0)
 	}},
-	{Statement: "a pod that is on no node, or that has ended, goes at once", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a pod without a node, or that has ended, is removed at once", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("unscheduled"), "", "spec", "nodeName")).Created(t)
 		c.Post(t, c.Path("v1", "pods"), kit.Pod("ended")).Created(t)
@@ -249,7 +249,7 @@ var graces = []kit.Promise{
 			c.Get(t, c.Path("v1", "pods", name)).NotFound(t)
 		}
 	}},
-	{Statement: "an object with finalizers and a grace period stays until both are over", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object with finalizers and a grace period exists until both are over", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		for name, graceFirst := range map[string]bool{"grace-first": true, "finalizers-first": false} {
 			path := c.Path("v1", "pods", name)

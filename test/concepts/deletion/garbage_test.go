@@ -10,13 +10,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// "Garbage collection", which deletion leaves the dependents of an object to. kube-apiserver keeps these promises together
-// with kube-controller-manager.
+// "Garbage collection", which deletes the dependents of an object. kube-apiserver needs kube-controller-manager for these
+// promises.
 func TestGarbageCollection(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(cascades, ownerReferences, defaultPolicies, namespaceDeletions)...)
 }
 
-// own is the object with one more owner, that of the answer.
+// own returns the object with an additional owner, the object in the response.
 func own(t testing.TB, object map[string]any, owner kit.Answer, block bool) map[string]any {
 	t.Helper()
 	references, _ := object["metadata"].(map[string]any)["ownerReferences"].([]any)
@@ -26,8 +26,8 @@ func own(t testing.TB, object map[string]any, owner kit.Answer, block bool) map[
 	}), "metadata", "ownerReferences")
 }
 
-// family makes the ConfigMap owner and its dependents child, which blocks the owner's deletion in the foreground, and loose,
-// which does not. Both have a finalizer, so that they stay until the test lets them go.
+// family creates the ConfigMap owner and its dependents child, which blocks the owner's deletion in the foreground, and loose,
+// which does not. Both have a finalizer, so that they exist until the test removes it.
 func family(t *testing.T, c *kit.Cluster) (owner kit.Answer) {
 	t.Helper()
 	configMaps := c.Path("v1", "configmaps")
@@ -55,7 +55,7 @@ func orphaned(t *testing.T, c *kit.Cluster, path string) {
 }
 
 var cascades = []kit.Promise{
-	{Statement: "in the background, an owner goes at once and its dependents after it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "in the background, an owner is removed at once and its dependents after it", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, query := range []string{"", "?propagationPolicy=Background", "?orphanDependents=false"} {
 			family(t, c)
 			c.Delete(t, c.Path("v1", "configmaps", "owner")+query).OK(t)
@@ -68,7 +68,7 @@ var cascades = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "in the foreground, an owner stays, being deleted, until the dependents that block it are gone", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "in the foreground, an owner exists, being deleted, until its blocking dependents are gone", Proof: func(t *testing.T, c *kit.Cluster) {
 		family(t, c)
 		owner := c.Path("v1", "configmaps", "owner")
 		a := c.Delete(t, owner+"?propagationPolicy=Foreground").OK(t)
@@ -83,7 +83,7 @@ var cascades = []kit.Promise{
 		c.WaitGone(t, owner)
 		c.Get(t, c.Path("v1", "configmaps", "loose")).OK(t)
 	}},
-	{Statement: "an owner that is orphaned goes, and its dependents stay without it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting an owner with the policy Orphan removes it, and its dependents stay", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, query := range []string{"propagationPolicy=Orphan", "orphanDependents=true"} {
 			family(t, c)
 			a := c.Delete(t, c.Path("v1", "configmaps", "owner")+"?"+query).OK(t)
@@ -96,7 +96,7 @@ var cascades = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a later delete may change the policy of one that goes on", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a later delete may change the policy of one in progress", Proof: func(t *testing.T, c *kit.Cluster) {
 		family(t, c)
 		owner := c.Path("v1", "configmaps", "owner")
 		c.Delete(t, owner+"?propagationPolicy=Foreground").OK(t)
@@ -104,7 +104,7 @@ var cascades = []kit.Promise{
 		kit.Equal(t, a.Text(t, "kind"), "Status")
 		c.Get(t, owner).NotFound(t)
 	}},
-	{Statement: "a dependent of several owners goes with the last of them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dependent of several owners is deleted with the last of them", Proof: func(t *testing.T, c *kit.Cluster) {
 		configMaps := c.Path("v1", "configmaps")
 		one := c.Post(t, configMaps, kit.With(kit.ConfigMap("one", nil), "v1", "apiVersion")).Created(t)
 		two := c.Post(t, configMaps, kit.With(kit.ConfigMap("two", nil), "v1", "apiVersion")).Created(t)
@@ -117,7 +117,7 @@ var cascades = []kit.Promise{
 		c.Delete(t, configMaps+"/two").OK(t)
 		c.WaitGone(t, configMaps+"/child")
 	}},
-	{Statement: "the dependents of dependents go, too", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "dependents of dependents are deleted, too", Proof: func(t *testing.T, c *kit.Cluster) {
 		configMaps := c.Path("v1", "configmaps")
 		top := c.Post(t, configMaps, kit.With(kit.ConfigMap("top", nil), "v1", "apiVersion")).Created(t)
 		middle := c.Post(t, configMaps, own(t, kit.With(kit.ConfigMap("middle", nil), "v1", "apiVersion"), top, true)).Created(t)
@@ -127,7 +127,7 @@ var cascades = []kit.Promise{
 		c.WaitGone(t, configMaps+"/middle")
 		c.WaitGone(t, c.Path("v1", "secrets", "bottom"))
 	}},
-	{Statement: "an owner that does not exist, in this namespace and with this uid, is no owner", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an owner that does not exist in this namespace with this uid does not count", Proof: func(t *testing.T, c *kit.Cluster) {
 		configMaps := c.Path("v1", "configmaps")
 		old := c.Post(t, configMaps, kit.With(kit.ConfigMap("owner", nil), "v1", "apiVersion")).Created(t)
 		c.Delete(t, configMaps+"/owner").OK(t)
@@ -140,13 +140,13 @@ var cascades = []kit.Promise{
 		c.WaitGone(t, configMaps+"/of-another")
 		c.Get(t, configMaps+"/owner").OK(t)
 	}},
-	{Statement: "custom resources own and are owned like what is built in", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "custom resources can be owners and dependents like built-in ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		widgets, configMaps := c.Path(groupVersion, "widgets"), c.Path("v1", "configmaps")
 		built := c.Post(t, configMaps, kit.With(kit.ConfigMap("top", nil), "v1", "apiVersion")).Created(t)
 		custom := c.Post(t, widgets, own(t, kit.Widget(groupVersion, "middle"), built, true)).Created(t)
 		c.Post(t, configMaps, own(t, kit.WithFinalizers("child", "example.com/one"), custom, true)).Created(t)
-		// In the foreground the collector waits for those dependents that it knows of: it must have found the widgets.
+		// In the foreground, the collector waits for the dependents that it knows: it must have found the widgets.
 		absent := kit.Answer{Body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none","uid":"none"}}`)}
 		c.Post(t, widgets, own(t, kit.Widget(groupVersion, "orphan"), absent, true)).Created(t)
 		c.WaitGone(t, widgets+"/orphan")
@@ -160,9 +160,9 @@ var cascades = []kit.Promise{
 	}},
 }
 
-// ownerReferences are the promises about what an object says of its owners and finalizers.
+// ownerReferences are the promises about an object's owner references and finalizers.
 var ownerReferences = []kit.Promise{
-	{Statement: "an owner is named completely, once, and controls alone", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "owner references must be complete and unique, with at most one controller", Proof: func(t *testing.T, c *kit.Cluster) {
 		post := func(references string) kit.Answer {
 			return c.Post(t, c.Path("v1", "configmaps"), kit.Manifest("{metadata: {name: a, ownerReferences: [%s]}}", references))
 		}
@@ -180,7 +180,7 @@ var ownerReferences = []kit.Promise{
 		kit.Equal(t, kit.Warnings(t, a), []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
 			"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + self})
 	}},
-	{Statement: "the name of a finalizer has a domain, and those of the two policies exclude each other", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "finalizers need a domain, and those of the two policies exclude each other", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "", "unqualified", "a b/c")).Invalid(t,
 			"metadata.finalizers[0]: Invalid value: \"\": name is neither a standard finalizer name nor is it fully qualified",
 			"metadata.finalizers[1]: Invalid value: \"unqualified\": name is neither a standard finalizer name nor is it fully qualified",
@@ -190,16 +190,16 @@ var ownerReferences = []kit.Promise{
 	}},
 }
 
-// defaultPolicies is what happens to dependents when a delete does not say.
+// defaultPolicies are the policies for dependents if a delete has none.
 var defaultPolicies = []kit.Promise{
-	{Statement: "a delete that must wait for finalizers is 202 with orphanDependents=false, and else 200", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a delete that waits for finalizers returns 202 with orphanDependents=false, and otherwise 200", Proof: func(t *testing.T, c *kit.Cluster) {
 		for query, code := range map[string]int{"orphanDependents=false": http.StatusAccepted, "propagationPolicy=Background": http.StatusOK} {
 			c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one")).Created(t)
 			c.Delete(t, c.Path("v1", "configmaps", "a")+"?"+query).Want(t, code)
 			c.SetFinalizers(t, c.Path("v1", "configmaps", "a")).OK(t)
 		}
 	}},
-	{Statement: "by default the dependents of jobs, which warn, and replication controllers stay, and all others go", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "by default, dependents of jobs, with a warning, and of replication controllers stay; all others are deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		template := "template: {metadata: {labels: {app: a}}, spec: {restartPolicy: %s, containers: [{name: c, image: i}]}}"
 		job := strings.Replace(template, "%s", "Never", 1)
 		for _, kind := range []struct {

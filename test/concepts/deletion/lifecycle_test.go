@@ -7,10 +7,10 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// "The API Object Lifecycle": the states in which an object can be and how it comes from one to another. The machine is the
-// same for a kind that is built in, for one that has grace periods, and for a custom resource.
+// "The API Object Lifecycle": the states of an object and its transitions. They are the same for a built-in kind, for one with
+// grace periods, and for a custom resource.
 var lifecycle = []kit.Promise{
-	{Statement: "an object that does not exist is in no list and in no watch, and can't be read, updated or deleted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object that does not exist is in no list or watch, and can't be read, updated or deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, _ map[string]any) {
 			c.Get(t, path).NotFound(t)
 			c.Delete(t, path).NotFound(t)
@@ -18,7 +18,7 @@ var lifecycle = []kit.Promise{
 			c.Patch(t, kit.JSONPatch, path, `[]`).NotFound(t)
 		})
 	}},
-	{Statement: "an object that is created is active", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a created object is active", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			create(t, c, path, object)
 			if at := c.Get(t, path).OK(t).Value(t, "metadata", "deletionTimestamp"); at != nil {
@@ -26,7 +26,7 @@ var lifecycle = []kit.Promise{
 			}
 		})
 	}},
-	{Statement: "an active object stays so with every kind of update", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an active object stays active through every kind of update", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			create(t, c, path, object)
 			for how, update := range updates(c, path, object) {
@@ -36,14 +36,14 @@ var lifecycle = []kit.Promise{
 			}
 		})
 	}},
-	{Statement: "an active object that is deleted without finalizers or grace period does not exist any more", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an active object deleted without finalizers or grace period no longer exists", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			create(t, c, path, object)
 			c.Delete(t, path+"?gracePeriodSeconds=0").OK(t)
 			c.Get(t, path).NotFound(t)
 		})
 	}},
-	{Statement: "an active object that is deleted with finalizers is being deleted, and can still be read and updated", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an active object deleted with finalizers is being deleted, and can still be read and updated", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			deleting(t, c, path, object)
 			c.Get(t, path).OK(t)
@@ -56,26 +56,26 @@ var lifecycle = []kit.Promise{
 			}
 		})
 	}},
-	{Statement: "the name of what is being deleted is not free", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the name of an object being deleted is not free", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			deleting(t, c, path, object)
 			c.Post(t, kit.CollectionOf(path), object).Refused(t, http.StatusConflict, "AlreadyExists",
 				`object is being deleted: `, ` "a" already exists`)
 		})
 	}},
-	{Statement: "an object that is being deleted is gone with any update that takes its last finalizer", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object being deleted is removed by any update that removes its last finalizer", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			for how := range updates(c, path, object) {
 				deleting(t, c, path, object)
 				a := updates(c, path, object)[how](t, map[string]any{"finalizers": []string{}}).OK(t)
 				if a.Value(t, "metadata", "deletionTimestamp") == nil {
-					t.Errorf("%s: the answer to %s is not the object as it was last: %s", path, how, a.Body)
+					t.Errorf("%s: the response to %s is not the last state of the object: %s", path, how, a.Body)
 				}
 				c.Get(t, path).NotFound(t)
 			}
 		})
 	}},
-	{Statement: "an object that takes the name of a deleted one is another, which updates of that don't reach", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object with the name of a deleted one is a different object, not affected by updates of the old one", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			old := create(t, c, path, object)
 			c.Delete(t, path+"?gracePeriodSeconds=0").OK(t)
@@ -89,7 +89,7 @@ var lifecycle = []kit.Promise{
 			c.Patch(t, kit.MergePatch, path, stale).Invalid(t, "metadata.uid")
 		})
 	}},
-	{Statement: "to a watcher the states are ADDED, MODIFIED, MODIFIED with a deletionTimestamp, and DELETED", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watcher receives ADDED, MODIFIED, MODIFIED with a deletionTimestamp, and DELETED", Proof: func(t *testing.T, c *kit.Cluster) {
 		kinds(t, c, func(path string, object map[string]any) {
 			from := c.Get(t, kit.CollectionOf(path)).OK(t).ResourceVersion(t)
 			watch := c.Watch(t, kit.CollectionOf(path)+"?watch=true&fieldSelector=metadata.name=a&resourceVersion="+from)
@@ -108,7 +108,7 @@ var lifecycle = []kit.Promise{
 	}},
 }
 
-// kinds calls show with an object of each kind of lifecycle, called a, and its path.
+// kinds calls show with an object for each kind of lifecycle, named a, and its path.
 func kinds(t *testing.T, c *kit.Cluster, show func(path string, object map[string]any)) {
 	c.MakeDefaultServiceAccount(t)
 	groupVersion := c.DefineWidgets(t, kit.AnySchema)
@@ -123,7 +123,7 @@ func create(t *testing.T, c *kit.Cluster, path string, object map[string]any) ki
 	return c.Post(t, kit.CollectionOf(path), object).Created(t)
 }
 
-// deleting makes an object that is being deleted and has one finalizer left.
+// deleting creates an object that is being deleted and has one finalizer left.
 func deleting(t *testing.T, c *kit.Cluster, path string, object map[string]any) {
 	t.Helper()
 	object = kit.With(object, []string{"example.com/one"}, "metadata", "finalizers")
@@ -134,7 +134,7 @@ func deleting(t *testing.T, c *kit.Cluster, path string, object map[string]any) 
 	}
 }
 
-// updates are the ways to change fields of the metadata of the object at a path.
+// updates returns the ways to change the metadata of the object at a path.
 func updates(c *kit.Cluster, path string, object map[string]any) map[string]func(t testing.TB, metadata map[string]any) kit.Answer {
 	metadata := func(fields map[string]any) map[string]any { return map[string]any{"metadata": fields} }
 	changed := func(object, fields map[string]any) map[string]any {

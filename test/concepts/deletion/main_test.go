@@ -1,4 +1,4 @@
-// Package deletion holds sqube to what the documents say of deletion: finalizers, garbage collection, collections, namespaces.
+// Package deletion tests sqube against the documentation of deletion: finalizers, garbage collection, collections, namespaces.
 package deletion
 
 import (

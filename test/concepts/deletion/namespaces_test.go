@@ -9,9 +9,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// namespaceDeletions are the promises about the deletion of what has contents: namespaces, and definitions of resources.
+// namespaceDeletions are the promises about the deletion of namespaces and definitions together with their objects.
 var namespaceDeletions = []kit.Promise{
-	{Statement: "a namespace that is deleted is Terminating until what is in it is gone, custom resources included", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a deleted namespace is Terminating until its objects, including custom resources, are gone", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("held", "example.com/one")).Created(t)
@@ -21,21 +21,21 @@ var namespaceDeletions = []kit.Promise{
 
 		a := c.Delete(t, namespace).OK(t)
 		if a.Text(t, "status", "phase") != "Terminating" || a.Value(t, "metadata", "deletionTimestamp") == nil {
-			t.Errorf("the answer is %s", a.Body)
+			t.Errorf("the response is %s", a.Body)
 		}
 		kit.Equal(t, a.Value(t, "spec", "finalizers"), []any{"kubernetes"})
 		c.WaitGone(t, c.Path("v1", "configmaps", "a"))
 		c.WaitGone(t, c.Path("v1", "services", "a"))
 		c.WaitGone(t, c.Path(groupVersion, "widgets", "a"))
 
-		conditions := map[string]string{ // as "type/status", what their message has
+		conditions := map[string]string{ // by "type/status", part of the message
 			"NamespaceDeletionDiscoveryFailure/False":           "All resources successfully discovered",
 			"NamespaceDeletionGroupVersionParsingFailure/False": "All legacy kube types successfully parsed",
 			"NamespaceDeletionContentFailure/False":             "All content successfully deleted, may be waiting on finalization",
 			"NamespaceContentRemaining/True":                    "Some resources are remaining: configmaps. has 1 resource instances",
 			"NamespaceFinalizersRemaining/True":                 "Some content in the namespace has finalizers remaining: example.com/one in 1 resource instances",
 		}
-		harness.Eventually(t, "the conditions tell what the namespace waits for", func() bool {
+		harness.Eventually(t, "the conditions show what the namespace waits for", func() bool {
 			list, _ := c.Get(t, namespace).OK(t).Value(t, "status", "conditions").([]any)
 			met := 0
 			for _, item := range list {
@@ -50,7 +50,7 @@ var namespaceDeletions = []kit.Promise{
 		c.SetFinalizers(t, c.Path("v1", "configmaps", "held")).OK(t)
 		c.WaitGone(t, namespace)
 	}},
-	{Statement: "nothing can be created in a namespace that is being deleted, and the refusal says that this is why", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "nothing can be created in a namespace being deleted, and the error says why", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		namespace := c.ClusterPath("v1", "namespaces", c.Namespace)
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("held", "example.com/one")).Created(t)
@@ -71,7 +71,7 @@ var namespaceDeletions = []kit.Promise{
 		c.SetFinalizers(t, c.Path("v1", "configmaps", "held")).OK(t)
 		c.WaitGone(t, namespace)
 	}},
-	{Statement: "a namespace goes when the subresource finalize takes its last finalizer, and not before", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a namespace is removed when the subresource finalize removes its last finalizer, and not before", Proof: func(t *testing.T, c *kit.Cluster) {
 		name := c.Namespace + "-own"
 		path := c.ClusterPath("v1", "namespaces", name)
 		object := kit.Manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s, finalizers: [example.com/one]}, spec: {finalizers: [example.com/two]}}", name)
@@ -83,7 +83,7 @@ var namespaceDeletions = []kit.Promise{
 			return len(left) == 1 && left[0] == "example.com/two"
 		})
 		stuck := c.Get(t, path).Object(t)
-		// A PUT of the namespace itself leaves them.
+		// A PUT of the namespace itself keeps them.
 		kept := c.Put(t, path, kit.With(stuck, []string{}, "spec", "finalizers")).OK(t)
 		kit.Equal(t, kept.Value(t, "spec", "finalizers"), []any{"example.com/two"})
 		c.Put(t, path+"/finalize", kit.With(kept.Object(t), []string{}, "spec", "finalizers")).OK(t)
@@ -97,7 +97,7 @@ var namespaceDeletions = []kit.Promise{
 				`namespaces "`+name+`" is forbidden: this namespace may not be deleted`)
 		}
 	}},
-	{Statement: "a definition that is deleted takes its objects with it, and is served until the last is gone", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting a definition deletes its objects, and it is served until the last is gone", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		group := strings.TrimSuffix(groupVersion, "/v1")
 		widgets, definition := c.Path(groupVersion, "widgets"), c.ClusterPath("apiextensions.k8s.io/v1",
@@ -116,7 +116,7 @@ var namespaceDeletions = []kit.Promise{
 			}
 			return false
 		})
-		harness.Eventually(t, "no objects are created any more", func() bool {
+		harness.Eventually(t, "objects can no longer be created", func() bool {
 			return c.Post(t, widgets, kit.Widget(groupVersion, "b")).Want(t, http.StatusCreated,
 				http.StatusForbidden).Code == http.StatusForbidden
 		})

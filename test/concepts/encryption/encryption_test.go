@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// "Encrypting Confidential Data at Rest" and "Using a KMS provider for data encryption": what is in the rows, and what is read
-// from them, with one configuration after the other.
+// "Encrypting Confidential Data at Rest" and "Using a KMS provider for data encryption": the contents of rows, and reads of
+// them, with a sequence of configurations.
 func TestEncryption(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		kms := newKMS(t, "key-1")
@@ -66,17 +66,17 @@ func TestEncryption(t *testing.T) {
 	})
 }
 
-// encrypted is a server whose configuration of encryption changes.
+// encrypted is a server whose encryption configuration changes.
 type encrypted struct {
 	*kit.Cluster
 	rows kit.Rows
 }
 
-// never is in what is encrypted, and so in no row.
+// never is a string in encrypted objects, so no row may contain it.
 const never = "never-in-the-clear"
 
-// encryptedKinds are objects called "a" that have never in them, and how they are encrypted by the three configurations;
-// "" for not.
+// encryptedKinds returns objects named "a" that contain never, and how they are encrypted by the three configurations; "" means
+// not encrypted.
 func (e *encrypted) encryptedKinds() []encryptedKind {
 	group := e.Namespace + ".example.com"
 	kind := func(statement, groupVersion, resource, first, second, object string) encryptedKind {
@@ -90,11 +90,11 @@ func (e *encrypted) encryptedKinds() []encryptedKind {
 			"{apiVersion: v1, kind: ConfigMap, data: {k: "+never+"}, "+metadata+"}"),
 		kind("the provider secretbox encrypts, here all of a group", "apps/v1", "controllerrevisions", "k8s:enc:secretbox:v1:old:", "k8s:enc:aesgcm:v1:new:",
 			"{apiVersion: apps/v1, kind: ControllerRevision, revision: 1, data: {k: "+never+"}, "+metadata+"}"),
-		kind("a KMS plugin of version 1 encrypts, where the gate KMSv1 is open", "coordination.k8s.io/v1", "leases", "k8s:enc:kms:v1:plugin1:", "k8s:enc:aescbc:v1:new:",
+		kind("a KMS plugin of version 1 encrypts, with the gate KMSv1", "coordination.k8s.io/v1", "leases", "k8s:enc:kms:v1:plugin1:", "k8s:enc:aescbc:v1:new:",
 			"{apiVersion: coordination.k8s.io/v1, kind: Lease, "+metadata+"}"),
 		kind("a KMS plugin of version 2 encrypts, here custom resources", group+"/v1", "widgets", "k8s:enc:kms:v2:plugin2:", "k8s:enc:kms:v2:plugin2:",
 			"{apiVersion: "+group+"/v1, kind: Widget, spec: {k: "+never+"}, "+metadata+"}"),
-		kind("the wildcard *.* is for all that no other rule names", "networking.k8s.io/v1", "networkpolicies", "k8s:enc:aesgcm:v1:rest:", "k8s:enc:aesgcm:v1:rest:",
+		kind("the wildcard *.* is for all resources without another rule", "networking.k8s.io/v1", "networkpolicies", "k8s:enc:aesgcm:v1:rest:", "k8s:enc:aesgcm:v1:rest:",
 			"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, spec: {podSelector: {}}, "+metadata+"}"),
 	}
 }
@@ -112,7 +112,7 @@ func (e *encrypted) isEncrypted(t *testing.T) {
 			stored := e.rows.Live(t, kind.resource, e.Namespace, "a")
 			stored.EncryptedBy(t, kind.first)
 			if text := stored.Everything(); strings.Contains(text, never) {
-				t.Errorf("the row has plain text in it: %s", text)
+				t.Errorf("the row contains plain text: %s", text)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func (e *encrypted) isEncrypted(t *testing.T) {
 	})
 	policy := kit.With(e.encryptedKinds()[5].object, "b", "metadata", "name")
 	e.Post(t, e.Path("networking.k8s.io/v1", "networkpolicies"), policy).Want(t, http.StatusCreated)
-	t.Run("what an object was before is ciphertext too", func(t *testing.T) {
+	t.Run("previous versions of an object are encrypted too", func(t *testing.T) {
 		path := e.Path("v1", "secrets", "a")
 		e.Patch(t, kit.MergePatch, path, `{"metadata":{"annotations":{"b":"`+never+`"}}}`).Want(t, http.StatusOK)
 		versions := e.rows.History(t, "secrets", e.Namespace, "a")
@@ -142,19 +142,19 @@ func (e *encrypted) isRotated(t *testing.T) {
 	for _, kind := range kinds {
 		before := e.rows.Live(t, kind.resource, e.Namespace, "a")
 		got := e.Get(t, kind.collection+"/a")
-		t.Run(kind.resource+" encrypted as the former configuration said stay readable", func(t *testing.T) {
+		t.Run(kind.resource+" encrypted with the previous configuration stay readable", func(t *testing.T) {
 			if got.Want(t, http.StatusOK); !bytes.Contains(got.Body, []byte(never)) {
-				t.Errorf("the answer is %s", got.Body)
+				t.Errorf("the response is %s", got.Body)
 			}
 			before.EncryptedBy(t, kind.first)
 		})
 		changes := kind.resource != "networkpolicies"
-		statement := kind.resource + " are encrypted anew by an update that changes nothing"
+		statement := kind.resource + " are re-encrypted by an update that changes nothing"
 		if !changes {
-			statement = kind.resource + ", whose key is still the first, are not written by an update that changes nothing"
+			statement = kind.resource + ", whose key is still the first, are not rewritten by an update that changes nothing"
 		}
 		t.Run(statement, func(t *testing.T) {
-			if kind.resource == "secrets" { // as the documents say it
+			if kind.resource == "secrets" { // as documented
 				objects, _ := e.Kubectl(t, "", "get", "secrets", "-A", "-o", "json")
 				if output, ok := e.Kubectl(t, objects, "replace", "-f", "-"); !ok {
 					t.Fatal(output)
@@ -163,26 +163,26 @@ func (e *encrypted) isRotated(t *testing.T) {
 				e.Put(t, kind.collection+"/a", got.Body).Want(t, http.StatusOK)
 			}
 			if after := e.Get(t, kind.collection+"/a").ResourceVersion(t); (after != got.ResourceVersion(t)) != changes {
-				t.Errorf("the resourceVersion was %s and is %s", got.ResourceVersion(t), after)
+				t.Errorf("the resourceVersion was %s and is now %s", got.ResourceVersion(t), after)
 			}
 			e.rows.Live(t, kind.resource, e.Namespace, "a").EncryptedBy(t, kind.second)
 		})
 	}
-	t.Run("a resource whose first provider is identity is decrypted by that, and can be looked into again", func(t *testing.T) {
+	t.Run("a resource whose first provider becomes identity is decrypted by an update", func(t *testing.T) {
 		stored := e.rows.Live(t, "configmaps", e.Namespace, "a")
 		if want := `"l":"` + never + `"`; !strings.Contains(stored.Value, want) || !strings.Contains(stored.Labels, want) {
 			t.Errorf("the row is %s", stored.Everything())
 		}
 	})
-	t.Run("a KMS plugin's new key is used for what is written from then on", func(t *testing.T) {
+	t.Run("a KMS plugin's new key is used for subsequent writes", func(t *testing.T) {
 		stored := e.rows.Live(t, "widgets", e.Namespace, "a")
 		if ciphertext := stored.Ciphertext(t); !bytes.Contains(ciphertext, []byte("key-2")) {
-			t.Errorf("the key is not named in %q", ciphertext)
+			t.Errorf("the key id is not in %q", ciphertext)
 		}
 	})
 }
 
-// moveRow makes the network policy "b" hold what "a" does.
+// moveRow copies the value of the network policy "a" to "b".
 func (e *encrypted) moveRow(t *testing.T) {
 	a := e.rows.Live(t, "networkpolicies", e.Namespace, "a")
 	e.rows.Edit(t, "networkpolicies", e.Namespace, "b", a.Value)
@@ -191,35 +191,35 @@ func (e *encrypted) moveRow(t *testing.T) {
 func (e *encrypted) isRefused(t *testing.T) {
 	revisions := e.Path("apps/v1", "controllerrevisions")
 	key := "/apps/controllerrevisions/" + e.Namespace + "/a"
-	t.Run("an object whose key is gone is answered with 500 that names it", func(t *testing.T) {
+	t.Run("reading an object whose key is missing returns 500 with its name", func(t *testing.T) {
 		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/yaml", kit.TableJSON} {
 			got := e.Send(t, http.MethodGet, revisions+"/a", kit.Header{"Accept", accept}, nil).Want(t, http.StatusInternalServerError)
 			if !bytes.Contains(got.Body, []byte(key)) || bytes.Contains(got.Body, []byte(never)) {
-				t.Errorf("%s: the answer is %s", accept, got.Body)
+				t.Errorf("%s: the response is %s", accept, got.Body)
 			}
 		}
 		e.Get(t, revisions+"/a").Refused(t, http.StatusInternalServerError, "InternalError", key, "no matching key was found")
 	})
-	t.Run("a list with such an object is answered with 500", func(t *testing.T) {
+	t.Run("a list with such an object returns 500", func(t *testing.T) {
 		e.Get(t, revisions).Refused(t, http.StatusInternalServerError, "InternalError", key)
 		e.Get(t, revisions+"?limit=1").Refused(t, http.StatusInternalServerError, "InternalError", key)
 	})
-	t.Run("a watch that begins with such an object is told by an event of type ERROR", func(t *testing.T) {
+	t.Run("a watch that begins with such an object receives an event of type ERROR", func(t *testing.T) {
 		event := e.Watch(t, revisions+"?watch=true").Next(t)
 		if message := fmt.Sprint(event.Object["message"]); event.Type != "ERROR" || !strings.Contains(message, key) {
 			t.Errorf("the event is %v", event)
 		}
 	})
-	t.Run("such an object can be neither changed nor deleted, but created elsewhere", func(t *testing.T) {
+	t.Run("such an object can be neither changed nor deleted, but others can be created", func(t *testing.T) {
 		e.Patch(t, kit.MergePatch, revisions+"/a", `{"metadata":{"labels":{"a":"b"}}}`).Refused(t, http.StatusInternalServerError, "InternalError", key)
 		e.Delete(t, revisions+"/a").Refused(t, http.StatusInternalServerError, "InternalError", key)
 		e.Post(t, revisions, kit.Manifest("{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: b}, revision: 1, data: {k: v}}")).Want(t, http.StatusCreated)
 		e.rows.Live(t, "controllerrevisions", e.Namespace, "b").EncryptedBy(t, "k8s:enc:aesgcm:v1:other:")
 	})
-	t.Run("ciphertext is not taken for an object where there is no provider for it", func(t *testing.T) {
+	t.Run("ciphertext is not read as an object if there is no provider for it", func(t *testing.T) {
 		e.Get(t, e.Path(e.Namespace+".example.com/v1", "widgets", "a")).Refused(t, http.StatusInternalServerError, "InternalError", "no matching prefix found")
 	})
-	t.Run("what is in the clear is not read where no provider is identity", func(t *testing.T) {
+	t.Run("plain text is not read without the provider identity", func(t *testing.T) {
 		e.Get(t, e.Path("v1", "podtemplates", "a")).Refused(t, http.StatusInternalServerError, "InternalError", "no matching prefix found")
 	})
 	t.Run("a value is decrypted only under the key that it was encrypted for", func(t *testing.T) {
@@ -237,7 +237,7 @@ func kmsProvider(version, name, endpoint string) string {
 	return fmt.Sprintf("kms: {apiVersion: %s, name: %s, endpoint: %q, timeout: %s}", version, name, endpoint, kmsTimeout)
 }
 
-// ownNames are those of the items of a list that come from the test, not from a controller.
+// ownNames returns the names of a list's items created by the test, not by a controller.
 func ownNames(t *testing.T, list kit.Answer) []string {
 	return slices.DeleteFunc(list.Names(t), func(name string) bool { return len(name) > 1 })
 }

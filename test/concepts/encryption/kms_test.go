@@ -16,9 +16,9 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// isHealthy looks at the health checks of the KMS plugins. Where one is of version 1 each has its own.
+// isHealthy tests the health checks of the KMS plugins. If one is of version 1, each has its own.
 func (e *encrypted) isHealthy(t *testing.T) {
-	t.Run("each KMS plugin has a health check of /healthz and /readyz, and none of /livez", func(t *testing.T) {
+	t.Run("each KMS plugin has a health check in /healthz and /readyz, but not in /livez", func(t *testing.T) {
 		for _, check := range []string{"kms-provider-0", "kms-provider-1"} {
 			e.Get(t, "/healthz/"+check).Want(t, http.StatusOK)
 			e.Get(t, "/readyz/"+check).Want(t, http.StatusOK)
@@ -36,8 +36,8 @@ func TestEncryptionReload(t *testing.T) {
 		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.AESCBC("old")), templates))
 		server := sqube.Launch(t, sqube.Options{Datastore: engine.Datastore,
 			Args: []string{"--encryption-provider-config", file.Path, "--encryption-provider-config-automatic-reload"}})
-		t.Run("a KMS plugin that is not there fails its health check and /readyz, but not /livez", func(t *testing.T) {
-			harness.Eventually(t, "the server has made its files", func() bool {
+		t.Run("a missing KMS plugin fails its health check and /readyz, but not /livez", func(t *testing.T) {
+			harness.Eventually(t, "the server has created its files", func() bool {
 				_, err := os.Stat(server.Kubeconfig)
 				return err == nil
 			})
@@ -55,7 +55,7 @@ func TestEncryptionReload(t *testing.T) {
 			}
 		})
 		kms.start(t)
-		t.Run("a server becomes ready when its KMS plugin comes", func(t *testing.T) { server.WaitReady(t) })
+		t.Run("a server becomes ready when its KMS plugin starts", func(t *testing.T) { server.WaitReady(t) })
 		c := kit.NewCluster(t, server.Config(t), server, 0)
 		stored := kit.Rows{DB: harness.OpenDatabase(t, engine)}
 		secret := kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: a}}")
@@ -69,7 +69,7 @@ func TestEncryptionReload(t *testing.T) {
 			c.Get(t, "/readyz/kms-providers").Want(t, http.StatusOK)
 			c.Get(t, "/livez/kms-providers").Want(t, http.StatusNotFound)
 		})
-		t.Run("a changed file that is wrong is not used, and counted", func(t *testing.T) {
+		t.Run("an invalid change of the file is ignored and counted", func(t *testing.T) {
 			file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", "aescbc: {keys: [{name: new, secret: c2hvcnQ=}]}"), templates))
 			harness.Eventually(t, "the failure is counted", func() bool { return counted(t, c, `automatic_reloads_total{.*status="failure"}`) })
 			c.Put(t, c.Path("v1", "secrets", "a"), kit.With(secret, "1", "metadata", "labels", "l")).Want(t, http.StatusOK)
@@ -81,7 +81,7 @@ func TestEncryptionReload(t *testing.T) {
 			c.Put(t, c.Path("v1", "secrets", "a"), kit.With(secret, "1", "metadata", "labels", "l")).Want(t, http.StatusOK)
 			stored.Live(t, "secrets", c.Namespace, "a").EncryptedBy(t, "k8s:enc:aesgcm:v1:new:")
 		})
-		t.Run("objects are still written and read for some minutes while the plugin is gone", func(t *testing.T) {
+		t.Run("objects can still be written and read for some minutes without the plugin", func(t *testing.T) {
 			kms.server.Close()
 			c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate("b")).Want(t, http.StatusCreated)
 			c.Get(t, c.Path("v1", "podtemplates", "b")).Want(t, http.StatusOK)
@@ -89,29 +89,29 @@ func TestEncryptionReload(t *testing.T) {
 	})
 }
 
-// counted says whether a metric of the reload is more than 0.
+// counted reports whether a metric of the reload is greater than 0.
 func counted(t *testing.T, c *kit.Cluster, metric string) bool {
 	t.Helper()
 	return regexp.MustCompile(`apiserver_encryption_config_controller_` + metric + ` [1-9]`).Match(c.Get(t, "/metrics").Body)
 }
 
-// The faults of a configuration.
+// Invalid configurations.
 func TestEncryptionFaults(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct{ statement, text, want string }{
-		{"a file that is missing", "", "no such file or directory"},
-		{"text that is no configuration", "secrets: true", "Object 'Kind' is missing"},
+		{"a missing file", "", "no such file or directory"},
+		{"text that is not a configuration", "secrets: true", "Object 'Kind' is missing"},
 		{"an unknown field", "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nsecrets: []", `unknown field "secrets"`},
-		{"a configuration of nothing", kit.EncryptionConfig(), "resources: Required value"},
+		{"an empty configuration", kit.EncryptionConfig(), "resources: Required value"},
 		{"an unknown provider", kit.EncryptionConfig(kit.EncryptionRule("secrets", "rot13: {}")), `unknown field "resources[0].providers[0].rot13"`},
-		{"a provider that is none", kit.EncryptionConfig(kit.EncryptionRule("secrets", "")), "provider does not contain any of the expected providers"},
+		{"an empty provider", kit.EncryptionConfig(kit.EncryptionRule("secrets", "")), "provider does not contain any of the expected providers"},
 		{"a key of a wrong length", kit.EncryptionConfig(kit.EncryptionRule("secrets", "aescbc: {keys: [{name: k, secret: c2hvcnQ=}]}")), "resources[0].providers[0].aescbc.keys[0].secret: Invalid value"},
-		{"a rule behind one that has it all", kit.EncryptionConfig(kit.EncryptionRule("*.*", kit.IdentityProvider), kit.EncryptionRule("secrets", kit.AESCBC("k"))), `resource "secrets" is masked by earlier rule "*.*"`},
-		{"KMS of version 1 while its gate is closed", kit.EncryptionConfig(kit.EncryptionRule("secrets", kmsProvider("v1", "plugin", "unix:///nowhere"))), "Set --feature-gates=KMSv1=true"},
-		{"an endpoint that is no socket", kit.EncryptionConfig(kit.EncryptionRule("secrets", kmsProvider("v2", "plugin", "tcp://127.0.0.1:1"))), "resources[0].providers[0].kms.endpoint: Invalid value"},
+		{"a rule after a wildcard that includes it", kit.EncryptionConfig(kit.EncryptionRule("*.*", kit.IdentityProvider), kit.EncryptionRule("secrets", kit.AESCBC("k"))), `resource "secrets" is masked by earlier rule "*.*"`},
+		{"KMS of version 1 without its gate", kit.EncryptionConfig(kit.EncryptionRule("secrets", kmsProvider("v1", "plugin", "unix:///nowhere"))), "Set --feature-gates=KMSv1=true"},
+		{"an endpoint that is not a socket", kit.EncryptionConfig(kit.EncryptionRule("secrets", kmsProvider("v2", "plugin", "tcp://127.0.0.1:1"))), "resources[0].providers[0].kms.endpoint: Invalid value"},
 		{"two plugins of one name", kit.EncryptionConfig(kit.EncryptionRule("secrets", kmsProvider("v2", "plugin", "unix:///a")), kit.EncryptionRule("configmaps", kmsProvider("v2", "plugin", "unix:///b"))), "must be unique"},
 	} {
-		t.Run(fault.statement+" is refused at the start by an error that names the flag", func(t *testing.T) {
+		t.Run(fault.statement+" is rejected at startup with an error that names the flag", func(t *testing.T) {
 			t.Parallel()
 			file := kit.NewEncryptionFile(t)
 			if fault.text != "" {

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 the deprecated version 1 of KMS plugins is served behind its gate, as in kube-apiserver
+//lint:file-ignore SA1019 the deprecated version 1 of KMS plugins is supported behind its gate, as in kube-apiserver
 
 package encryption
 
@@ -20,17 +20,17 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// kmsPlugin is a key management service of version 2. Its cipher is none: it turns the bytes around, which is enough to
-// tell apart what went through it.
+// kmsPlugin is a key management service of version 2. It does not really encrypt: it inverts the bytes, which is enough to
+// recognize what it has processed.
 type kmsPlugin struct {
-	endpoint string // as an EncryptionConfiguration names it
+	endpoint string // as in an EncryptionConfiguration
 	keyID    atomic.Value
 	server   *kmsservice.GRPCService
 }
 
 const kmsTimeout = 3 * time.Second
 
-// newKMS returns a plugin that does not run yet.
+// newKMS returns a plugin that is not running yet.
 func newKMS(t *testing.T, keyID string) *kmsPlugin {
 	t.Helper()
 	socket := socketPath(t)
@@ -40,12 +40,12 @@ func newKMS(t *testing.T, keyID string) *kmsPlugin {
 	return p
 }
 
-// start runs the plugin. It ends with the test.
+// start runs the plugin until the test ends.
 func (p *kmsPlugin) start(t *testing.T) {
 	t.Helper()
 	go func() {
 		if err := p.server.ListenAndServe(); err != nil {
-			t.Errorf("the KMS plugin: %v", err)
+			t.Errorf("KMS plugin: %v", err)
 		}
 	}()
 	harness.Eventually(t, "the KMS plugin listens", func() bool {
@@ -70,12 +70,12 @@ func (p *kmsPlugin) Decrypt(_ context.Context, _ string, request *kmsservice.Dec
 	return turned(request.Ciphertext), nil
 }
 
-// kmsV1Plugin is the same of version 1.
+// kmsV1Plugin is the same for version 1.
 type kmsV1Plugin struct {
 	kmsv1.UnsafeKeyManagementServiceServer
 }
 
-// startKMSv1 starts a plugin of version 1, which ends with the test, and returns its endpoint.
+// startKMSv1 starts a plugin of version 1, which runs until the test ends, and returns its endpoint.
 func startKMSv1(t *testing.T) string {
 	t.Helper()
 	socket := socketPath(t)
@@ -111,7 +111,7 @@ func turned(data []byte) []byte {
 	return data
 }
 
-// socketPath is one short enough for a socket, whatever the test is called.
+// socketPath returns a path short enough for a socket, whatever the test's name.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kms")

@@ -1,4 +1,5 @@
-// Package encryption holds sqube to what the documents say of encryption at rest.
+// Package encryption tests sqube against the documentation of encryption at
+// rest.
 package encryption
 
 import (

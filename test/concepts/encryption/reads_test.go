@@ -10,8 +10,8 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// isRead reads the secrets in every way there is. They are encrypted by aesgcm, which authenticates where an object is stored:
-// every way has to know that.
+// isRead reads the secrets in every possible way. They are encrypted by aesgcm, which authenticates an object's key: every kind
+// of read must pass that.
 func (e *encrypted) isRead(t *testing.T) {
 	secrets := e.Path("v1", "secrets")
 	from := e.Get(t, secrets).ResourceVersion(t)
@@ -33,7 +33,7 @@ func (e *encrypted) isRead(t *testing.T) {
 			}
 		}
 	})
-	t.Run("selectors of labels and fields select encrypted objects", func(t *testing.T) {
+	t.Run("label and field selectors select encrypted objects", func(t *testing.T) {
 		for selector, want := range map[string][]string{
 			"labelSelector=l=other":                       {"b", "c"},
 			"labelSelector=l%20in%20(" + never + ")":      {"a"},
@@ -56,7 +56,7 @@ func (e *encrypted) isRead(t *testing.T) {
 			}
 		}
 	})
-	t.Run("pages of a list with a selector go on behind what it left out", func(t *testing.T) {
+	t.Run("pages of a list with a selector continue after objects that do not match", func(t *testing.T) {
 		path := secrets + "?limit=1&labelSelector=l=other"
 		first := e.Get(t, path).Want(t, http.StatusOK)
 		second := e.Get(t, path+"&continue="+url.QueryEscape(first.Text(t, "metadata", "continue"))).Want(t, http.StatusOK)
@@ -64,40 +64,40 @@ func (e *encrypted) isRead(t *testing.T) {
 			t.Errorf("the pages have %v; the second is %s", names, second.Body)
 		}
 	})
-	t.Run("a list at an exact revision has encrypted objects as they were", func(t *testing.T) {
+	t.Run("a list at an exact revision has the past state of encrypted objects", func(t *testing.T) {
 		list := e.Get(t, secrets+"?labelSelector=l&resourceVersionMatch=Exact&resourceVersion="+from).Want(t, http.StatusOK)
 		if names := list.Names(t); !slices.Equal(names, []string{"a"}) {
-			t.Errorf("there were %v", names)
+			t.Errorf("the list has %v", names)
 		}
 	})
-	t.Run("watches bring encrypted objects: the state, the past, what comes, what selectors say", func(t *testing.T) {
+	t.Run("watches send encrypted objects: the initial state, past and new changes, with selectors", func(t *testing.T) {
 		state := e.Watch(t, secrets+"?watch=true&labelSelector=l="+never)
 		past := e.Watch(t, secrets+"?watch=true&fieldSelector=type=other/type&resourceVersion="+from)
 		defer state.Stop()
 		defer past.Stop()
 		if first := state.Next(t); first.Type != "ADDED" || first.Name() != "a" {
-			t.Errorf("the state begins with %v", first)
+			t.Errorf("the initial state begins with %v", first)
 		}
 		for _, name := range []string{"b", "c"} {
 			if next := past.Next(t); next.Type != "ADDED" || next.Name() != name {
-				t.Errorf("the past has %v", next)
+				t.Errorf("the past changes begin with %v", next)
 			}
 		}
 		e.Patch(t, kit.MergePatch, secrets+"/b", `{"metadata":{"labels":{"l":"`+never+`"}}}`).Want(t, http.StatusOK)
 		if next := state.Next(t); next.Type != "ADDED" || next.Name() != "b" {
-			t.Errorf("an object that begins to match is %v", next)
+			t.Errorf("the event of an object that begins to match is %v", next)
 		}
 		if next := past.Next(t); next.Type != "MODIFIED" || next.Name() != "b" {
-			t.Errorf("an object that changes is %v", next)
+			t.Errorf("the event of a changed object is %v", next)
 		}
 		e.Delete(t, secrets+"/b").Want(t, http.StatusOK)
 		for _, watch := range []*kit.Stream{state, past} {
 			if next := watch.Next(t); next.Type != "DELETED" || next.Name() != "b" || next.Object["data"] == nil {
-				t.Errorf("a deletion is %v", next)
+				t.Errorf("the event of a deletion is %v", next)
 			}
 		}
 	})
-	t.Run("a collection is deleted by selectors of encrypted objects", func(t *testing.T) {
+	t.Run("encrypted objects of a collection are deleted by selectors", func(t *testing.T) {
 		e.Delete(t, secrets+"?labelSelector=l=other").Want(t, http.StatusOK)
 		e.Get(t, secrets+"/c").Want(t, http.StatusNotFound)
 		e.Get(t, secrets+"/a").Want(t, http.StatusOK)

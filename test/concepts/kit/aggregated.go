@@ -26,13 +26,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// AggregatedServer is an aggregated API server of the test's own. It serves the resource widgets of version v1 of its group, and
-// lets nobody in but a front proxy.
+// AggregatedServer is the test's own aggregated API server. It serves the resource widgets in version v1 of its group, and
+// accepts only requests from a front proxy.
 type AggregatedServer struct {
 	Group string
 	Port  int
 	CA    []byte // PEM
-	// Answers are bodies by path, and their media types where that is not JSON, for what is not an object.
+	// Answers are bodies by path, with their media types if not JSON, for what is not an object.
 	Answers map[string]string
 	server  *httptest.Server
 
@@ -45,8 +45,8 @@ type AggregatedServer struct {
 // AggregatedList is the media type of aggregated discovery.
 const AggregatedList = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// StartAggregatedServer starts a server for the group of the promise, at the given address. Clients must show a certificate of the
-// authority that the cluster names in the ConfigMap extension-apiserver-authentication.
+// StartAggregatedServer starts a server for the promise's group at the given address. Clients need a certificate of the
+// authority in the cluster's ConfigMap extension-apiserver-authentication.
 func StartAggregatedServer(t *testing.T, c *Cluster, address string) *AggregatedServer {
 	t.Helper()
 	r := &AggregatedServer{Group: c.Namespace + ".example.com", objects: map[string]map[string]any{}, watchers: map[chan Event]bool{}}
@@ -84,32 +84,32 @@ func StartAggregatedServer(t *testing.T, c *Cluster, address string) *Aggregated
 	}
 	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies}
 	r.server.EnableHTTP2 = true
-	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not take the certificate
+	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that reject the certificate
 	r.server.StartTLS()
 	t.Cleanup(r.Stop)
 	r.Port = r.server.Listener.Addr().(*net.TCPAddr).Port
 	return r
 }
 
-// FrontProxyAuthentication reads the ConfigMap that tells servers of aggregated APIs by what to know the front proxy. It is written
-// when a server has started.
+// FrontProxyAuthentication reads the ConfigMap with which servers of aggregated APIs authenticate the front proxy. It is
+// written after a server has started.
 func FrontProxyAuthentication(t testing.TB, c *Cluster) (found Answer) {
 	t.Helper()
-	harness.Eventually(t, "extension-apiserver-authentication is there", func() bool {
+	harness.Eventually(t, "extension-apiserver-authentication exists", func() bool {
 		found = c.Get(t, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
 		return found.Code == http.StatusOK
 	})
 	return found
 }
 
-// Stop ends the server and what it answers.
+// Stop stops the server and its pending responses.
 func (r *AggregatedServer) Stop() {
 	r.server.CloseClientConnections()
 	r.server.Close()
 }
 
-// ServeHTTP answers as an API server, except that what ends in /redirect redirects, what ends in /echo upgrades to a
-// protocol that sends lines back, what ends in /broken is broken off, and what ends in /reviews is a webhook.
+// ServeHTTP responds like an API server, except that paths ending in /redirect redirect, /echo upgrades to a protocol that
+// echoes lines, /broken breaks the connection, and /reviews is a webhook.
 func (r *AggregatedServer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	r.requests = append(r.requests, request)
@@ -140,7 +140,7 @@ func (r *AggregatedServer) ServeHTTP(w http.ResponseWriter, request *http.Reques
 	}
 }
 
-// refuse answers as an admission webhook that allows nothing.
+// refuse responds like an admission webhook that denies everything.
 func refuse(w http.ResponseWriter, request *http.Request) {
 	var review map[string]any
 	if err := json.NewDecoder(request.Body).Decode(&review); err != nil {
@@ -170,14 +170,14 @@ func echo(w http.ResponseWriter) {
 	}
 }
 
-// serveObjects serves objects, which are kept by their paths.
+// serveObjects serves objects, which are stored by path.
 func (r *AggregatedServer) serveObjects(w http.ResponseWriter, request *http.Request) {
 	path := request.URL.Path
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(code int, kind string, object map[string]any) {
-		object = maps.Clone(object) // it may be in other answers too
+		object = maps.Clone(object) // it may be in other responses too
 		object["apiVersion"], object["kind"] = r.Group+"/v1", kind
-		if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") { // what collectors of garbage ask for
+		if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") { // as garbage collectors request
 			object["apiVersion"], object["kind"] = "meta.k8s.io/v1", "PartialObjectMetadata"+strings.TrimPrefix(kind, "Widget")
 		}
 		w.WriteHeader(code)
@@ -220,7 +220,7 @@ func (r *AggregatedServer) serveObjects(w http.ResponseWriter, request *http.Req
 	}
 }
 
-// List returns what is at a path or below it; of all namespaces, if it names none.
+// List returns what is at a path or below it, in all namespaces if it names none.
 func (r *AggregatedServer) List(path string) []any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +237,7 @@ func (r *AggregatedServer) List(path string) []any {
 	return items
 }
 
-// change makes an event happen to the object at a path.
+// change applies an event to the object at a path.
 func (r *AggregatedServer) change(path string, e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,7 +296,7 @@ func (r *AggregatedServer) LastRequest(t testing.TB, path string) *http.Request 
 			return r.requests[i]
 		}
 	}
-	t.Fatalf("no request for %s has got to the remote server", path)
+	t.Fatalf("no request for %s has reached the remote server", path)
 	return nil
 }
 
@@ -311,40 +311,40 @@ func (r *AggregatedServer) Requests() []string {
 	return all
 }
 
-// WaitWatched waits until the server's controllers have seen the widgets: the collector of garbage then watches them.
+// WaitWatched waits until the server's controllers have discovered the widgets: the garbage collector then watches them.
 func (r *AggregatedServer) WaitWatched(t *testing.T, c *Cluster) {
 	t.Helper()
-	harness.Eventually(t, "the collector of garbage watches widgets", func() bool {
+	harness.Eventually(t, "the garbage collector watches widgets", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return len(r.watchers) > 0
 	})
 }
 
-// Path is that of widgets in the promise's namespace.
+// Path returns the path of widgets in the promise's namespace.
 func (r *AggregatedServer) Path(c *Cluster, rest ...string) string {
 	return c.Path(r.Group+"/v1", append([]string{"widgets"}, rest...)...)
 }
 
-// MakeServiceTo makes the Service widgets in the promise's namespace, which leads to a port of this machine.
+// MakeServiceTo creates the Service widgets in the promise's namespace, which points to this machine.
 //
-// An ExternalName is what a Service can lead to without any network: the addresses of endpoints may not be loopback.
+// It is an ExternalName, which works without a network: the addresses of endpoints may not be loopback.
 func MakeServiceTo(t testing.TB, c *Cluster) {
 	t.Helper()
 	c.Post(t, c.Path("v1", "services"), Manifest("{metadata: {name: widgets}, spec: {type: ExternalName, externalName: localhost}}")).Want(t, http.StatusCreated)
 }
 
-// APIServices is the path of all of them.
+// APIServices is the path of all APIServices.
 const APIServices = "/apis/apiregistration.k8s.io/v1/apiservices"
 
-// NewAPIService is an APIService of a group's version v1 that names the Service widgets in the promise's namespace.
+// NewAPIService returns an APIService for version v1 of a group, with the Service widgets in the promise's namespace.
 func NewAPIService(c *Cluster, group string, port int, ca []byte) map[string]any {
 	return Manifest(`{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.%[1]s}, spec: {group: %[1]s, version: v1,
 		groupPriorityMinimum: 2000, versionPriority: 10, caBundle: %[2]s, service: {namespace: %[3]s, name: widgets, port: %[4]d}}}`,
 		group, base64.StdEncoding.EncodeToString(ca), c.Namespace, port)
 }
 
-// Register makes the APIService of a remote server and waits until it is available.
+// Register creates the APIService of a remote server and waits until it is available.
 func (r *AggregatedServer) Register(t *testing.T, c *Cluster) {
 	t.Helper()
 	MakeServiceTo(t, c)
@@ -352,14 +352,14 @@ func (r *AggregatedServer) Register(t *testing.T, c *Cluster) {
 	WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
 }
 
-// RegisterAPIService creates an APIService that goes with the test.
+// RegisterAPIService creates an APIService that is deleted when the test ends.
 func RegisterAPIService(t *testing.T, c *Cluster, object map[string]any) {
 	t.Helper()
 	made := c.Post(t, APIServices, object).Want(t, http.StatusCreated)
 	c.DeleteAtEnd(t, APIServices+"/"+made.Text(t, "metadata", "name"))
 }
 
-// WaitAvailable waits until the condition Available of an APIService is as it should be, and returns its message.
+// WaitAvailable waits until the condition Available of an APIService has this status and reason, and returns its message.
 func WaitAvailable(t *testing.T, c *Cluster, name, status, reason string) (message string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("APIService %s is available: %s, %s", name, status, reason), func() bool {
@@ -380,7 +380,7 @@ func WaitAvailable(t *testing.T, c *Cluster, name, status, reason string) (messa
 	return message
 }
 
-// DialUpgrade asks for an upgrade of the connection to the protocol echo, and returns the connection.
+// DialUpgrade upgrades a connection to the protocol echo, and returns it.
 func DialUpgrade(t *testing.T, c *Cluster, path string) (net.Conn, *bufio.Reader, *http.Response) {
 	t.Helper()
 	config, err := rest.TLSConfigFor(c.Config)

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Answer is a response, with its whole body.
+// Answer is a response with its whole body.
 type Answer struct {
 	Request string // method and path, for messages
 	Code    int
@@ -28,16 +28,16 @@ func (a Answer) Want(t testing.TB, codes ...int) Answer {
 			return a
 		}
 	}
-	t.Fatalf("%s: the answer is %d instead of %v:\n%s", a.Request, a.Code, codes, a.Body)
+	t.Fatalf("%s: the status is %d instead of %v:\n%s", a.Request, a.Code, codes, a.Body)
 	return a
 }
 
-// Refused fails the test unless the answer is a Status of failure with this code and reason whose message has these parts.
+// Refused fails the test unless the response is a failure Status with this code and reason, whose message has these parts.
 func (a Answer) Refused(t testing.TB, code int, reason string, parts ...string) Answer {
 	t.Helper()
 	a.Want(t, code)
 	if got := a.Text(t, "kind"); got != "Status" {
-		t.Fatalf("%s: the answer is a %q instead of a Status:\n%s", a.Request, got, a.Body)
+		t.Fatalf("%s: the response is a %q instead of a Status:\n%s", a.Request, got, a.Body)
 	}
 	if got := a.Text(t, "reason"); got != reason {
 		t.Errorf("%s: the reason is %q instead of %q:\n%s", a.Request, got, reason, a.Body)
@@ -50,17 +50,17 @@ func (a Answer) Refused(t testing.TB, code int, reason string, parts ...string) 
 	return a
 }
 
-// Object is the body, JSON or YAML, as unstructured content.
+// Object returns the body, JSON or YAML, as unstructured content.
 func (a Answer) Object(t testing.TB) map[string]any {
 	t.Helper()
 	var object map[string]any
 	if err := yaml.Unmarshal(a.Body, &object); err != nil {
-		t.Fatalf("%s: the answer is no object: %v\n%s", a.Request, err, a.Body)
+		t.Fatalf("%s: the response is not an object: %v\n%s", a.Request, err, a.Body)
 	}
 	return object
 }
 
-// Text is a field of the body that is a string, or "" if there is none.
+// Text returns a string field of the body, or "" if there is none.
 func (a Answer) Text(t testing.TB, fields ...string) string {
 	t.Helper()
 	value, _, err := unstructured.NestedString(a.Object(t), fields...)
@@ -70,7 +70,7 @@ func (a Answer) Text(t testing.TB, fields ...string) string {
 	return value
 }
 
-// Value is a field of the body, and nil if there is none. Numbers are float64.
+// Value returns a field of the body, or nil if there is none. Numbers are float64.
 func (a Answer) Value(t testing.TB, fields ...string) any {
 	t.Helper()
 	value, _, err := unstructured.NestedFieldNoCopy(a.Object(t), fields...)
@@ -80,13 +80,13 @@ func (a Answer) Value(t testing.TB, fields ...string) any {
 	return value
 }
 
-// ResourceVersion is the resourceVersion of an object or of a list.
+// ResourceVersion returns the resourceVersion of an object or a list.
 func (a Answer) ResourceVersion(t testing.TB) string {
 	t.Helper()
 	return a.Text(t, "metadata", "resourceVersion")
 }
 
-// Names are those of a list's items, in order.
+// Names returns the names of a list's items, in order.
 func (a Answer) Names(t testing.TB) []string {
 	t.Helper()
 	items, _ := a.Value(t, "items").([]any)
@@ -101,7 +101,7 @@ func (a Answer) Names(t testing.TB) []string {
 	return names
 }
 
-// Warnings are the texts of an answer's Warning headers, sorted. All must have the code 299 and no agent.
+// Warnings returns the sorted texts of a response's Warning headers. All must have the code 299 and no agent.
 func Warnings(t testing.TB, a Answer) []string {
 	t.Helper()
 	parsed, errs := utilnet.ParseWarningHeaders(a.Header.Values("Warning"))
@@ -119,7 +119,7 @@ func Warnings(t testing.TB, a Answer) []string {
 	return texts
 }
 
-// FieldJSON is a field of an object as compact JSON, and "" if there is none.
+// FieldJSON returns a field of an object as compact JSON, or "" if there is none.
 func (a Answer) FieldJSON(t testing.TB, fields ...string) string {
 	t.Helper()
 	value, found, err := unstructured.NestedFieldNoCopy(a.Object(t), fields...)
@@ -136,7 +136,7 @@ func (a Answer) FieldJSON(t testing.TB, fields ...string) string {
 	return string(text)
 }
 
-// HasField fails the test unless a field of the body is this, as compact JSON; "" is for a field that is not there.
+// HasField fails the test unless a field of the body has this value, as compact JSON; "" means no such field.
 func (a Answer) HasField(t testing.TB, want string, fields ...string) Answer {
 	t.Helper()
 	if got := a.FieldJSON(t, fields...); got != want {
@@ -145,7 +145,7 @@ func (a Answer) HasField(t testing.TB, want string, fields ...string) Answer {
 	return a
 }
 
-// Warns fails the test unless the answer has just these warnings.
+// Warns fails the test unless the response has exactly these warnings.
 func (a Answer) Warns(t testing.TB, texts ...string) Answer {
 	t.Helper()
 	var want []string
@@ -162,7 +162,7 @@ func (a Answer) Warns(t testing.TB, texts ...string) Answer {
 	return a
 }
 
-// What most answers should be.
+// The most common expectations.
 
 func (a Answer) OK(t testing.TB) Answer {
 	t.Helper()
@@ -194,7 +194,7 @@ func (a Answer) Invalid(t testing.TB, parts ...string) Answer {
 	return a.Refused(t, http.StatusUnprocessableEntity, "Invalid", parts...)
 }
 
-// Forbidden fails the test unless the request is refused for want of a permission.
+// Forbidden fails the test unless the request is denied with 403.
 func (a Answer) Forbidden(t testing.TB, parts ...string) {
 	t.Helper()
 	a.Refused(t, http.StatusForbidden, "Forbidden", parts...)

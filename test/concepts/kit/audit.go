@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// AuditEvent is an event of the log, as audit.k8s.io/v1 has it.
+// AuditEvent is an event of the log, as in audit.k8s.io/v1.
 type AuditEvent struct {
 	metav1.TypeMeta
 	Level, AuditID, Stage, RequestURI, Verb, UserAgent string
@@ -33,13 +33,13 @@ type AuditEvent struct {
 	RequestReceivedTimestamp, StageTimestamp metav1.MicroTime
 }
 
-// AuditLog is the file that servers record requests in, one event a line.
+// AuditLog is the file in which servers record requests, one event per line.
 type AuditLog string
 
-// Events waits until the log has the request's event of the stage, and returns all of the request until then.
+// Events waits until the log has the request's event of the stage, and returns all events of the request up to it.
 func (l AuditLog) Events(t testing.TB, id, stage string) []AuditEvent {
 	t.Helper()
-	for deadline := time.Now().Add(RequestTimeout); ; time.Sleep(10 * time.Millisecond) { // a file says nothing when it grows
+	for deadline := time.Now().Add(RequestTimeout); ; time.Sleep(10 * time.Millisecond) { // files have no notifications
 		text, err := os.ReadFile(string(l))
 		if err != nil {
 			t.Fatal(err)
@@ -49,12 +49,12 @@ func (l AuditLog) Events(t testing.TB, id, stage string) []AuditEvent {
 			return events
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the log has no %s of %s, only %v", stage, id, events)
+			t.Fatalf("the log has no %s event of %s, only %v", stage, id, events)
 		}
 	}
 }
 
-// AuditEvents finds the events of the request in a log.
+// AuditEvents returns the events of the request in a log.
 func AuditEvents(t testing.TB, log []byte, id string) []AuditEvent {
 	t.Helper()
 	var events []AuditEvent
@@ -71,7 +71,7 @@ func AuditEvents(t testing.TB, log []byte, id string) []AuditEvent {
 	return events
 }
 
-// Send sends a request and returns the answer, and the last event of what the log has of it.
+// Send sends a request and returns the response, and the last event in the log about it.
 func (l AuditLog) Send(t testing.TB, c *Client, method, path string, headers Header, body any) (Answer, AuditEvent) {
 	t.Helper()
 	id := string(uuid.NewUUID())
@@ -80,8 +80,7 @@ func (l AuditLog) Send(t testing.TB, c *Client, method, path string, headers Hea
 	return a, events[len(events)-1]
 }
 
-// Lacks fails the test if the log has anything of a request. A later request that is
-// there shows that it will not come.
+// Lacks fails the test if the log has any event of a request. A later request in the log shows that none will follow.
 func (l AuditLog) Lacks(t testing.TB, c *Client, id string) {
 	t.Helper()
 	l.Send(t, c, http.MethodGet, "/version", nil, nil)
@@ -94,7 +93,7 @@ func (l AuditLog) Lacks(t testing.TB, c *Client, id string) {
 	}
 }
 
-// WantAnnotations fails the test unless the event has these, and maybe others.
+// WantAnnotations fails the test unless the event has these annotations; it may have others.
 func WantAnnotations(t testing.TB, e AuditEvent, want map[string]string) {
 	t.Helper()
 	got := maps.Clone(e.Annotations)

@@ -13,16 +13,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RequestTimeout bounds a request of a test. No request may take that long; a machine that is busy may.
+// RequestTimeout limits a request of a test, generously in case the machine is busy.
 const RequestTimeout = 90 * time.Second
 
-// Client sends requests as they are, as curl would, and reads the answers to their end.
+// Client sends requests unchanged, like curl, and reads responses to their end.
 type Client struct {
 	URL  string
 	HTTP *http.Client
 }
 
-// NewClient makes a client with the identity that config has.
+// NewClient returns a client with the identity in config.
 func NewClient(t testing.TB, config *rest.Config) *Client {
 	t.Helper()
 	h, err := rest.HTTPClientFor(config)
@@ -36,7 +36,7 @@ func NewClient(t testing.TB, config *rest.Config) *Client {
 // Header are the headers of a request, name and value in turn.
 type Header []string
 
-// Send sends a request. The body is nil, bytes or a string, which are sent as they are, or what is sent as JSON.
+// Send sends a request. The body is nil, bytes or a string, which are sent unchanged, or a value that is sent as JSON.
 func (c *Client) Send(t testing.TB, method, path string, headers Header, body any) Answer {
 	t.Helper()
 	response := c.Open(t, method, path, headers, body)
@@ -48,7 +48,7 @@ func (c *Client) Send(t testing.TB, method, path string, headers Header, body an
 	return Answer{Request: method + " " + path, Code: response.StatusCode, Header: response.Header, Body: read}
 }
 
-// Open sends a request whose answer the caller reads and closes: a watch.
+// Open sends a request, such as a watch, whose response the caller reads and closes.
 func (c *Client) Open(t testing.TB, method, path string, headers Header, body any) *http.Response {
 	t.Helper()
 	var reader io.Reader
@@ -86,7 +86,7 @@ func (c *Client) Open(t testing.TB, method, path string, headers Header, body an
 	return response
 }
 
-// What most requests are.
+// The most common requests.
 
 func (c *Client) Get(t testing.TB, path string) Answer {
 	t.Helper()
@@ -121,13 +121,13 @@ func (c *Client) Patch(t testing.TB, kind, path string, body any) Answer {
 	return c.Send(t, http.MethodPatch, path, Header{"Content-Type", kind}, body)
 }
 
-// NextPage is the page behind one. The query is that of the first, and may end in "?".
+// NextPage returns the page after one. The query is that of the first, and may end in "?".
 func (c *Client) NextPage(t testing.TB, query string, page Answer) Answer {
 	t.Helper()
 	return c.Get(t, query+"&continue="+url.QueryEscape(page.Text(t, "metadata", "continue"))).Want(t, http.StatusOK)
 }
 
-// What an Accept header asks for.
+// Values of the Accept header.
 
 const TableJSON = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -143,5 +143,5 @@ func AsMetadataList(mediaType, version string) string {
 	return mediaType + ";as=PartialObjectMetadataList;v=" + version + ";g=meta.k8s.io"
 }
 
-// ModifiedMessage is that of the conflict of an update whose resourceVersion is no longer the newest.
+// ModifiedMessage is the message of the conflict of an update whose resourceVersion is not the newest.
 const ModifiedMessage = "the object has been modified; please apply your changes to the latest version and try again"

@@ -13,18 +13,19 @@ import (
 // Definitions is the path of all definitions of custom resources.
 const Definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// CustomResource is a custom resource, widgets, in a group that the promise has to itself.
+// CustomResource is a custom resource, widgets, in the promise's own group.
 type CustomResource struct {
 	*Cluster
 	Group string
 }
 
-// CustomResource names widgets, which is not defined yet.
+// CustomResource returns the resource widgets, which is not defined yet.
 func (c *Cluster) CustomResource() CustomResource {
 	return CustomResource{c, c.Namespace + ".example.com"}
 }
 
-// DefineVersions defines widgets with these versions, of which the first is stored unless one says so, and waits until they are served.
+// DefineVersions defines widgets with these versions and waits until they are served. The first one is the storage version
+// unless another is marked as such.
 func (c *Cluster) DefineVersions(t testing.TB, versions ...map[string]any) CustomResource {
 	t.Helper()
 	w := c.CustomResource()
@@ -33,7 +34,7 @@ func (c *Cluster) DefineVersions(t testing.TB, versions ...map[string]any) Custo
 	return w
 }
 
-// CRDVersion is one of a definition: its name, the properties of its objects, and further fields, in YAML.
+// CRDVersion returns a version of a definition: its name, the properties of its objects, and additional fields, in YAML.
 func CRDVersion(name, properties string, fields ...string) map[string]any {
 	v := map[string]any{
 		"name": name, "served": true,
@@ -46,7 +47,7 @@ func CRDVersion(name, properties string, fields ...string) map[string]any {
 	return v
 }
 
-// Definition is that of widgets.
+// Definition returns the definition of widgets.
 func (w CustomResource) Definition(versions ...map[string]any) map[string]any {
 	stored := false
 	list := make([]any, len(versions))
@@ -65,16 +66,16 @@ func (w CustomResource) Definition(versions ...map[string]any) map[string]any {
 	return d
 }
 
-// Name is that of the definition.
+// Name returns the name of the definition.
 func (w CustomResource) Name() string { return "widgets." + w.Group }
 
-// Condition is the status of a condition of the definition, or "" if it has none of this type.
+// Condition returns the status and reason of a condition of the definition, "" if it has none of this type.
 func (w CustomResource) Condition(t testing.TB, kind string) (status, reason string) {
 	t.Helper()
 	return Condition(t, w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK), kind)
 }
 
-// Condition finds one of an object's status.
+// Condition returns a condition in an object's status.
 func Condition(t testing.TB, a Answer, kind string) (status, reason string) {
 	t.Helper()
 	conditions, _ := a.Value(t, "status", "conditions").([]any)
@@ -87,7 +88,7 @@ func Condition(t testing.TB, a Answer, kind string) (status, reason string) {
 	return status, reason
 }
 
-// Established waits until the definition is.
+// Established waits until the definition is established.
 func (w CustomResource) Established(t testing.TB) {
 	t.Helper()
 	harness.Eventually(t, w.Name()+" is established", func() bool {
@@ -108,12 +109,12 @@ func (w CustomResource) Redefine(t testing.TB, change func(spec map[string]any))
 	}
 }
 
-// At is the path of widgets in a version, or below that.
+// At returns the path of widgets in a version, or a path below that.
 func (w CustomResource) At(version string, rest ...string) string {
 	return w.Path(w.Group+"/"+version, append([]string{"widgets"}, rest...)...)
 }
 
-// Widget is an object of v1 with these fields, in YAML.
+// Widget returns an object of v1 with these fields, in YAML.
 func (w CustomResource) Widget(name, fields string) map[string]any {
 	object := Manifest("%s", fields)
 	object["apiVersion"], object["kind"] = w.Group+"/v1", "Widget"
@@ -121,18 +122,18 @@ func (w CustomResource) Widget(name, fields string) map[string]any {
 	return object
 }
 
-// Create creates a widget of v1.
+// Create creates a widget in v1.
 func (w CustomResource) Create(t testing.TB, name, fields string) Answer {
 	t.Helper()
 	return w.Post(t, w.At("v1"), w.Widget(name, fields))
 }
 
-// SetField sets a field of an object that the test itself has made.
+// SetField sets a field of an object built by the test itself.
 func SetField(object map[string]any, value any, fields ...string) {
 	if err := unstructured.SetNestedField(object, value, fields...); err != nil {
 		panic(err)
 	}
 }
 
-// AnySpec lets the field spec of a version be anything.
+// AnySpec allows anything in the field spec of a version.
 const AnySpec = "spec: {type: object, x-kubernetes-preserve-unknown-fields: true}"

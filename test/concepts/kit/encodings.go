@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Objects in each media type, as the sections on them and on watches send and receive them.
+// Objects in each media type, as sent and received by the sections on media types and on watches.
 
 const (
 	Protobuf = runtime.ContentTypeProtobuf
@@ -36,7 +36,7 @@ var (
 	CustomTypes  = []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, CBOR}
 )
 
-// codecs know the built-in kinds, and those that any object can be turned into.
+// codecs are for the built-in kinds, and those that any object can be converted to.
 var codecs = func() serializer.CodecFactory {
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -55,7 +55,7 @@ func protobufOf(t testing.TB) runtime.Serializer {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), Protobuf)
 	if !ok {
-		t.Fatal("there is no serializer of protobuf")
+		t.Fatal("there is no protobuf serializer")
 	}
 	return info.Serializer
 }
@@ -82,15 +82,15 @@ func EncodeAs(t testing.TB, mediaType string, object map[string]any) []byte {
 			data, err = runtime.Encode(codecs.EncoderForVersion(protobufOf(t), u.GroupVersionKind().GroupVersion()), typed)
 		}
 	default:
-		t.Fatalf("nothing is encoded as %q", mediaType)
+		t.Fatalf("can't encode as %q", mediaType)
 	}
 	if err != nil {
-		t.Fatalf("encode as %s: %v", mediaType, err)
+		t.Fatalf("encoding as %s: %v", mediaType, err)
 	}
 	return data
 }
 
-// DecodeFrom decodes what has a media type into what JSON would be decoded to.
+// DecodeFrom decodes data of a media type into what its JSON would be decoded to.
 func DecodeFrom(t testing.TB, mediaType string, data []byte) map[string]any {
 	t.Helper()
 	var object any
@@ -103,10 +103,10 @@ func DecodeFrom(t testing.TB, mediaType string, data []byte) map[string]any {
 	case CBOR:
 		err = direct.Unmarshal(data, &object)
 	case Protobuf:
-		// Discovery does not tell the version of its documents, as of old.
+		// Discovery documents do not contain their version, for historical reasons.
 		object, _, err = protobufOf(t).Decode(data, &schema.GroupVersionKind{Version: "v1"}, nil)
 	default:
-		t.Fatalf("nothing is decoded from %q: %s", mediaType, data)
+		t.Fatalf("can't decode from %q: %s", mediaType, data)
 	}
 	var text []byte
 	if err == nil {
@@ -122,23 +122,23 @@ func DecodeFrom(t testing.TB, mediaType string, data []byte) map[string]any {
 	return plain
 }
 
-// DecodeAs fails the test unless the body has the media type, without looking at parameters, and returns it decoded.
+// DecodeAs fails the test unless the body has the media type, ignoring parameters, and returns it decoded.
 func (a Answer) DecodeAs(t testing.TB, mediaType string) map[string]any {
 	t.Helper()
 	got, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	if err != nil || got != mediaType {
-		t.Fatalf("%s: the answer is %q instead of %s:\n%q", a.Request, a.Header.Get("Content-Type"), mediaType, a.Body)
+		t.Fatalf("%s: the response is %q instead of %s:\n%q", a.Request, a.Header.Get("Content-Type"), mediaType, a.Body)
 	}
 	return DecodeFrom(t, mediaType, a.Body)
 }
 
-// GetAs is a GET with an Accept header.
+// GetAs sends a GET with an Accept header.
 func (c *Client) GetAs(t testing.TB, accept, path string) Answer {
 	t.Helper()
 	return c.Send(t, http.MethodGet, path, Header{"Accept", accept}, nil)
 }
 
-// WatchAs asks for a watch until it lasts long enough for n events, which on a busy machine takes more than a second.
+// WatchAs repeats a watch until it lasts long enough for n events, which on a busy machine takes more than a second.
 func (c *Client) WatchAs(t testing.TB, n int, headers Header, path string) Answer {
 	t.Helper()
 	for seconds := 1; ; seconds *= 2 {
@@ -149,7 +149,7 @@ func (c *Client) WatchAs(t testing.TB, n int, headers Header, path string) Answe
 	}
 }
 
-// FieldOf is that of an object, or nil.
+// FieldOf returns a field of an object, or nil.
 func FieldOf(t testing.TB, object map[string]any, fields ...string) any {
 	t.Helper()
 	value, _, err := unstructured.NestedFieldNoCopy(object, fields...)
@@ -159,7 +159,7 @@ func FieldOf(t testing.TB, object map[string]any, fields ...string) any {
 	return value
 }
 
-// Events takes the answer of a watch that is over apart.
+// Events decodes the response of a watch that has ended.
 func (a Answer) Events(t testing.TB) []Event {
 	t.Helper()
 	mediaType, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
@@ -171,7 +171,7 @@ func (a Answer) Events(t testing.TB) []Event {
 	}
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 	if !ok || info.StreamSerializer == nil {
-		t.Fatalf("%s: no watch is sent as %q", a.Request, mediaType)
+		t.Fatalf("%s: can't decode a watch in %q", a.Request, mediaType)
 	}
 	frames := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(bytes.NewReader(a.Body)))
 	decoder := streaming.NewDecoder(frames, info.StreamSerializer.Serializer)

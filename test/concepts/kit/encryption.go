@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// EncryptionFile is a file that --encryption-provider-config names.
+// EncryptionFile is a file for --encryption-provider-config.
 type EncryptionFile struct{ Path string }
 
-// NewEncryptionFile names a file that does not exist yet.
+// NewEncryptionFile returns a file that does not exist yet.
 func NewEncryptionFile(t *testing.T) EncryptionFile {
 	return EncryptionFile{filepath.Join(t.TempDir(), "encryption.yaml")}
 }
@@ -29,12 +29,12 @@ func (c EncryptionFile) Write(t *testing.T, text string) {
 	}
 }
 
-// EncryptionConfig is the text of a file with these rules.
+// EncryptionConfig returns the text of a file with these rules.
 func EncryptionConfig(rules ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(rules, "")
 }
 
-// EncryptionRule has a resource encrypted by the first of the providers, and read by all of them.
+// EncryptionRule returns a rule that encrypts a resource with the first of the providers, and decrypts it with all of them.
 func EncryptionRule(resource string, providers ...string) string {
 	return fmt.Sprintf("- {resources: [%q], providers: [{%s}]}\n", resource, strings.Join(providers, "}, {"))
 }
@@ -42,7 +42,7 @@ func EncryptionRule(resource string, providers ...string) string {
 // IdentityProvider is the provider that does not encrypt.
 const IdentityProvider = "identity: {}"
 
-// The providers that encrypt with a key, which is made from a text.
+// The providers that encrypt with a key, which is derived from a string.
 
 func AESCBC(key string) string    { return keyed("aescbc", key) }
 func AESGCM(key string) string    { return keyed("aesgcm", key) }

@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Rule is written "get,list", "configmaps", or with a group and subresources: "get", "deployments.apps/scale,status".
-// Names restrict it to objects.
+// Rule returns a rule for verbs and a resource such as "get,list", "configmaps", or with a group and subresources: "get",
+// "deployments.apps/scale,status". Names restrict it to objects.
 func Rule(verbs, resource string, names ...string) rbacv1.PolicyRule {
 	resource, subresources, _ := strings.Cut(resource, "/")
 	plural, group, _ := strings.Cut(resource, ".")
@@ -27,7 +27,7 @@ func Rule(verbs, resource string, names ...string) rbacv1.PolicyRule {
 	return r
 }
 
-// Grant gives a user permissions in the promise's namespace, and waits until they are in force.
+// Grant gives a user permissions in the promise's namespace, and waits until they are in effect.
 func (c *Cluster) Grant(t testing.TB, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role, err := c.Kube.RbacV1().Roles(c.Namespace).Create(t.Context(), &rbacv1.Role{
@@ -40,7 +40,7 @@ func (c *Cluster) Grant(t testing.TB, user string, rules ...rbacv1.PolicyRule) {
 	c.WaitForGrant(t, user, c.Namespace, rules[0])
 }
 
-// GrantEverywhere gives a user permissions everywhere, and waits until they are in force.
+// GrantEverywhere gives a user permissions everywhere, and waits until they are in effect.
 func (c *Cluster) GrantEverywhere(t testing.TB, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role, err := c.Kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
@@ -72,13 +72,13 @@ func (c *Cluster) BindEverywhere(t testing.TB, role string, subjects ...string) 
 	}
 }
 
-// RoleRef is the reference to a role that is written "Kind/name".
+// RoleRef returns the reference to a role that is written "Kind/name".
 func RoleRef(role string) rbacv1.RoleRef {
 	kind, name, _ := strings.Cut(role, "/")
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }
 
-// Subjects are those that are written "Kind/name".
+// Subjects returns the subjects written as "Kind/name".
 func (c *Cluster) Subjects(written []string) []rbacv1.Subject {
 	var subjects []rbacv1.Subject
 	for _, subject := range written {
@@ -92,7 +92,7 @@ func (c *Cluster) Subjects(written []string) []rbacv1.Subject {
 	return subjects
 }
 
-// WaitForGrant waits until the server allows the user what the rule says.
+// WaitForGrant waits until the server allows the user what the rule grants.
 func (c *Cluster) WaitForGrant(t testing.TB, user, namespace string, r rbacv1.PolicyRule) {
 	t.Helper()
 	spec := authorizationv1.SubjectAccessReviewSpec{User: user}
@@ -108,7 +108,7 @@ func (c *Cluster) WaitForGrant(t testing.TB, user, namespace string, r rbacv1.Po
 	harness.Eventually(t, user+" is allowed what was granted", func() bool { return c.ReviewAccess(t, spec).Allowed })
 }
 
-// ReviewAccess asks the server what somebody may do.
+// ReviewAccess creates a SubjectAccessReview.
 func (c *Cluster) ReviewAccess(t testing.TB, spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	t.Helper()
 	review, err := c.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// ClientWith returns a client of the credentials that set puts into a configuration without any.
+// ClientWith returns a client with the credentials that set adds to a configuration without any.
 func (c *Cluster) ClientWith(t testing.TB, set func(*rest.Config)) *Client {
 	t.Helper()
 	config := rest.AnonymousClientConfig(c.Config)
@@ -35,19 +35,19 @@ func (c *Cluster) Anonymous(t testing.TB) *Client {
 	return c.ClientWith(t, func(*rest.Config) {})
 }
 
-// Bearer returns a client of a bearer token.
+// Bearer returns a client with a bearer token.
 func (c *Cluster) Bearer(t testing.TB, token string) *Client {
 	t.Helper()
 	return c.ClientWith(t, func(config *rest.Config) { config.BearerToken = token })
 }
 
-// Certified returns a client of a client certificate.
+// Certified returns a client with a client certificate.
 func (c *Cluster) Certified(t testing.TB, p KeyPair) *Client {
 	t.Helper()
 	return c.ClientWith(t, func(config *rest.Config) { config.CertData, config.KeyData = p.Certificate, p.Key })
 }
 
-// As returns a client of the administrator that acts as somebody else.
+// As returns a client of the administrator that impersonates another user.
 func (c *Cluster) As(t testing.TB, user string, groups ...string) *Client {
 	t.Helper()
 	config := rest.CopyConfig(c.Config)
@@ -55,19 +55,19 @@ func (c *Cluster) As(t testing.TB, user string, groups ...string) *Client {
 	return NewClient(t, config)
 }
 
-// WhoAmI asks the server who the client is.
+// WhoAmI returns the client's identity on the server.
 func (c *Client) WhoAmI(t testing.TB) authenticationv1.UserInfo {
 	t.Helper()
 	return SelfReview(t, c.Post(t, SelfReviews, SelfSubjectReview).Want(t, http.StatusCreated))
 }
 
-// SelfReviews is where a client asks who it is, by sending SelfSubjectReview.
+// SelfReviews is the path for reviews of a client's own identity, by sending SelfSubjectReview.
 const SelfReviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 // SelfSubjectReview is the request.
 var SelfSubjectReview = map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
-// SelfReview is the user that the answer names.
+// SelfReview returns the user in the response.
 func SelfReview(t testing.TB, a Answer) authenticationv1.UserInfo {
 	t.Helper()
 	var review authenticationv1.SelfSubjectReview
@@ -77,25 +77,25 @@ func SelfReview(t testing.TB, a Answer) authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-// Is fails the test unless the server takes the client for this user in these groups.
+// Is fails the test unless the server identifies the client as this user in these groups.
 func (c *Client) Is(t testing.TB, name string, groups ...string) authenticationv1.UserInfo {
 	t.Helper()
 	user := c.WhoAmI(t)
 	slices.Sort(user.Groups)
 	slices.Sort(groups)
 	if user.Username != name || !slices.Equal(user.Groups, groups) {
-		t.Fatalf("the server takes the client for %q in %q instead of %q in %q", user.Username, user.Groups, name, groups)
+		t.Fatalf("the server identifies the client as %q in %q instead of %q in %q", user.Username, user.Groups, name, groups)
 	}
 	return user
 }
 
-// IsUnauthenticated fails the test unless the server refuses the client's credentials.
+// IsUnauthenticated fails the test unless the server rejects the client's credentials.
 func (c *Client) IsUnauthenticated(t testing.TB) {
 	t.Helper()
 	c.Post(t, SelfReviews, SelfSubjectReview).Refused(t, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 }
 
-// IsAuthenticated tells whether the server accepts the client's credentials.
+// IsAuthenticated reports whether the server accepts the client's credentials.
 func (c *Client) IsAuthenticated(t testing.TB) bool {
 	t.Helper()
 	return c.Post(t, SelfReviews, SelfSubjectReview).Want(t, http.StatusCreated, http.StatusUnauthorized).Code == http.StatusCreated
@@ -104,14 +104,14 @@ func (c *Client) IsAuthenticated(t testing.TB) bool {
 // KeyPair is a certificate and its key, in PEM.
 type KeyPair struct{ Certificate, Key []byte }
 
-// Authority issues certificates as an operator's own does.
+// Authority issues certificates, like an operator's own authority.
 type Authority struct {
 	File        string // its certificate, in PEM
 	Certificate *x509.Certificate
 	Key         *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one with a certificate of its own.
+// NewAuthority returns an authority with its own certificate.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -125,7 +125,7 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return &Authority{File: WriteFile(t, "ca.crt", string(EncodeCertificate(certificate.Raw))), Certificate: certificate, Key: key}
 }
 
-// Issue issues a certificate as the template says. What it does not say makes a client certificate that is valid now.
+// Issue issues a certificate according to the template. By default, it is a client certificate that is valid now.
 func (a *Authority) Issue(t testing.TB, template x509.Certificate) KeyPair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -139,7 +139,7 @@ func (a *Authority) Issue(t testing.TB, template x509.Certificate) KeyPair {
 	return KeyPair{a.Sign(t, template, &key.PublicKey), text}
 }
 
-// Sign is issue for a key that somebody else has.
+// Sign is Issue for another party's key.
 func (a *Authority) Sign(t testing.TB, template x509.Certificate, key any) []byte {
 	t.Helper()
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
@@ -159,12 +159,12 @@ func (a *Authority) Sign(t testing.TB, template x509.Certificate, key any) []byt
 	return EncodeCertificate(der)
 }
 
-// EncodeCertificate is a certificate in PEM.
+// EncodeCertificate returns a certificate in PEM.
 func EncodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
 }
 
-// Impersonating returns a client that says it is somebody else, in every way there is.
+// Impersonating returns a client with all kinds of impersonation headers.
 func (c *Cluster) Impersonating(t testing.TB, who rest.ImpersonationConfig) *Client {
 	t.Helper()
 	config := rest.CopyConfig(c.Config)
@@ -172,7 +172,7 @@ func (c *Cluster) Impersonating(t testing.TB, who rest.ImpersonationConfig) *Cli
 	return NewClient(t, config)
 }
 
-// MakeServiceAccount makes a ServiceAccount in the promise's namespace.
+// MakeServiceAccount creates a ServiceAccount in the promise's namespace.
 func (c *Cluster) MakeServiceAccount(t testing.TB, name string) *corev1.ServiceAccount {
 	t.Helper()
 	account, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(),

@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// Kubectl runs the real one in the promise's namespace, and returns what it printed, on both channels, and whether it succeeded.
+// Kubectl runs the real kubectl in the promise's namespace, and returns its combined output, and whether it succeeded.
 func (c *Cluster) Kubectl(t testing.TB, stdin string, args ...string) (output string, ok bool) {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -38,7 +38,7 @@ func (c *Cluster) Kubectl(t testing.TB, stdin string, args ...string) (output st
 	return string(text), err == nil
 }
 
-// MustKubectl runs kubectl, which must succeed, and returns what it prints.
+// MustKubectl runs kubectl, which must succeed, and returns its output.
 func MustKubectl(t testing.TB, c *Cluster, args ...string) string {
 	t.Helper()
 	output, ok := c.Kubectl(t, "", args...)

@@ -16,9 +16,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// What the sections on writing write, and write with.
+// Objects and helpers for the sections on writes.
 
-// Manifest is an object written down in YAML; what is in args is formatted into it.
+// Manifest returns an object given in YAML; text is a format for args.
 func Manifest(text string, args ...any) map[string]any {
 	var object map[string]any
 	if err := yaml.Unmarshal(fmt.Appendf(nil, text, args...), &object); err != nil {
@@ -27,7 +27,7 @@ func Manifest(text string, args ...any) map[string]any {
 	return object
 }
 
-// With is a copy of the object in which the field has the value.
+// With returns a copy of the object in which the field has the value.
 func With(object map[string]any, value any, fields ...string) map[string]any {
 	changed := Manifest("%s", JSON(object))
 	if err := unstructured.SetNestedField(changed, Manifest("value: %s", JSON(value))["value"], fields...); err != nil {
@@ -36,7 +36,7 @@ func With(object map[string]any, value any, fields ...string) map[string]any {
 	return changed
 }
 
-// JSON is JSON, which is YAML on one line.
+// JSON returns a value as JSON, which is also YAML on one line.
 func JSON(value any) []byte {
 	text, err := yaml.Marshal(value)
 	if err == nil {
@@ -48,49 +48,49 @@ func JSON(value any) []byte {
 	return text
 }
 
-// ConfigMap is the object that most promises are shown with.
+// ConfigMap returns a ConfigMap, the object that most promises use.
 func ConfigMap(name string, data map[string]string) map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": data}
 }
 
-// Pod is one that runs on a node as far as the API knows: no kubelet ever will have it.
+// Pod returns a Pod that is on a node as far as the API knows, but that no kubelet runs.
 func Pod(name string) map[string]any {
 	return Manifest(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: node, automountServiceAccountToken: false,
 		containers: [{name: c, image: i}]}}`, name)
 }
 
-// Deployment is one of three replicas.
+// Deployment returns a Deployment with three replicas.
 func Deployment(name string) map[string]any {
 	return Manifest(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %[1]s}, spec: {replicas: 3, selector: {matchLabels: {app: %[1]s}},
 		template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i}]}}}}`, name)
 }
 
-// Service is one of port 80.
+// Service returns a Service with port 80.
 func Service(name string) map[string]any {
 	return Manifest(`{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: a}, ports: [{port: 80}]}}`, name)
 }
 
-// MakeDefaultServiceAccount makes the namespace's default one, without which there are no pods, unless a controller was faster.
+// MakeDefaultServiceAccount creates the namespace's default account, which pods need, unless a controller was faster.
 func (c *Cluster) MakeDefaultServiceAccount(t testing.TB) {
 	t.Helper()
 	account := Manifest("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}")
 	c.Post(t, c.Path("v1", "serviceaccounts"), account).Want(t, http.StatusCreated, http.StatusConflict)
 }
 
-// DefineWidgets defines a custom resource that is the promise's alone, with the schema given in YAML and the subresources status
-// and scale, and returns its group and version. It goes with the test.
+// DefineWidgets defines a custom resource only for the promise, with the schema given in YAML and the subresources status and
+// scale, and returns its group and version. It is deleted when the test ends.
 func (c *Cluster) DefineWidgets(t testing.TB, schema string) string {
 	t.Helper()
 	group := c.Namespace + ".example.com"
 	c.Post(t, Definitions, WidgetDefinition(group, schema)).Created(t)
 	c.DeleteAtEnd(t, Definitions+"/widgets."+group)
-	harness.Eventually(t, "the custom resource is served and told of", func() bool {
+	harness.Eventually(t, "the custom resource is served and discovered", func() bool {
 		return c.Get(t, c.Path(group+"/v1", "widgets")).Code == http.StatusOK && c.Get(t, "/apis/"+group+"/v1").Code == http.StatusOK
 	})
 	return group + "/v1"
 }
 
-// DeleteAtEnd deletes what a path names when the test ends: with -against the server outlives it.
+// DeleteAtEnd deletes the object at a path when the test ends: with -against, the server outlives the test.
 func (c *Cluster) DeleteAtEnd(t testing.TB, path string) {
 	t.Cleanup(func() {
 		request, err := http.NewRequest(http.MethodDelete, c.URL+path, nil)
@@ -105,7 +105,7 @@ func (c *Cluster) DeleteAtEnd(t testing.TB, path string) {
 	})
 }
 
-// WidgetDefinition defines widgets in a group, with status and scale.
+// WidgetDefinition returns a definition of widgets in a group, with status and scale.
 func WidgetDefinition(group, schema string) map[string]any {
 	definition := Manifest(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.%[1]s},
 		spec: {group: %[1]s, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList},
@@ -116,10 +116,10 @@ func WidgetDefinition(group, schema string) map[string]any {
 	return definition
 }
 
-// AnySchema lets a custom resource be anything.
+// AnySchema allows anything in a custom resource.
 const AnySchema = "{type: object, x-kubernetes-preserve-unknown-fields: true}"
 
-// Widget is a custom resource of what widgets has defined.
+// Widget returns a custom resource as defined by DefineWidgets.
 func Widget(groupVersion, name string) map[string]any {
 	return Manifest("{apiVersion: %s, kind: Widget, metadata: {name: %s}}", groupVersion, name)
 }
@@ -130,15 +130,15 @@ func (c *Cluster) WaitGone(t testing.TB, path string) {
 	harness.Eventually(t, path+" is gone", func() bool { return c.Get(t, path).Code == http.StatusNotFound })
 }
 
-// Equal fails the test where a value is not the wanted one; both may be what JSON is decoded to.
+// Equal fails the test if the values differ; both may be decoded JSON.
 func Equal(t testing.TB, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("not what it should be (-want +got):\n%s", diff)
+		t.Errorf("unexpected value (-want +got):\n%s", diff)
 	}
 }
 
-// WriteFile writes a file that goes with the test, and returns its path.
+// WriteFile writes a file that is removed when the test ends, and returns its path.
 func WriteFile(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -148,18 +148,18 @@ func WriteFile(t testing.TB, name, text string) string {
 	return path
 }
 
-// ObjectOf is a body that is one.
+// ObjectOf returns a body as an object.
 func ObjectOf(body any) map[string]any {
 	o, _ := body.(map[string]any)
 	return o
 }
 
-// PodTemplate is an object that no controller and no other part of a server is interested in.
+// PodTemplate returns an object that no controller or other part of a server uses.
 func PodTemplate(name string) map[string]any {
 	return Manifest("{apiVersion: v1, kind: PodTemplate, metadata: {name: %s}, template: {spec: {containers: [{name: c, image: i}]}}}", name)
 }
 
-// WithFinalizers is a ConfigMap with finalizers.
+// WithFinalizers returns a ConfigMap with finalizers.
 func WithFinalizers(name string, finalizers ...string) map[string]any {
 	return With(ConfigMap(name, map[string]string{"a": "1"}), finalizers, "metadata", "finalizers")
 }
@@ -170,31 +170,31 @@ func (c *Cluster) SetFinalizers(t testing.TB, path string, finalizers ...string)
 	return c.Patch(t, MergePatch, path, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 }
 
-// StructuralSchema is a schema with fields that are known, one in which all is kept, and one that is an object with metadata.
+// StructuralSchema is a schema with known fields, one field that preserves everything, and one that is an object with metadata.
 const StructuralSchema = `{type: object, properties: {status: {type: object, properties: {replicas: {type: integer}}}, spec: {type: object, properties: {
 	replicas: {type: integer}, free: {type: object, x-kubernetes-preserve-unknown-fields: true},
 	template: {type: object, x-kubernetes-embedded-resource: true, properties: {spec: {type: object, properties: {a: {type: string}}}}}}}}}`
 
-// CollectionOf is the path of the list that the object of a path is in.
+// CollectionOf returns the path of the collection of the object at a path.
 func CollectionOf(path string) string { return path[:len(path)-len("/a")] }
 
-// Namespace is one to create.
+// Namespace returns a namespace to create.
 func Namespace(name string) map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}
 }
 
-// Secret is an object of a collection in which nothing appears by itself.
+// Secret returns an object of a collection in which controllers create nothing.
 func Secret(name string) map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name}}
 }
 
-// Apply applies an object, in YAML or as a map, as a manager. The manager "name&force=true" forces it.
+// Apply applies an object, in YAML or as a map, with a field manager. The manager "name&force=true" forces it.
 func (c *Cluster) Apply(t testing.TB, path, manager string, object any) Answer {
 	t.Helper()
 	return c.Patch(t, ApplyPatch, path+"?fieldManager="+manager, object)
 }
 
-// MakePodWithVolumes makes a Pod on a node that mounts a Secret and a ConfigMap, each named after it, and a claim of that name.
+// MakePodWithVolumes creates a Pod on a node that mounts a Secret, a ConfigMap and a claim, all with the Pod's name.
 func (c *Cluster) MakePodWithVolumes(t testing.TB, name, node string) *corev1.Pod {
 	t.Helper()
 	c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": name}}).Want(t, http.StatusCreated)

@@ -21,28 +21,28 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// Against is the flag of that name; "" is for sqube itself.
-var Against = flag.String("against", "", "prove the promises of the server that this kubeconfig names, instead of sqube's")
+// Against is the flag -against; "" means sqube itself.
+var Against = flag.String("against", "", "test the server in this kubeconfig instead of sqube")
 
-// Most promises wait most of the time, so it is not the number of processors that limits how many run at once, but these.
+// Most promises mostly wait, so these constants, not the number of processors, limit how many run at once.
 const (
 	serversAtOnce  = 4
 	promisesAtOnce = 8 // on each server
 )
 
-// Main runs a package's tests, all at once as far as these limits let them.
+// Main runs a package's tests in parallel, within these limits.
 func Main(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "1000"); err != nil {
-		panic(err) // the flag is gone
+		panic(err) // the flag no longer exists
 	}
 	os.Exit(m.Run())
 }
 
-// room is taken by each test that has a server.
+// room has a slot for each test that has a server.
 var room = make(chan struct{}, serversAtOnce)
 
-// Engines runs a test that starts servers, on each engine, when there is room for them.
+// Engines runs a test that starts servers on each engine, when there is room for them.
 func Engines(t *testing.T, run func(t *testing.T, engine harness.Engine)) {
 	t.Helper()
 	t.Parallel()
@@ -53,14 +53,14 @@ func Engines(t *testing.T, run func(t *testing.T, engine harness.Engine)) {
 	})
 }
 
-// Promise is one statement of the documents, and what shows that it is kept.
+// Promise is one statement of the documentation, and its test.
 type Promise struct {
 	Statement string
-	// Proof gets a namespace of its own. It runs beside those of the other promises on the same server.
+	// Proof gets its own namespace. It runs in parallel with other promises on the same server.
 	Proof func(t *testing.T, c *Cluster)
 }
 
-// Prove runs a section: its promises on one server with the given flags, on each engine.
+// Prove tests a section: its promises on one server with the given flags, on each engine.
 func Prove(t *testing.T, args []string, promises ...Promise) {
 	t.Helper()
 	if *Against != "" {
@@ -92,7 +92,7 @@ func proveOn(t *testing.T, config *rest.Config, server *sqube.Server, promises [
 	})
 }
 
-// Cluster is a server as one promise sees it.
+// Cluster is a server from the view of one promise.
 type Cluster struct {
 	*Client // the administrator
 	// Server is the process; nil with -against.
@@ -101,29 +101,29 @@ type Cluster struct {
 	Config *rest.Config
 	// Kube is the administrator's typed client.
 	Kube kubernetes.Interface
-	// Namespace is of the promise alone. It is also a fit name, or part of one, for what is not namespaced.
+	// Namespace is the promise's own namespace. It is also suitable as a name, or part of one, of cluster-scoped objects.
 	Namespace string
 }
 
-// NewCluster makes the namespace of a promise, which the section and its number name.
+// NewCluster creates the namespace of a promise, named after the section and the promise's number.
 func NewCluster(t *testing.T, config *rest.Config, server *sqube.Server, number int) *Cluster {
 	t.Helper()
 	section, _, _ := strings.Cut(strings.TrimPrefix(t.Name(), "Test"), "/")
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // no limit of the client's own
+	config.QPS = -1 // no client-side limit
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &Cluster{Client: NewClient(t, config), Server: server, Config: config, Kube: kube, Namespace: fmt.Sprintf("%s-%d", strings.ToLower(section), number)}
-	if *Against != "" { // whose state outlives the test
+	if *Against != "" { // its state outlives the test
 		c.Namespace += "-" + rand.String(5)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}}
 	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if *Against != "" { // where no controller may run that makes it; Pods need it
+	if *Against != "" { // it may have no controller to create the account that Pods need
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 		if _, err := kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -132,12 +132,13 @@ func NewCluster(t *testing.T, config *rest.Config, server *sqube.Server, number 
 	return c
 }
 
-// Path is that of a resource in the promise's namespace: path("v1", "configmaps", "name"), path("apps/v1", "deployments").
+// Path returns the path of a resource in the promise's namespace: Path("v1", "configmaps", "name"), Path("apps/v1",
+// "deployments").
 func (c *Cluster) Path(groupVersion string, rest ...string) string {
 	return c.ClusterPath(groupVersion, append([]string{"namespaces", c.Namespace}, rest...)...)
 }
 
-// ClusterPath is a path of what is not namespaced, or of all namespaces.
+// ClusterPath returns a path of cluster-scoped resources, or of all namespaces.
 func (c *Cluster) ClusterPath(groupVersion string, rest ...string) string {
 	root := "/apis/"
 	if !strings.Contains(groupVersion, "/") {
@@ -146,20 +147,19 @@ func (c *Cluster) ClusterPath(groupVersion string, rest ...string) string {
 	return root + groupVersion + "/" + strings.Join(rest, "/")
 }
 
-// RefusesToStart runs a server with flags that are wrong, and expects that it ends with an error that names the flag
-// and has the part.
+// RefusesToStart runs a server with invalid flags, and expects it to exit with an error that names the flag and contains part.
 func RefusesToStart(t *testing.T, flag, part string, args ...string) {
 	t.Helper()
 	serve := []string{"serve", "--data-dir", t.TempDir(), "--bind-address", "127.0.0.1", "--secure-port", "1"}
 	output, err := exec.Command(sqube.Binary(t), append(serve, args...)...).CombinedOutput()
 	var ended *exec.ExitError
 	if text := string(output); !errors.As(err, &ended) || !strings.Contains(text, flag) || !strings.Contains(text, part) {
-		t.Errorf("%v ends with %v and tells no %q with %q:\n%s", args, err, flag, part, text)
+		t.Errorf("%v exits with %v and does not print %q with %q:\n%s", args, err, flag, part, text)
 	}
 }
 
-// ChangesNothing runs requests on a collection, and fails unless its objects are afterwards what they were, and its watchers have seen
-// nothing. The marker is an object that it makes so that there is something to see then.
+// ChangesNothing runs requests on a collection, and fails unless its objects are unchanged and its watchers have received
+// nothing. It then creates the object marker, so that watchers receive an event.
 func (c *Cluster) ChangesNothing(t *testing.T, collection string, marker map[string]any, run func()) {
 	t.Helper()
 	before := c.Get(t, collection+"?fieldSelector=metadata.name!=kube-root-ca.crt").OK(t)
@@ -169,6 +169,6 @@ func (c *Cluster) ChangesNothing(t *testing.T, collection string, marker map[str
 	Equal(t, after.Value(t, "items"), before.Value(t, "items"))
 	made := c.Post(t, collection, marker).Created(t)
 	if first := watch.Next(t); first.ResourceVersion() != made.ResourceVersion(t) {
-		t.Errorf("watchers saw %s %s", first.Type, first.Name())
+		t.Errorf("watchers received %s %s", first.Type, first.Name())
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// Rows is the database beside the server.
+// Rows gives access to the server's database.
 type Rows struct{ DB *sql.DB }
 
-// Row is what it holds of one object.
+// Row is the database row of one object.
 type Row struct{ Labels, fields, Value string }
 
-// Live reads the row of an object that exists.
+// Live reads the live row of an object.
 func (r Rows) Live(t testing.TB, resource, namespace, name string) Row {
 	t.Helper()
 	var found Row
@@ -26,7 +26,7 @@ func (r Rows) Live(t testing.TB, resource, namespace, name string) Row {
 	return found
 }
 
-// Exists says whether an object has a row that is live.
+// Exists reports whether an object has a live row.
 func (r Rows) Exists(t testing.TB, resource, namespace, name string) (exists bool) {
 	t.Helper()
 	err := r.DB.QueryRow("SELECT EXISTS (SELECT 1 FROM log WHERE replaced_by IS NULL AND resource = $1 AND namespace = $2 AND name = $3)",
@@ -58,7 +58,7 @@ func (r Rows) History(t testing.TB, resource, namespace, name string) (values []
 	return values
 }
 
-// Edit changes the value of an object. The server must not run.
+// Edit changes the value of an object. The server must not be running.
 func (r Rows) Edit(t testing.TB, resource, namespace, name, value string) {
 	t.Helper()
 	result, err := r.DB.Exec("UPDATE log SET value = $1 WHERE replaced_by IS NULL AND resource = $2 AND namespace = $3 AND name = $4",
@@ -71,7 +71,7 @@ func (r Rows) Edit(t testing.TB, resource, namespace, name, value string) {
 	}
 }
 
-// Everything is the row, with what is encrypted as bytes.
+// Everything returns the row, with encrypted parts as bytes.
 func (r Row) Everything() string {
 	text := strings.Join([]string{r.Labels, r.fields, r.Value}, "\n")
 	if ciphertext := r.sealed(); ciphertext != nil {
@@ -80,7 +80,7 @@ func (r Row) Everything() string {
 	return text
 }
 
-// sealed is what is encrypted, or nil.
+// sealed returns the ciphertext, or nil.
 func (r Row) sealed() []byte {
 	var box struct {
 		Encrypted []byte `json:"$encrypted"`
@@ -91,7 +91,7 @@ func (r Row) sealed() []byte {
 	return box.Encrypted
 }
 
-// Ciphertext fails the test if the row is in the clear.
+// Ciphertext returns the ciphertext, and fails the test if the row is in the clear.
 func (r Row) Ciphertext(t testing.TB) []byte {
 	t.Helper()
 	ciphertext := r.sealed()
@@ -101,7 +101,7 @@ func (r Row) Ciphertext(t testing.TB) []byte {
 	return ciphertext
 }
 
-// EncryptedBy fails the test unless the ciphertext begins so; "" is for a row in the clear.
+// EncryptedBy fails the test unless the ciphertext has this prefix; "" is for a row in the clear.
 func (r Row) EncryptedBy(t testing.TB, prefix string) {
 	t.Helper()
 	if prefix == "" {
@@ -111,6 +111,6 @@ func (r Row) EncryptedBy(t testing.TB, prefix string) {
 		return
 	}
 	if ciphertext := r.Ciphertext(t); !bytes.HasPrefix(ciphertext, []byte(prefix)) {
-		t.Errorf("the ciphertext is not of %s: %.60q", prefix, ciphertext)
+		t.Errorf("the ciphertext does not begin with %s: %.60q", prefix, ciphertext)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Webhook is a webhook server of the test, for one promise.
+// Webhook is a test's webhook server, for one promise.
 type Webhook struct {
 	*httptest.Server
 	CA []byte
@@ -44,16 +44,16 @@ func ServeWebhook(t testing.TB, name string, serve http.Handler) *Webhook {
 	}
 	h := &Webhook{Server: httptest.NewUnstartedServer(serve), CA: certificate}
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are meant to fail
+	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of expected handshake failures
 	h.StartTLS()
 	t.Cleanup(h.Close)
 	return h
 }
 
-// Responder is what an admission webhook says to a request; the uid is filled in.
+// Responder returns an admission webhook's response to a request; the uid is filled in.
 type Responder func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
-// ServeReviews starts a server that answers with the response, and remembers the requests.
+// ServeReviews starts a server that responds with respond, and records the requests.
 func ServeReviews(t testing.TB, respond Responder) *Webhook {
 	t.Helper()
 	var h *Webhook
@@ -77,14 +77,14 @@ func ServeReviews(t testing.TB, respond Responder) *Webhook {
 	return h
 }
 
-// Requests are those seen so far.
+// Requests returns the requests received so far.
 func (h *Webhook) Requests() []*admissionv1.AdmissionRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.seen)
 }
 
-// OnlyRequest is the only request that it has seen.
+// OnlyRequest returns the only request received.
 func (h *Webhook) OnlyRequest(t testing.TB) *admissionv1.AdmissionRequest {
 	t.Helper()
 	all := h.Requests()
@@ -94,7 +94,7 @@ func (h *Webhook) OnlyRequest(t testing.TB) *admissionv1.AdmissionRequest {
 	return all[0]
 }
 
-// Calls says for what it was called, as "OPERATION resource/subresource name".
+// Calls returns what it was called for, as "OPERATION resource/subresource name".
 func (h *Webhook) Calls() []string {
 	calls := []string{}
 	for _, r := range h.Requests() {
@@ -103,26 +103,27 @@ func (h *Webhook) Calls() []string {
 	return calls
 }
 
-// AllowRequest allows it.
+// AllowRequest allows a request.
 func AllowRequest(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// DenyRequest denies it with a message.
+// DenyRequest denies a request with a message.
 func DenyRequest(message string) Responder {
 	return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: message}}
 	}
 }
 
-// PatchRequest answers with a JSON patch.
+// PatchRequest responds with a JSON patch.
 func PatchRequest(patch string) Responder {
 	return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}
 	}
 }
 
-// WebhookEntry is one of a configuration: for all that is done to ConfigMaps of the promise's namespace, unless fields, in YAML, say else.
+// WebhookEntry returns a webhook of a configuration: for all operations on ConfigMaps in the promise's namespace, unless
+// fields, in YAML, say otherwise.
 func (c *Cluster) WebhookEntry(name string, h *Webhook, fields string) map[string]any {
 	w := Manifest(`{name: %s, admissionReviewVersions: [v1], sideEffects: None,
 		rules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: [configmaps]}],
@@ -135,8 +136,9 @@ func (c *Cluster) WebhookEntry(name string, h *Webhook, fields string) map[strin
 // AdmissionRegistration is the path of all configurations of webhooks and policies.
 const AdmissionRegistration = "/apis/admissionregistration.k8s.io/v1/"
 
-// ActivateWebhooks creates a configuration, kind Mutating or Validating, and waits until it is in effect, which one more webhook in
-// it shows; the others do not see that, except those with an empty objectSelector. It goes with the test.
+// ActivateWebhooks creates a configuration, kind Mutating or Validating, and waits until it is in effect, as shown by an
+// additional webhook in it. The probing requests do not reach the others, except those with an empty objectSelector. The
+// configuration is deleted when the test ends.
 func (c *Cluster) ActivateWebhooks(t testing.TB, kind, name string, webhooks ...map[string]any) {
 	t.Helper()
 	name = c.Namespace + name
@@ -160,7 +162,7 @@ func (c *Cluster) ActivateWebhooks(t testing.TB, kind, name string, webhooks ...
 	})
 }
 
-// without is a label selector that also demands that there be no such label.
+// without returns a label selector that also requires the absence of a label.
 func without(selector map[string]any, label string) map[string]any {
 	expressions, _ := selector["matchExpressions"].([]any)
 	changed := map[string]any{"matchExpressions": append(expressions,

@@ -13,11 +13,11 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// largeEnough is from which size of a response it is compressed.
+// largeEnough is the size from which a response is compressed.
 const largeEnough = 128 << 10
 
 var compression = []kit.Promise{
-	{Statement: "responses of more than 128 KiB are compressed for a client that takes gzip, and smaller ones are not", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "responses of more than 128 KiB are compressed for a client that accepts gzip, and smaller ones are not", Proof: func(t *testing.T, c *kit.Cluster) {
 		raw := uncompressing(t, c)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("small", map[string]string{"x": strings.Repeat("x", largeEnough-2<<10)})).Want(t, http.StatusCreated)
@@ -30,7 +30,7 @@ var compression = []kit.Promise{
 				plain := raw.Send(t, http.MethodGet, path, kit.Header{"Accept", accept}, nil)
 				zipped := raw.Send(t, http.MethodGet, path, kit.Header{"Accept", accept, "Accept-Encoding", "gzip"}, nil)
 				if plain.Header.Get("Content-Encoding") != "" {
-					t.Errorf("%s is compressed without being asked", path)
+					t.Errorf("%s is compressed without Accept-Encoding", path)
 				}
 				body := zipped.Body
 				if (zipped.Header.Get("Content-Encoding") == "gzip") != compressed {
@@ -39,16 +39,16 @@ var compression = []kit.Promise{
 					body = unzip(t, zipped)
 				}
 				if !bytes.Equal(body, plain.Body) || zipped.Header.Get("Content-Type") != plain.Header.Get("Content-Type") {
-					t.Errorf("%s as %s: with gzip it is another answer", path, accept)
+					t.Errorf("%s as %s: the response with gzip differs", path, accept)
 				}
 			}
 		}
 	}},
-	{Statement: "gzip has to be named in Accept-Encoding, alone or with others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "gzip must be in Accept-Encoding, alone or with others", Proof: func(t *testing.T, c *kit.Cluster) {
 		raw := uncompressing(t, c)
 		path := c.Path("v1", "configmaps", "large")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
-		// A weight is not understood: kube-apiserver looks for the name alone.
+		// Weights are not supported: kube-apiserver only looks for the name.
 		for accept, want := range map[string]string{
 			"gzip": "gzip", "deflate, gzip": "gzip", "gzip, deflate, br": "gzip", "br , gzip , identity": "gzip", "": "", "identity": "", "deflate": "", "br": "", "*": "", "gzip;q=1.0": "", "x-gzip": "",
 		} {
@@ -61,8 +61,8 @@ var compression = []kit.Promise{
 			}
 		}
 	}},
-	// The documents say that of get and list only.
-	{Statement: "answers to writes are compressed too, and a watch is not", Proof: func(t *testing.T, c *kit.Cluster) {
+	// The documentation mentions only get and list.
+	{Statement: "responses to writes are compressed too, and watches are not", Proof: func(t *testing.T, c *kit.Cluster) {
 		raw := uncompressing(t, c)
 		gzipped := kit.Header{"Accept-Encoding", "gzip"}
 		created := raw.Send(t, http.MethodPost, c.Path("v1", "configmaps"), gzipped, kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
@@ -71,12 +71,12 @@ var compression = []kit.Promise{
 			t.Errorf("a watch of %d bytes is encoded as %q", len(watch.Body), encoding)
 		}
 		if encoding := created.Header.Get("Content-Encoding"); encoding != "gzip" || len(unzip(t, created)) < largeEnough {
-			t.Errorf("what was created comes encoded as %q", encoding)
+			t.Errorf("the created object is encoded as %q", encoding)
 		}
 	}},
 }
 
-// With the gate closed nothing is compressed.
+// With the gate disabled nothing is compressed.
 func TestCompressionOff(t *testing.T) {
 	kit.Prove(t, []string{"--feature-gates=APIResponseCompression=false"},
 		kit.Promise{Statement: "without the gate APIResponseCompression no response is compressed", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -91,7 +91,7 @@ func TestCompressionOff(t *testing.T) {
 	)
 }
 
-// uncompressing is the administrator with a transport that neither asks for compression nor undoes it.
+// uncompressing returns the administrator's client with a transport that neither requests compression nor decompresses.
 func uncompressing(t testing.TB, c *kit.Cluster) *kit.Client {
 	t.Helper()
 	config := rest.CopyConfig(c.Config)

@@ -10,10 +10,10 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// "410 Gone" responses to lists. Those to watches are in TestWatch.
+// "410 Gone" responses to lists. Those for watches are in TestWatch.
 func TestExpiredRevisions(t *testing.T) {
 	kit.Prove(t, []string{"--retention=1s", "--compact-interval=100ms"},
-		kit.Promise{Statement: "a list at an exact revision that is no longer kept is answered with 410", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a list at an exact revision that is no longer kept returns 410", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			exact := path + "?resourceVersionMatch=Exact&resourceVersion=" + old
@@ -24,7 +24,7 @@ func TestExpiredRevisions(t *testing.T) {
 			c.Get(t, path+"?limit=1&resourceVersion="+old).Refused(t, http.StatusGone, "Expired", "The resourceVersion for the provided list is too old.")
 			c.Send(t, http.MethodGet, exact, kit.Header{"Accept", "application/vnd.kubernetes.protobuf, application/json"}, nil).Want(t, http.StatusGone)
 		}},
-		kit.Promise{Statement: "a read that must not be older than a revision does not mind that it is no longer kept", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a read not older than a revision works even if that revision is no longer kept", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			outlive(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+old)
@@ -33,7 +33,7 @@ func TestExpiredRevisions(t *testing.T) {
 			}
 			c.Get(t, path+"/a?resourceVersion="+old).Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "an expired continue token is answered with 410 and a token, with which the rest can be read as it is now", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an expired continue token gets 410 and a token for reading the current rest of the list", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			for _, name := range []string{"a", "b", "c"} {
 				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
@@ -41,7 +41,7 @@ func TestExpiredRevisions(t *testing.T) {
 			first := c.Get(t, path+"?limit=1").Want(t, http.StatusOK)
 			c.Delete(t, path+"/b").Want(t, http.StatusOK)
 			c.Post(t, path, kit.Secret("d")).Want(t, http.StatusCreated)
-			c.Post(t, path, kit.Secret("0")).Want(t, http.StatusCreated) // behind which the list is already
+			c.Post(t, path, kit.Secret("0")).Want(t, http.StatusCreated) // sorts before the list's position
 			rest := path + "?limit=1&continue=" + url.QueryEscape(first.Text(t, "metadata", "continue"))
 			outlive(t, c, rest)
 			expired := c.Get(t, rest).Refused(t, http.StatusGone, "Expired", "The provided continue parameter is too old to display a consistent list result. You can start a new list without "+
@@ -50,17 +50,17 @@ func TestExpiredRevisions(t *testing.T) {
 			kit.Equal(t, second.Names(t), []string{"c"})
 			kit.Equal(t, second.Value(t, "metadata", "remainingItemCount"), any(1.0))
 			if second.ResourceVersion(t) == first.ResourceVersion(t) {
-				t.Errorf("the rest is of revision %s, which is no longer kept", second.ResourceVersion(t))
+				t.Errorf("the rest is from revision %s, which is no longer kept", second.ResourceVersion(t))
 			}
-			// From there on the list is consistent again.
+			// From there on, the list is consistent again.
 			third := c.NextPage(t, path+"?limit=1", second)
 			kit.Equal(t, third.Names(t), []string{"d"})
 			if third.ResourceVersion(t) != second.ResourceVersion(t) {
-				t.Errorf("the rest is of revisions %s and %s", second.ResourceVersion(t), third.ResourceVersion(t))
+				t.Errorf("the rest is from revisions %s and %s", second.ResourceVersion(t), third.ResourceVersion(t))
 			}
 			kit.Equal(t, c.NextPage(t, path+"?", expired).Names(t), []string{"c", "d"})
 		}},
-		kit.Promise{Statement: "a token that names its place in another form goes on from the same place", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a token with another encoding of its position continues from the same position", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			for _, name := range []string{"a", "b"} {
 				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
@@ -74,7 +74,7 @@ func TestExpiredRevisions(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "what is current is never forgotten", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "current objects are never compacted", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
 			outlive(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+old.ResourceVersion(t))
@@ -86,7 +86,7 @@ func TestExpiredRevisions(t *testing.T) {
 	)
 }
 
-// outlive waits until the revision that the path names is no longer kept. It writes, since what is newest always is kept.
+// outlive waits until the revision in the path is no longer kept. It writes, since the newest revision is always kept.
 func outlive(t testing.TB, c *kit.Cluster, path string) {
 	t.Helper()
 	written := 0

@@ -18,7 +18,7 @@ func TestLists(t *testing.T) {
 }
 
 var collections = []kit.Promise{
-	{Statement: "a list of any resource is a list of its kind, and built-in items leave their kind and apiVersion to the list", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a list of any resource is of its list kind, and built-in items omit kind and apiVersion", Proof: func(t *testing.T, c *kit.Cluster) {
 		all, err := c.Kube.Discovery().ServerPreferredResources()
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ var collections = []kit.Promise{
 		kit.Equal(t, []any{item["kind"], item["apiVersion"]}, []any{"Widget", version})
 	}},
 	{Statement: "a list of all namespaces has the objects of each, in the order of the bytes of namespace/name", Proof: func(t *testing.T, c *kit.Cluster) {
-		other := c.Namespace + "-other" // comes first, as "-" comes before "/"
+		other := c.Namespace + "-other" // sorts first, since "-" sorts before "/"
 		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(other)).Want(t, http.StatusCreated)
 		for _, name := range []string{"b", "a", "a.b", "a-b", "ab"} {
 			for _, namespace := range []string{c.Namespace, other} {
@@ -88,7 +88,7 @@ var collections = []kit.Promise{
 		list := c.Get(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-none", "secrets")).Want(t, http.StatusOK)
 		kit.Equal(t, []any{list.Text(t, "kind"), list.Value(t, "items")}, []any{"SecretList", []any{}})
 	}},
-	{Statement: "a list of all is complete: it has neither a continue token nor a count of what remains", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a complete list has neither a continue token nor a remaining item count", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		for _, query := range []string{"", "?limit=0", "?limit=1", "?limit=500", "?resourceVersion=0", "?limit=-1"} {
 			list := c.Get(t, c.Path("v1", "secrets")+query).Want(t, http.StatusOK)
@@ -103,17 +103,17 @@ var collections = []kit.Promise{
 		for _, query := range []string{"?includeUninitialized=true", "?exact=true", "?resourceVersion=", "?colour=red", "?continue=", "?timeoutSeconds=10", "?allowWatchBookmarks=true"} {
 			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+query).Want(t, http.StatusOK).Names(t), []string{"a"})
 			if got := c.Get(t, c.Path("v1", "secrets", "a")+query).Want(t, http.StatusOK).Text(t, "metadata", "uid"); got == "" {
-				t.Errorf("%s: nothing is left of the object", query)
+				t.Errorf("%s: the object is empty", query)
 			}
 		}
 	}},
-	{Statement: "a get with export, which went with 1.21, is refused, and a list ignores it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a get with export, which was removed in 1.21, is rejected, and a list ignores it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		c.Get(t, c.Path("v1", "secrets", "a")+"?export=true").Refused(t, http.StatusBadRequest, "BadRequest", "the export parameter, deprecated since v1.14, is no longer supported")
 		c.Get(t, c.Path("v1", "secrets", "a")+"?export=false").Want(t, http.StatusOK)
 		c.Get(t, c.Path("v1", "secrets")+"?export=true").Want(t, http.StatusOK)
 	}},
-	{Statement: "parameters of the wrong type are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "parameters of the wrong type are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		for query, part := range map[string]string{
 			"limit=many": `parsing "many": invalid syntax`, "limit=": `parsing "": invalid syntax`, "limit=1.5": `parsing "1.5": invalid syntax`, "limit=99999999999999999999": "value out of range",
 			"timeoutSeconds=soon": `parsing "soon": invalid syntax`, "sendInitialEvents=true": "",

@@ -1,4 +1,4 @@
-// Package lists holds sqube to what the documents say of reads: resource versions, lists, pages, selectors, compression.
+// Package lists tests sqube against the documentation of reads: resource versions, lists, pages, selectors, compression.
 package lists
 
 import (

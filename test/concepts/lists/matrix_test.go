@@ -12,19 +12,19 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// listTable is what a list does with each combination of its parameters (API concepts, "Semantics for get and list"), on
-// a collection that has changed between two revisions.
+// listTable tests each combination of list parameters (API concepts, "Semantics for get and list") on a collection that has
+// changed between two revisions.
 type listTable struct {
 	c        *kit.Cluster
-	path     string // of what is listed
-	selector string // that limits it to the promise's own
+	path     string // to list
+	selector string // limits the list to the promise's objects
 	// then and now are the names in the collection at two revisions: that of the version, and the newest.
 	then, now            []string
 	thenVersion, version string
-	token                string // goes on behind the first two names of then
+	token                string // continues after the first two names of then
 }
 
-// newTable fills the collection at writePath. What is read is this, or what reads says: a path and a selector.
+// newTable fills the collection at writePath. It is read there, or as given by reads: a path and a selector.
 func newTable(t *testing.T, c *kit.Cluster, writePath string, object func(name string) map[string]any, reads ...string) *listTable {
 	t.Helper()
 	path, selector := writePath, ""
@@ -44,16 +44,16 @@ func newTable(t *testing.T, c *kit.Cluster, writePath string, object func(name s
 	}
 }
 
-// cell checks the answer to a list with a limit, 0 for none.
+// cell checks the response to a list with a limit, 0 for none.
 type cell func(t *testing.T, a kit.Answer, limit int)
 
-// The cells of the table. "Not older than" is asked for the revision of the last write, "exact" for that of then.
+// The cells of the table. "Not older than" uses the revision of the last write, "exact" that of then.
 
 func (l *listTable) mostRecent(t *testing.T, a kit.Answer, limit int) { l.shows(t, a, l.now, limit) }
 
 func (l *listTable) notOlder(t *testing.T, a kit.Answer, limit int) { l.shows(t, a, l.now, limit) }
 
-// anyState may be the one or the other.
+// anyState accepts either state.
 func (l *listTable) anyState(t *testing.T, a kit.Answer, limit int) {
 	state := l.now
 	if slices.Contains(a.Want(t, http.StatusOK).Names(t), "b") {
@@ -62,7 +62,7 @@ func (l *listTable) anyState(t *testing.T, a kit.Answer, limit int) {
 	l.shows(t, a, state, anyLimit(t, a, state, limit))
 }
 
-// anyLimit is 0 where a limit was not kept: of resourceVersion 0, kube-apiserver sends all there is.
+// anyLimit returns 0 if a limit was ignored: at resourceVersion 0, kube-apiserver sends everything.
 func anyLimit(t *testing.T, a kit.Answer, state []string, limit int) int {
 	if len(a.Names(t)) == len(state) {
 		return 0
@@ -86,7 +86,7 @@ func (l *listTable) continuedAny(t *testing.T, a kit.Answer, limit int) {
 
 func (l *listTable) isThen(t *testing.T, a kit.Answer) {
 	if a.ResourceVersion(t) != l.thenVersion {
-		t.Errorf("%s: the list is of revision %s instead of %s", a.Request, a.ResourceVersion(t), l.thenVersion)
+		t.Errorf("%s: the list is from revision %s instead of %s", a.Request, a.ResourceVersion(t), l.thenVersion)
 	}
 }
 
@@ -103,13 +103,13 @@ func (l *listTable) shows(t *testing.T, a kit.Answer, state []string, limit int)
 			t.Errorf("%s: no continue token", a.Request)
 		}
 	} else if token := a.Text(t, "metadata", "continue"); token != "" {
-		t.Errorf("%s: a continue token without more to come: %s", a.Request, token)
+		t.Errorf("%s: a continue token although nothing remains: %s", a.Request, token)
 	}
 	kit.Equal(t, a.Names(t), state)
 	kit.Equal(t, a.Value(t, "metadata", "remainingItemCount"), remaining)
 }
 
-// invalid is a refusal of the parameters as a whole.
+// invalid expects the parameters to be rejected.
 func invalid(parts ...string) cell {
 	return func(t *testing.T, a kit.Answer, _ int) {
 		a.Refused(t, http.StatusUnprocessableEntity, "Invalid", append(parts, `ListOptions.meta.k8s.io "" is invalid`)...)
@@ -132,7 +132,7 @@ func (l *listTable) check(t *testing.T) {
 	}{
 		{"", 0, false, l.mostRecent, l.anyState, l.notOlder},
 		{"", 2, false, l.mostRecent, l.anyState, l.exact},
-		{"", 0, true, l.continued, l.continuedAny, withToken}, // the documents have no row for a token without a limit
+		{"", 0, true, l.continued, l.continuedAny, withToken}, // the documentation has no row for a token without a limit
 		{"", 1, true, l.continued, l.continuedAny, withToken},
 		{"Exact", 0, false, noVersion, exactZero, l.exact},
 		{"Exact", 2, false, noVersion, exactZero, l.exact},
@@ -161,7 +161,7 @@ func (l *listTable) check(t *testing.T) {
 	}
 }
 
-// continueToken is one as the server makes it, at a revision and from a key on. To clients, tokens are opaque.
+// continueToken returns a token in the server's format, for a revision and a start key. To clients, tokens are opaque.
 func continueToken(revision int64, start string) string {
 	text, err := json.Marshal(map[string]any{"v": "meta.k8s.io/v1", "rv": revision, "start": start})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 var pages = []kit.Promise{
-	{Statement: "a list in pages is that of the first page's revision, whatever happens meanwhile", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "all pages of a list are from the first page's revision, whatever changes meanwhile", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		var want []string
 		for i := range 9 {
@@ -29,17 +29,17 @@ var pages = []kit.Promise{
 			page = c.NextPage(t, path+"?limit=2", page)
 			names = append(names, page.Names(t)...)
 			if page.ResourceVersion(t) != first.ResourceVersion(t) {
-				t.Errorf("the pages are of revisions %s and %s", first.ResourceVersion(t), page.ResourceVersion(t))
+				t.Errorf("the pages are from revisions %s and %s", first.ResourceVersion(t), page.ResourceVersion(t))
 			}
 			for _, item := range page.Value(t, "items").([]any) {
 				if metadata := item.(map[string]any)["metadata"].(map[string]any); metadata["labels"] != nil {
-					t.Errorf("%v has labels that it had not then", metadata["name"])
+					t.Errorf("%v has labels that it did not have then", metadata["name"])
 				}
 			}
 		}
 		kit.Equal(t, names, want)
 	}},
-	{Statement: "remainingItemCount is what is left, exactly, and is missing on the last page", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "remainingItemCount is exact, and missing on the last page", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for i := range 7 {
 			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Want(t, http.StatusCreated)
@@ -54,13 +54,13 @@ var pages = []kit.Promise{
 			}
 			kit.Equal(t, remaining, want)
 		}
-		// At an exact revision it counts what there was then.
+		// At an exact revision, it counts the objects at that time.
 		then := c.Get(t, path).ResourceVersion(t)
 		c.Delete(t, path+"/s6").Want(t, http.StatusOK)
 		old := c.Get(t, path+"?limit=2&resourceVersion="+then).Want(t, http.StatusOK)
 		kit.Equal(t, old.Value(t, "metadata", "remainingItemCount"), any(5.0))
 	}},
-	{Statement: "a limit may be any number: one that no list reaches is none, whatever the selector", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a limit may be any number: one that no list reaches has no effect, with any selector", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		for path, object := range map[string]map[string]any{
 			c.Path("v1", "secrets"):    kit.Secret("a"),
@@ -76,7 +76,7 @@ var pages = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "with a selector pages are full, and there is no remainingItemCount", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "with a selector, pages are full, and there is no remainingItemCount", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		var want []string
 		for i := range 12 {
@@ -97,7 +97,7 @@ var pages = []kit.Promise{
 		kit.Equal(t, byField.Names(t), []string{"s01", "s02"})
 		kit.Equal(t, byField.Value(t, "metadata", "remainingItemCount"), nil)
 	}},
-	{Statement: "a page may have another limit than the one before, or none", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a page may have a different limit than the previous one, or none", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for i := range 6 {
 			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Want(t, http.StatusCreated)
@@ -109,7 +109,7 @@ var pages = []kit.Promise{
 		kit.Equal(t, c.NextPage(t, path+"?", first).Names(t), []string{"s1", "s2", "s3", "s4", "s5"})
 		kit.Equal(t, c.NextPage(t, path+"?limit=3", first).Names(t), second.Names(t)) // again
 	}},
-	{Statement: "a list of all namespaces goes on from one to the next", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "pages of all namespaces continue from one namespace to the next", Proof: func(t *testing.T, c *kit.Cluster) {
 		var want []string
 		for _, namespace := range []string{c.Namespace, c.Namespace + "-b", c.Namespace + "-c"} {
 			if namespace != c.Namespace {
@@ -129,7 +129,7 @@ var pages = []kit.Promise{
 		}
 		kit.Equal(t, names, want)
 	}},
-	{Statement: "the selectors of a page are its own: a token does not keep them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "each page has its own selectors: a token does not contain them", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
 			c.Post(t, path, kit.With(kit.Secret(name), name, "metadata", "labels", "is")).Want(t, http.StatusCreated)
@@ -137,7 +137,7 @@ var pages = []kit.Promise{
 		first := c.Get(t, path+"?limit=1&labelSelector=is").Want(t, http.StatusOK)
 		kit.Equal(t, c.NextPage(t, path+"?labelSelector=is%3Dc", first).Names(t), []string{"c"})
 	}},
-	{Statement: "a token holds a revision and a place in the order of names, which stand for any collection", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token contains a revision and a position in the order of names, which work for any collection", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"a", "b", "c"} {
 			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Want(t, http.StatusCreated)
 			c.Post(t, c.Path("v1", "services"), kit.With(kit.Service(name), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
@@ -151,7 +151,7 @@ var pages = []kit.Promise{
 			t.Errorf("the revision is %s, then %s and %s", page.ResourceVersion(t), rest.ResourceVersion(t), elsewhere.ResourceVersion(t))
 		}
 	}},
-	{Statement: "what is no continue token is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid continue tokens are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		invalid := "invalid continue token: continue key is not valid"
 		for token, message := range map[string]string{
 			"***": invalid, "zzz": invalid, "bnVsbA": invalid + ": server does not recognize this encoded version", continueToken(0, "a"): invalid + ": incorrect encoded start resourceVersion",
@@ -164,7 +164,7 @@ var pages = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a list of one object by name does not mind a limit", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a list of one object by name works with a limit", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"a", "b"} {
 			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Want(t, http.StatusCreated)
 		}
@@ -172,7 +172,7 @@ var pages = []kit.Promise{
 		kit.Equal(t, list.Names(t), []string{"a"})
 		kit.Equal(t, list.Text(t, "metadata", "continue"), "")
 	}},
-	{Statement: "clients that page by themselves see all", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "clients with built-in paging receive everything", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		var want []string
 		for i := range 25 {

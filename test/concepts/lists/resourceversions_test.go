@@ -15,7 +15,7 @@ import (
 // Section "Resource versions": their semantics for get and list. Those for watch are in TestWatch.
 func TestResourceVersions(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "every change gives an object another resourceVersion, a string; a read does not", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "every change gives an object a new resourceVersion, a string; a read does not", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets", "a")
 			created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 			seen := []string{created.ResourceVersion(t)}
@@ -27,11 +27,11 @@ func TestResourceVersions(t *testing.T) {
 			}
 			for range 2 {
 				if got := c.Get(t, path).ResourceVersion(t); !slices.Contains(seen, got) {
-					t.Errorf("a read has made it %s", got)
+					t.Errorf("a read has changed it to %s", got)
 				}
 			}
 		}},
-		kit.Promise{Statement: "what was written has the same resourceVersion in the answer to the write, in a get, in a list and in a watch", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a written object has the same resourceVersion in the response to the write, in a get, in a list and in a watch", Proof: func(t *testing.T, c *kit.Cluster) {
 			written := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			list := c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
 			item, _ := list.Value(t, "items").([]any)
@@ -42,11 +42,11 @@ func TestResourceVersions(t *testing.T) {
 				"watch": watched.ResourceVersion(),
 			} {
 				if version != written {
-					t.Errorf("%s says %s instead of %s", where, version, written)
+					t.Errorf("%s has %s instead of %s", where, version, written)
 				}
 			}
 		}},
-		kit.Promise{Statement: "a list has a resourceVersion of its own, which goes on while its items stay as they are", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a list has its own resourceVersion, which rises even if its items are unchanged", Proof: func(t *testing.T, c *kit.Cluster) {
 			item := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			c.Delete(t, c.Path("v1", "secrets", c.Post(t, c.Path("v1", "secrets"), kit.Secret("b")).Text(t, "metadata", "name"))).Want(t, http.StatusOK)
 			list := c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
@@ -54,7 +54,7 @@ func TestResourceVersions(t *testing.T) {
 				t.Errorf("the list has %q, its only item %s", list.ResourceVersion(t), item)
 			}
 		}},
-		kit.Promise{Statement: "a get without a resourceVersion sees every write that was answered before", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a get without a resourceVersion returns every previously acknowledged write", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets", "a")
 			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 			for i := range 20 {
@@ -66,7 +66,7 @@ func TestResourceVersions(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "a get at a resourceVersion is answered with that state or a newer one", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a get at a resourceVersion returns that state or a newer one", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets", "a")
 			old := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			last := c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK).ResourceVersion(t)
@@ -82,14 +82,14 @@ func TestResourceVersions(t *testing.T) {
 			after := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
 			c.Get(t, path+"?resourceVersion="+after).Refused(t, http.StatusNotFound, "NotFound", `secrets "a" not found`)
 		}},
-		kit.Promise{Statement: "a get has no resourceVersionMatch: it is ignored", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a get ignores resourceVersionMatch", Proof: func(t *testing.T, c *kit.Cluster) {
 			version := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			path := c.Path("v1", "secrets", "a")
 			c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK)
 			c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).Want(t, http.StatusOK)
 			c.Get(t, path+"?resourceVersionMatch=nonsense").Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "what is no resourceVersion is refused by get and list", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "get and list reject invalid resourceVersions", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 			for _, version := range []string{"x", "-1", "1.0", "0x1", "99999999999999999999", "1 OR 1=1"} {
 				query := "?resourceVersion=" + url.QueryEscape(version)
@@ -97,26 +97,26 @@ func TestResourceVersions(t *testing.T) {
 				for _, match := range []string{"", "&limit=1", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"} {
 					c.Get(t, c.Path("v1", "secrets")+query+match).Refused(t, http.StatusBadRequest, "BadRequest", message)
 				}
-				// kube-apiserver takes this one for an error of its own, with 500.
+				// kube-apiserver reports this one as its own error, with 500.
 				if a := c.Get(t, c.Path("v1", "secrets", "a")+query); a.Code != http.StatusInternalServerError || *kit.Against == "" {
 					a.Refused(t, http.StatusBadRequest, "BadRequest", message)
 				}
 			}
 		}},
-		kit.Promise{Statement: "a list does with resourceVersion, resourceVersionMatch, limit and continue what the documents' table says", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "lists handle resourceVersion, resourceVersionMatch, limit and continue as in the documentation's table", Proof: func(t *testing.T, c *kit.Cluster) {
 			newTable(t, c, c.Path("v1", "secrets"), kit.Secret).check(t)
 		}},
-		kit.Promise{Statement: "a list of custom resources does the same", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "lists of custom resources do the same", Proof: func(t *testing.T, c *kit.Cluster) {
 			version := c.DefineWidgets(t, kit.AnySchema)
 			newTable(t, c, c.Path(version, "widgets"), func(name string) map[string]any { return kit.Widget(version, name) }).check(t)
 		}},
-		kit.Promise{Statement: "a list of all namespaces does the same", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "lists of all namespaces do the same", Proof: func(t *testing.T, c *kit.Cluster) {
 			labelled := func(name string) map[string]any {
 				return kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")
 			}
 			newTable(t, c, c.Path("v1", "secrets"), labelled, c.ClusterPath("v1", "secrets"), "&labelSelector=of%3D"+c.Namespace).check(t)
 		}},
-		kit.Promise{Statement: "a list at an exact revision shows each state of the collection as it was", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a list at an exact revision returns any past state of the collection", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			var states [][]string
 			var versions []string
@@ -135,11 +135,11 @@ func TestResourceVersions(t *testing.T) {
 			for i, version := range versions {
 				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).Want(t, http.StatusOK)
 				if !slices.Equal(list.Names(t), states[i]) || list.ResourceVersion(t) != version {
-					t.Errorf("at %s there were %q, and are %q at %s", version, states[i], list.Names(t), list.ResourceVersion(t))
+					t.Errorf("at %s there were %q, but the list has %q at %s", version, states[i], list.Names(t), list.ResourceVersion(t))
 				}
 			}
 		}},
-		kit.Promise{Statement: "a list at an exact revision has the objects as they were then", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a list at an exact revision has the objects' past state", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			created := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
 			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"now":"yes"}}}`).Want(t, http.StatusOK)
@@ -156,7 +156,7 @@ func TestResourceVersions(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "a revision that does not come is answered after a while with 504, its cause and Retry-After", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a revision that is not reached gets 504 after a while, with its cause and Retry-After", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 			const never = "9000000000000"
 			token := url.QueryEscape(continueToken(9000000000000, "a"))
@@ -172,7 +172,7 @@ func TestResourceVersions(t *testing.T) {
 				c.ClusterPath("v1", "secrets") + "?resourceVersion=" + never,
 			}
 			answers := make([]kit.Answer, len(paths))
-			var waiting sync.WaitGroup // for all at once, since each takes its while
+			var waiting sync.WaitGroup // all at once, since each takes a while
 			for i, path := range paths {
 				waiting.Go(func() { answers[i] = c.Get(t, path) })
 			}
@@ -181,16 +181,16 @@ func TestResourceVersions(t *testing.T) {
 				a.Refused(t, http.StatusGatewayTimeout, "Timeout", "Too large resource version: "+never+", current: ")
 				kit.Equal(t, a.Value(t, "details", "causes"), any([]any{map[string]any{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}}))
 				if seconds := a.Value(t, "details", "retryAfterSeconds"); seconds != 1.0 || a.Header.Get("Retry-After") != "1" {
-					t.Errorf("%s: come again after %v and %q seconds", a.Request, seconds, a.Header.Get("Retry-After"))
+					t.Errorf("%s: retry after %v and %q seconds", a.Request, seconds, a.Header.Get("Retry-After"))
 				}
 			}
 		}},
-		kit.Promise{Statement: "a read that waits for a revision is answered as soon as that comes", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a read that waits for a revision returns as soon as that is reached", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
 			for _, query := range []string{"/a?resourceVersion=", "?resourceVersion=", "?resourceVersionMatch=NotOlderThan&limit=1&resourceVersion=", "?resourceVersionMatch=Exact&resourceVersion="} {
 				answered := false
-				for attempt := 0; attempt < 5 && !answered; attempt++ { // since a busy machine may take longer to write than the read waits
+				for attempt := 0; attempt < 5 && !answered; attempt++ { // on a busy machine the write may take longer than the read waits
 					wanted := number(t, c.Get(t, path)) + 10
 					answers := make(chan int, 1)
 					go func() { answers <- code(c.Client, path+query+strconv.FormatInt(wanted, 10)) }()
@@ -200,14 +200,14 @@ func TestResourceVersions(t *testing.T) {
 					answered = <-answers == http.StatusOK
 				}
 				if !answered {
-					t.Errorf("%s: it came, and was never sent", query)
+					t.Errorf("%s: the revision was reached, but never returned", query)
 				}
 			}
 		}},
 	)
 }
 
-// code is that of the answer to a GET, or 0 if there was none.
+// code returns the status of a GET, or 0 if there was no response.
 func code(c *kit.Client, path string) int {
 	response, err := c.HTTP.Get(c.URL + path)
 	if err != nil {
@@ -217,7 +217,7 @@ func code(c *kit.Client, path string) int {
 	return response.StatusCode
 }
 
-// number is the resourceVersion as the servers here count it. A client must not: to it, versions are opaque.
+// number returns a resourceVersion as a number. Clients must not do that: to them, versions are opaque.
 func number(t testing.TB, a kit.Answer) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(a.ResourceVersion(t), 10, 64)

@@ -9,13 +9,14 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// chosen is what a selector finds, of the objects that the promise has made.
+// chosen is what a selector selects of the objects that the promise has
+// created.
 type chosen struct {
 	selector string
 	names    string // separated by spaces
 }
 
-// choose checks what label or field selectors find.
+// choose checks what label or field selectors select.
 func choose(t *testing.T, c *kit.Cluster, path, parameter string, all []chosen) {
 	t.Helper()
 	for _, want := range all {
@@ -26,7 +27,7 @@ func choose(t *testing.T, c *kit.Cluster, path, parameter string, all []chosen) 
 	}
 }
 
-// unselectable checks how selectors are refused.
+// unselectable checks the errors of invalid selectors.
 func unselectable(t *testing.T, c *kit.Cluster, path, parameter string, messages map[string]string) {
 	t.Helper()
 	for selector, message := range messages {
@@ -34,7 +35,7 @@ func unselectable(t *testing.T, c *kit.Cluster, path, parameter string, messages
 	}
 }
 
-// labelledBy is what the label selectors below choose from.
+// labelledBy are the objects for the label selectors below.
 var labelledBy = map[string]map[string]any{
 	"none":   {},
 	"empty":  {"app": ""},
@@ -51,27 +52,27 @@ var labelChoices = []chosen{
 	{"app", "back empty front"}, {"!app", "case none prefix"}, {"app,!tier", "empty"}, {"tier,app", "back front"},
 	{"app in (web)", "back front"}, {"app in (web,)", "back empty front"}, {"tier in (front,back)", "back front"}, {"tier in (front, x)", "front"},
 	{"tier notin (front)", "back case empty none prefix"}, {"app notin (web,)", "case none prefix"}, {"tier notin (front,back),app", "empty"},
-	{"n>5", "back"}, {"n>4", "back front"}, {"n<10", "front prefix"}, {"n>0,n<6", "front"}, {"n<1", "prefix"}, {"n<0", ""}, // "many" is no number
+	{"n>5", "back"}, {"n>4", "back front"}, {"n<10", "front prefix"}, {"n>0,n<6", "front"}, {"n<1", "prefix"}, {"n<0", ""}, // "many" is not a number
 	{"app.kubernetes.io/name=web", "prefix"}, {"app.kubernetes.io/name", "prefix"},
 	{"app=web,tier=front", "front"}, {"app=web,tier=front,tier=back", ""}, {"app=web,app!=web", ""}, {" app=web , tier=back ", "back"},
 }
 
 var labelSelectors = []kit.Promise{
-	{Statement: "label selectors choose by equality, by sets, by existence and by numbers", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "label selectors select by equality, sets, existence and numbers", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for name, labels := range labelledBy {
 			c.Post(t, path, kit.With(kit.Secret(name), labels, "metadata", "labels")).Want(t, http.StatusCreated)
 		}
 		choose(t, c, path, "labelSelector", labelChoices)
 	}},
-	{Statement: "label selectors choose among custom resources in the same way", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "label selectors work for custom resources in the same way", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		for name, labels := range labelledBy {
 			c.Post(t, c.Path(version, "widgets"), kit.With(kit.Widget(version, name), labels, "metadata", "labels")).Want(t, http.StatusCreated)
 		}
 		choose(t, c, c.Path(version, "widgets"), "labelSelector", labelChoices)
 	}},
-	{Statement: "a label selector follows the labels that an object has now", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a label selector applies to an object's current labels", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		c.Post(t, path, kit.With(kit.Secret("a"), "1", "metadata", "labels", "v")).Want(t, http.StatusCreated)
 		choose(t, c, path, "labelSelector", []chosen{{"v=1", "a"}, {"v=2", ""}})
@@ -80,7 +81,7 @@ var labelSelectors = []kit.Promise{
 		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"v":null}}}`).Want(t, http.StatusOK)
 		choose(t, c, path, "labelSelector", []chosen{{"v", ""}, {"!v", "a"}})
 	}},
-	{Statement: "what is no label selector is refused, and the message says where", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid label selectors are rejected with the position", Proof: func(t *testing.T, c *kit.Cluster) {
 		unselectable(t, c, c.Path("v1", "secrets"), "labelSelector", map[string]string{
 			"a in b": "unable to parse requirement: found 'b' expected: '('", "a in (b": "unable to parse requirement: found", ",": "found ',', expected:", "=": "found '='",
 			"a~b": "unable to parse requirement: <nil>: Invalid value", "a>b": "for 'Gt', 'Lt' operators, the value must be an integer", "a=b=c": "found '=', expected: ',' or 'end of string'",
@@ -106,7 +107,7 @@ var fieldSelectors = []kit.Promise{
 		})
 		choose(t, c, c.ClusterPath("v1", "namespaces"), "fieldSelector", []chosen{{"metadata.name=" + c.Namespace, c.Namespace}, {"metadata.name=" + c.Namespace + "-none", ""}})
 	}},
-	{Statement: "built-in resources can be selected by the fields that the API names for them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "built-in resources can be selected by the fields that the API supports for them", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		for _, name := range []string{"a", "b"} {
 			c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod(name), "node-"+name, "spec", "nodeName")).Want(t, http.StatusCreated)
@@ -142,7 +143,7 @@ var fieldSelectors = []kit.Promise{
 		c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("s"), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
 		choose(t, c, c.Path("v1", "services"), "fieldSelector", []chosen{{"spec.clusterIP=None,spec.type=ClusterIP", "s"}, {"spec.type=NodePort", ""}})
 	}},
-	{Statement: "label and field selectors together choose what both do", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "label and field selectors together select what both match", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
 			c.Post(t, path, kit.With(kit.With(kit.Secret(name), name, "metadata", "labels", "is"), "example.com/"+name, "type")).Want(t, http.StatusCreated)
@@ -155,7 +156,7 @@ var fieldSelectors = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a field that a resource can't be selected by is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an unsupported field is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		unselectable(t, c, c.Path("v1", "secrets"), "fieldSelector", map[string]string{
 			"data.x=y": "field label not supported: data.x", "metadata.labels=a": "field label not supported: metadata.labels", "spec.nodeName=a": "field label not supported: spec.nodeName",
 			"METADATA.NAME=a": "field label not supported: METADATA.NAME",
@@ -165,7 +166,7 @@ var fieldSelectors = []kit.Promise{
 		version := c.DefineWidgets(t, kit.AnySchema)
 		unselectable(t, c, c.Path(version, "widgets"), "fieldSelector", map[string]string{"spec.size=1": "field label not supported: spec.size"})
 	}},
-	{Statement: "what is no field selector is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid field selectors are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		unselectable(t, c, c.Path("v1", "secrets"), "fieldSelector", map[string]string{
 			"metadata.name": "invalid selector: 'metadata.name'; can't understand 'metadata.name'", "metadata.name in (a)": "can't understand", "a": "can't understand 'a'",
 			`metadata.name=\a`: "invalid field selector", `metadata.name=a\`: "invalid field selector",

@@ -14,18 +14,18 @@ import (
 
 const applyCBOR = string(types.ApplyCBORPatchType)
 
-// Section "CBOR resource encoding". What all media types have in common is among TestMediaTypes. With -against, this is of
-// a kube-apiserver with --feature-gates=CBORServingAndStorage=true.
+// Section "CBOR resource encoding". What all media types have in common is in TestMediaTypes. With -against, kube-apiserver
+// needs --feature-gates=CBORServingAndStorage=true.
 func TestCBOR(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "CBOR begins with the tag that tells it from other encodings", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "CBOR begins with the tag that distinguishes it from other encodings", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{c.Path("v1", "configmaps"), c.Path("v1", "configmaps", "none"), "/apis/apps/v1"} {
 				if a := c.GetAs(t, kit.CBOR, path); !bytes.HasPrefix(a.Body, []byte{0xd9, 0xd9, 0xf7}) {
 					t.Errorf("%s begins with %x", path, a.Body[:3])
 				}
 			}
 		}},
-		kit.Promise{Statement: "a watch in CBOR is a sequence, and says so in its Content-Type", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a watch in CBOR is a sequence, as its Content-Type says", Proof: func(t *testing.T, c *kit.Cluster) {
 			groupVersion := c.DefineWidgets(t, kit.AnySchema)
 			for path, object := range map[string]map[string]any{
 				c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
@@ -66,7 +66,7 @@ func TestCBOR(t *testing.T) {
 				apply(object, "two").Want(t, http.StatusOK)
 			}
 		}},
-		kit.Promise{Statement: "the other patches have no form in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "other patches have no CBOR encoding", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 			for _, kind := range []string{kit.CBOR, "application/merge-patch+cbor", "application/json-patch+cbor", "application/strategic-merge-patch+cbor"} {
 				c.Patch(t, kind, c.Path("v1", "configmaps", "a"), kit.EncodeAs(t, kit.CBOR, kit.ConfigMap("a", nil))).
@@ -76,7 +76,7 @@ func TestCBOR(t *testing.T) {
 				kit.Header{"Content-Type", kit.MergePatch, "Accept", kit.CBOR}, `{"data":{"k":"v"}}`)
 			kit.Equal(t, kit.FieldOf(t, a.Want(t, http.StatusOK).DecodeAs(t, kit.CBOR), "data", "k"), any("v"))
 		}},
-		kit.Promise{Statement: "CBOR that is no object, or has a field twice, is refused with 400", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "CBOR that is not an object, or has a duplicate field, is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
 			groupVersion := c.DefineWidgets(t, kit.AnySchema)
 			for what, body := range map[string][]byte{
 				"nothing": {}, "an array": {0x80}, "a number": {0x01},
@@ -94,8 +94,8 @@ func TestCBOR(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "unknown fields of built-in objects in CBOR are ignored, warned of or refused, as fieldValidation says", Proof: func(t *testing.T, c *kit.Cluster) {
-			// Those of custom objects are dropped without a word, by kube-apiserver v1.36 too.
+		kit.Promise{Statement: "unknown fields of built-in objects in CBOR are ignored, warned about or rejected, according to fieldValidation", Proof: func(t *testing.T, c *kit.Cluster) {
+			// Those of custom objects are dropped silently, also by kube-apiserver v1.36.
 			body := kit.EncodeAs(t, kit.CBOR, kit.With(kit.ConfigMap("a", nil), "x", "colour"))
 			create := func(validation string) kit.Answer {
 				return c.Send(t, http.MethodPost, c.Path("v1", "configmaps")+"?dryRun=All&fieldValidation="+validation,
@@ -109,7 +109,7 @@ func TestCBOR(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "what was written in CBOR is read by those who know only JSON, and the other way round", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "objects written in CBOR can be read by clients that only support JSON, and vice versa", Proof: func(t *testing.T, c *kit.Cluster) {
 			// kube-apiserver stores custom resources as CBOR then; here rows stay JSON, which package serve tests.
 			groupVersion := c.DefineWidgets(t, kit.AnySchema)
 			w := kit.Widget(groupVersion, "w")
@@ -126,7 +126,7 @@ func TestCBOR(t *testing.T) {
 	)
 }
 
-// TestWithoutCBOR is the same server with the gate off, as kube-apiserver has it by default.
+// TestWithoutCBOR tests the server with the gate disabled, the default of kube-apiserver.
 func TestWithoutCBOR(t *testing.T) {
 	kit.Prove(t, []string{"--feature-gates=CBORServingAndStorage=false"},
 		kit.Promise{Statement: "without its feature gate there is no CBOR", Proof: func(t *testing.T, c *kit.Cluster) {

@@ -21,10 +21,10 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// client-go reads its feature gates once, from the environment, so they hold for all of a process.
+// client-go reads its feature gates once, from the environment, so they apply to a whole process.
 var cborGates = []string{"KUBE_FEATURE_ClientsAllowCBOR", "KUBE_FEATURE_ClientsPreferCBOR"}
 
-// TestClientsInCBOR runs itself again as a process whose client-go prefers CBOR.
+// TestClientsInCBOR runs itself as a process whose client-go prefers CBOR.
 func TestClientsInCBOR(t *testing.T) {
 	if os.Getenv(cborGates[0]) == "" {
 		t.Parallel()
@@ -59,7 +59,7 @@ func TestClientsInCBOR(t *testing.T) {
 		dynamicClient(t, client.Resource(gv.WithResource("widgets")).Namespace(c.Namespace), kit.Widget(groupVersion, "a"))
 		for _, seen := range wire.seen {
 			if !strings.HasSuffix(seen, "-> application/cbor") && !strings.HasSuffix(seen, "-> application/cbor-seq") {
-				t.Errorf("over the wire went %s", seen)
+				t.Errorf("the transport sent %s", seen)
 			}
 		}
 		for _, sent := range []string{kit.CBOR, applyCBOR} {
@@ -70,7 +70,7 @@ func TestClientsInCBOR(t *testing.T) {
 	}})
 }
 
-// dynamicClient does all that a dynamic client can with an object.
+// dynamicClient calls all methods of a dynamic client on an object.
 func dynamicClient(t *testing.T, objects dynamic.ResourceInterface, object map[string]any) {
 	t.Helper()
 	ctx := t.Context()
@@ -115,7 +115,7 @@ func dynamicClient(t *testing.T, objects dynamic.ResourceInterface, object map[s
 	}
 }
 
-// wire notes the media types of requests and answers.
+// wire records the media types of requests and responses.
 type wire struct {
 	http.RoundTripper
 	mu   sync.Mutex

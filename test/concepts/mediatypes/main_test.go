@@ -1,4 +1,4 @@
-// Package mediatypes holds sqube to what the documents say of media types: JSON, YAML, protobuf and CBOR.
+// Package mediatypes tests sqube against the documentation of media types: JSON, YAML, protobuf and CBOR.
 package mediatypes
 
 import (

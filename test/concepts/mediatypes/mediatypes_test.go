@@ -20,7 +20,7 @@ func TestMediaTypes(t *testing.T) {
 }
 
 var mediaTypes = []kit.Promise{
-	{Statement: "built-in objects are written and read in JSON, YAML, protobuf and CBOR, each with each", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "built-in objects can be written and read in JSON, YAML, protobuf and CBOR, in any combination", Proof: func(t *testing.T, c *kit.Cluster) {
 		for i, in := range kit.BuiltInTypes {
 			for j, out := range kit.BuiltInTypes {
 				name := fmt.Sprintf("c%d%d", i, j)
@@ -30,7 +30,7 @@ var mediaTypes = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "custom objects are written and read in JSON, YAML and CBOR, each with each", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "custom objects can be written and read in JSON, YAML and CBOR, in any combination", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for i, in := range kit.CustomTypes {
 			for j, out := range kit.CustomTypes {
@@ -51,7 +51,7 @@ var mediaTypes = []kit.Promise{
 			want := c.Get(t, path+"?limit=2").Want(t, http.StatusOK).Object(t)
 			for _, mediaType := range types {
 				got := c.GetAs(t, mediaType, path+"?limit=2").Want(t, http.StatusOK).DecodeAs(t, mediaType)
-				// Tokens are of the revision at which they were made.
+				// Tokens contain the revision at which they were made.
 				for _, list := range []map[string]any{want, got} {
 					delete(kit.FieldOf(t, list, "metadata").(map[string]any), "resourceVersion")
 					delete(kit.FieldOf(t, list, "metadata").(map[string]any), "continue")
@@ -76,7 +76,7 @@ var mediaTypes = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "errors come in the media type that was asked for", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "errors are returned in the requested media type", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for _, mediaType := range kit.BuiltInTypes {
 			paths := []string{c.Path("v1", "configmaps", "none"), c.Path(groupVersion, "widgets", "none")}
