@@ -17,7 +17,7 @@ import (
 
 const board = "../../deploy/board/"
 
-// TestBoard applies what deploy/board has for one machine, as far as it can be told without containers.
+// TestBoard applies the files of deploy/board for one machine, as far as that can be tested without containers.
 func TestBoard(t *testing.T) {
 	t.Parallel()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: []string{"--config=" + board + "config.yaml"}})
@@ -44,12 +44,12 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kubelet := readKubelet(t); len(kubelet.ClusterDNS) != 1 || kubelet.ClusterDNS[0] != service.Spec.ClusterIP {
-		t.Errorf("the kubelet asks %v for names, CoreDNS is at %s", kubelet.ClusterDNS, service.Spec.ClusterIP)
+		t.Errorf("the kubelet's DNS is %v, but CoreDNS is at %s", kubelet.ClusterDNS, service.Spec.ClusterIP)
 	}
 	s.Stop(t)
 }
 
-// readKubelet reads the kubelet's configuration as the kubelet does, and takes no field that it does not know.
+// readKubelet reads the kubelet's configuration like the kubelet, and rejects unknown fields.
 func readKubelet(t *testing.T) *kubeletconfig.KubeletConfiguration {
 	t.Helper()
 	text, err := os.ReadFile(board + "kubelet.yaml")

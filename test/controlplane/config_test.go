@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestConfiguration has the controllers and the scheduler do what upstream's configuration files say, and flags where they
-// say otherwise; the controllers act as their service accounts.
+// TestConfiguration checks that the controllers and the scheduler apply upstream's configuration files, that flags override
+// these, and that controllers use their service accounts.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	manager := write(t, `apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1
@@ -40,7 +40,7 @@ profiles:
 	}})
 	c := client(t, s)
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
-	harness.Eventually(t, "the node has a range of the file's and of the flag's size", func() bool {
+	harness.Eventually(t, "the node has ranges of the file's and of the flag's size", func() bool {
 		node, err := c.CoreV1().Nodes().Get(t.Context(), "board", metav1.GetOptions{})
 		return err == nil && node.Spec.PodCIDR == "10.32.0.0/25"
 	})

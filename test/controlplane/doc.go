@@ -1,3 +1,3 @@
 // Package controlplane tests `sqube serve --control-plane`: one process is the control plane of a cluster. Nodes and kubelets
-// are played; what they would do to Pods is done here.
+// are simulated; the tests do what they would do to Pods.
 package controlplane

@@ -23,7 +23,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestJoin has a machine join as a node with what `sqube token create --print-join` prints, as kubeadm and the kubelet do it.
+// TestJoin joins a machine as a node with the output of `sqube token create --print-join`, like kubeadm and the kubelet.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -47,7 +47,7 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// printed runs a command of sqube and returns what it prints.
+// printed runs a command of sqube and returns its output.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -60,7 +60,7 @@ func printed(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// answers reads the log of a Pod on the machine and runs commands in it, over each of the protocols that there are for them.
+// answers reads the log of a Pod on the machine and runs commands in it, over every protocol.
 func (m *machine) answers(t *testing.T, s *sqube.Server, admin kubernetes.Interface) {
 	pods, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil {
@@ -80,21 +80,21 @@ func (m *machine) answers(t *testing.T, s *sqube.Server, admin kubernetes.Interf
 		return string(text), cmd.ProcessState.ExitCode()
 	}
 	if out, code := kubectl("", "logs", pod); code != 0 || out != "default/"+pod+"/web\n" {
-		t.Errorf("kubectl logs ends with %d: %s", code, out)
+		t.Errorf("kubectl logs exits with %d: %s", code, out)
 	}
 	for _, websockets := range []string{"true", "false"} {
 		environment = append(environment, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets)
 		if out, code := kubectl("some words", "exec", "-i", pod, "--", "cat"); code != 0 || out != "some words" {
-			t.Errorf("kubectl exec ends with %d: %s", code, out)
+			t.Errorf("kubectl exec exits with %d: %s", code, out)
 		}
 		if out, code := kubectl("", "exec", pod, "--", "exit", "3"); code != 3 {
-			t.Errorf("kubectl exec of a command that ends with 3 ends with %d: %s", code, out)
+			t.Errorf("kubectl exec of a command that exits with 3 exits with %d: %s", code, out)
 		}
 	}
 	executors(t, s, pod)
 }
 
-// executors runs a command over each protocol. Kubectl would try the other one where one fails.
+// executors runs a command over each protocol. Kubectl would fall back to the other one.
 func executors(t *testing.T, s *sqube.Server, pod string) {
 	config := s.Config(t)
 	path, err := url.Parse(s.URL + "/api/v1/namespaces/default/pods/" + pod + "/exec?command=echo&command=hello&stdout=true")
@@ -117,7 +117,7 @@ func executors(t *testing.T, s *sqube.Server, pod string) {
 	}
 }
 
-// isLimited asks for serving certificates that are not the node's, and for what another node may do.
+// isLimited requests serving certificates that are not the node's, and what another node may do.
 func (m *machine) isLimited(t *testing.T, admin kubernetes.Interface) {
 	c := m.client(t, nil)
 	var names []string
@@ -128,7 +128,7 @@ func (m *machine) isLimited(t *testing.T, admin kubernetes.Interface) {
 		name, _ := m.ask(t, c, certificatesv1.KubeletServingSignerName, certificatesv1.UsageServerAuth, template)
 		names = append(names, name)
 	}
-	// A request after them, which is in order, has been looked at once it is approved.
+	// Once a later, valid request is approved, the earlier ones have been processed.
 	m.servingCertificate(t)
 	for _, name := range names {
 		request, err := admin.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})

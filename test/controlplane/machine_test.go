@@ -35,7 +35,7 @@ import (
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
-// machine becomes a node.
+// machine is a machine that joins as a node.
 type machine struct {
 	name, server string
 	ca           []byte
@@ -43,7 +43,7 @@ type machine struct {
 	kubelet      net.Listener
 }
 
-// join makes the machine a node: it finds the cluster, gets a certificate, registers, and serves as a kubelet does.
+// join makes the machine a node: it discovers the cluster, gets a certificate, registers, and serves like a kubelet.
 func (m *machine) join(t *testing.T, token, hash string) {
 	t.Helper()
 	m.discover(t, token, hash)
@@ -55,8 +55,8 @@ func (m *machine) join(t *testing.T, token, hash string) {
 	fakenode.JoinPods(t, m.client(t, nil), m.name)
 }
 
-// discover reads who the cluster is, from a server that it can't verify yet: the token signs what it reads, and the hash is
-// that of the authority in it.
+// discover reads the cluster's information from a server that it can't verify yet: that is signed with the token, and the hash
+// is that of its authority.
 func (m *machine) discover(t *testing.T, token, hash string) {
 	anybody, err := kubernetes.NewForConfig(&rest.Config{Host: m.server, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *machine) discover(t *testing.T, token, hash string) {
 	}
 	id, secret, _ := strings.Cut(token, ".")
 	var info *corev1.ConfigMap
-	harness.Eventually(t, "the token signs what the cluster says of itself", func() bool {
+	harness.Eventually(t, "the cluster information is signed with the token", func() bool {
 		info, err = anybody.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), "cluster-info", metav1.GetOptions{})
 		return err == nil && info.Data["jws-kubeconfig-"+id] != ""
 	})
@@ -85,7 +85,7 @@ func (m *machine) discover(t *testing.T, token, hash string) {
 		t.Fatal(err)
 	}
 	if sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo); hash != "sha256:"+hex.EncodeToString(sum[:]) {
-		t.Errorf("the hash %s is another authority's", hash)
+		t.Errorf("the hash %s is of another authority", hash)
 	}
 }
 
@@ -101,7 +101,7 @@ func (m *machine) client(t *testing.T, config *rest.Config) kubernetes.Interface
 	return c
 }
 
-// bootstrap reads, with the token, what kubeadm reads, and asks for the node's first certificate.
+// bootstrap reads, with the token, what kubeadm reads, and requests the node's first certificate.
 func (m *machine) bootstrap(t *testing.T, token string) {
 	config := &rest.Config{Host: m.server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: m.ca}}
 	c := m.client(t, config)
@@ -111,19 +111,19 @@ func (m *machine) bootstrap(t *testing.T, token string) {
 		}
 	}
 	if _, err := c.CoreV1().Nodes().Get(t.Context(), m.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("looking whether the node's name is free: %v", err)
+		t.Errorf("checking that the node's name is free: %v", err)
 	}
 	m.useCertificate(t, c)
 }
 
-// useCertificate asks for a client certificate of the node and acts with it from now on.
+// useCertificate requests a client certificate of the node and uses it from now on.
 func (m *machine) useCertificate(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	cert, key := m.request(t, c, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth, &x509.CertificateRequest{})
 	m.config = &rest.Config{Host: m.server, TLSClientConfig: rest.TLSClientConfig{CAData: m.ca, CertData: cert, KeyData: key}}
 }
 
-// request asks for a certificate and waits until it is issued.
+// request requests a certificate and waits until it is issued.
 func (m *machine) request(t *testing.T, c kubernetes.Interface, signer string, usage certificatesv1.KeyUsage, template *x509.CertificateRequest) (cert, key []byte) {
 	t.Helper()
 	name, private := m.ask(t, c, signer, usage, template)
@@ -161,7 +161,7 @@ func (m *machine) ask(t *testing.T, c kubernetes.Interface, signer string, usage
 	return name, key
 }
 
-// register creates the Node, as the node itself, and listens where its kubelet is found.
+// register creates the Node, as the node itself, and listens on its kubelet's address.
 func (m *machine) register(t *testing.T) {
 	var err error
 	if m.kubelet, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -201,23 +201,23 @@ func (m *machine) renewLease(t *testing.T) {
 	}
 }
 
-// renewCertificate asks for the next certificate, as the node.
+// renewCertificate requests the next certificate, as the node.
 func (m *machine) renewCertificate(t *testing.T) {
 	before := m.config.CertData
 	m.useCertificate(t, m.client(t, nil))
 	if bytes.Equal(before, m.config.CertData) {
-		t.Error("the certificate is the former one")
+		t.Error("the certificate was not renewed")
 	}
 }
 
-// serve serves what a kubelet does, with a certificate that it asks for.
+// serve serves a kubelet's API, with a requested certificate.
 func (m *machine) serve(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(m.ca)
 	fakenode.Kubelet{Node: m.name, Client: m.client(t, nil), Certificate: m.servingCertificate(t), ClientCAs: roots}.Serve(t, m.kubelet)
 }
 
-// servingCertificate asks for a certificate for the kubelet's own port.
+// servingCertificate requests a certificate for the kubelet's port.
 func (m *machine) servingCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	cert, key := m.request(t, m.client(t, nil), certificatesv1.KubeletServingSignerName, certificatesv1.UsageServerAuth,

@@ -14,7 +14,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestMoves has two servers on one database: the control plane is on one of them, and on the other one as soon as that dies.
+// TestMoves runs two servers on one database: the control plane is on one of them, and moves to the other when that dies.
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	datastore := harness.Postgres(t)
@@ -34,18 +34,18 @@ func TestMoves(t *testing.T) {
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
 	deploy(t, c, "before", 2)
 	if holder(c) != leader {
-		t.Fatal("the second server leads although the first one lives")
+		t.Fatal("the second server leads although the first one is alive")
 	}
 	first.Kill(t)
 	deploy(t, c, "after", 2)
 	if holder(c) == leader {
-		t.Error("who was killed still leads")
+		t.Error("the killed server still leads")
 	}
 	second.Stop(t)
 }
 
-// TestStepsAside has upstream's programs come and go, of which only their Leases are seen. What runs in the process leaves the
-// work to them and takes it up again, in the same process.
+// TestStepsAside starts and stops upstream's programs, represented by their Leases. The in-process ones stop while these run,
+// and start again afterwards in the same process.
 func TestStepsAside(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -72,8 +72,8 @@ func TestStepsAside(t *testing.T) {
 	})
 }
 
-// TestLosesTheLease takes the Lease from the only server: it ends the control plane and serves on, and takes it up again when
-// the Lease has expired.
+// TestLosesTheLease takes the Lease from the only server: it stops the control plane but keeps serving, and starts it again
+// when the Lease has expired.
 func TestLosesTheLease(t *testing.T) {
 	t.Parallel()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.Postgres(t), Args: []string{"--control-plane"}})
@@ -81,7 +81,7 @@ func TestLosesTheLease(t *testing.T) {
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
 	deploy(t, c, "before", 1)
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
-	harness.Eventually(t, "somebody else has the Lease", func() bool {
+	harness.Eventually(t, "another holder has the Lease", func() bool {
 		lease, err := leases.Get(t.Context(), "sqube-controllers", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

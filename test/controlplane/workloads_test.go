@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestWorkloads has one process run what a user asks for, on a node.
+// TestWorkloads runs workloads with one process and one node.
 func TestWorkloads(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -33,7 +33,7 @@ func TestWorkloads(t *testing.T) {
 			finds(t, c, "web", 3)
 		})
 		t.Run("a node has room again when a Pod has ended", func(t *testing.T) { jobsFollow(t, c) })
-		t.Run("what somebody made is deleted with what he made it by", func(t *testing.T) { undeploy(t, c, "web") })
+		t.Run("dependents are deleted with their owner", func(t *testing.T) { undeploy(t, c, "web") })
 		s.Stop(t)
 	})
 }
@@ -114,7 +114,7 @@ func jobsFollow(t *testing.T, c kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the Job has completed and is gone", func() bool {
+	harness.Eventually(t, "the Job has completed and is deleted", func() bool {
 		_, err := c.BatchV1().Jobs("default").Get(t.Context(), job.Name, metav1.GetOptions{})
 		return err != nil
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestDatabaseCrashLosesNothing kills Postgres, three times, while clients write and the server runs on. Requests meanwhile
-// are told to try again; afterwards each acknowledged write is there, and a watch sees each change exactly once.
+// TestDatabaseCrashLosesNothing kills Postgres three times while clients write and the server keeps running. Requests meanwhile
+// get retryable errors; afterwards every acknowledged write is there, and a watch receives each change exactly once.
 func TestDatabaseCrashLosesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()

@@ -20,11 +20,11 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// endsAtOnce is how long a process may take that has nothing left to wait for, on a machine that is busy with others.
+// endsAtOnce is how long a process with nothing to wait for may take to end, on a busy machine.
 const endsAtOnce = 5 * time.Second
 
-// TestStopFinishesRunningRequests stops the server while the body of a request is still on its way. The request is
-// finished and acknowledged, and what it wrote is there after the next start.
+// TestStopFinishesRunningRequests stops the server while the body of a request is being sent. The request is completed and
+// acknowledged, and its object is there after the next start.
 func TestStopFinishesRunningRequests(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
@@ -36,10 +36,10 @@ func TestStopFinishesRunningRequests(t *testing.T) {
 		}
 		waitRefusing(t, ctx, server)
 		if err := request.finish(); err != nil {
-			t.Errorf("a request that ran when the server was stopped: %v", err)
+			t.Errorf("a request running when the server was stopped: %v", err)
 		}
 		waitGone(t, server.Pid())
-		server.Kill(t) // it has ended, which the harness cannot know
+		server.Kill(t) // it has ended, but the harness does not know that
 		server.Start(t)
 		client := httpClient(t, server)
 		response, err := client.Get(server.URL + "/api/v1/namespaces/default/configmaps/slow")
@@ -48,12 +48,12 @@ func TestStopFinishesRunningRequests(t *testing.T) {
 		}
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			t.Errorf("what the request wrote: %s", response.Status)
+			t.Errorf("the written object: %s", response.Status)
 		}
 	})
 }
 
-// TestSecondSignalEndsAtOnce signals a server twice that waits for a running request.
+// TestSecondSignalEndsAtOnce signals twice a server that waits for a running request.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -73,8 +73,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	waitGone(t, server.Pid())
 }
 
-// TestSecondServerRefusesTheFile starts a second server on the file of a running one: it must end at once with one line
-// that names the file and says what to do, and leave the first one alone.
+// TestSecondServerRefusesTheFile starts a second server on the file of a running one: it must exit at once with a line that
+// names the file and says what to do, and not affect the first one.
 func TestSecondServerRefusesTheFile(t *testing.T) {
 	datastore := harness.SQLite(t)
 	server := sqube.Start(t, sqube.Options{Datastore: datastore})
@@ -89,11 +89,11 @@ func TestSecondServerRefusesTheFile(t *testing.T) {
 	out, err := second.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || ctx.Err() != nil {
-		t.Fatalf("the second server did not refuse: %v\n%s", err, out)
+		t.Fatalf("the second server did not fail: %v\n%s", err, out)
 	}
 	message := strings.TrimSpace(string(out))
 	if strings.Count(message, "\n") > 0 || !strings.Contains(message, filepath.Base(strings.TrimPrefix(datastore, "sqlite://"))) {
-		t.Errorf("the second server does not say in one line which file is in use:\n%s", message)
+		t.Errorf("the second server's error does not name the file in one line:\n%s", message)
 	}
 	response, err := httpClient(t, server).Get(server.URL + "/readyz")
 	if err != nil {
@@ -101,19 +101,19 @@ func TestSecondServerRefusesTheFile(t *testing.T) {
 	}
 	response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Errorf("the first server is not ready any more: %s", response.Status)
+		t.Errorf("the first server is no longer ready: %s", response.Status)
 	}
 }
 
-// runningRequest is a create whose body is on its way.
+// runningRequest is a create whose body is being sent.
 type runningRequest struct {
 	body   *io.PipeWriter
 	rest   []byte
 	answer chan error
 }
 
-// startRequest sends the head of a create and a part of its body, and returns when the server has the request in hand,
-// which it tells by asking for the body.
+// startRequest sends the head of a create and part of its body, and returns once the server is handling the request, as shown
+// by its request for the body.
 func startRequest(t *testing.T, ctx context.Context, server *sqube.Server, name string) *runningRequest {
 	t.Helper()
 	body := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`)
@@ -138,26 +138,26 @@ func startRequest(t *testing.T, ctx context.Context, server *sqube.Server, name 
 		}
 		r.answer <- err
 	}()
-	// The pipe takes the bytes when the client sends them, which it does once the server has said 100.
+	// The pipe accepts the bytes when the client sends them, after the server's 100 Continue.
 	if _, err := write.Write(body[:10]); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// finish sends what is missing and returns how the request ended.
+// finish sends the rest and returns the result of the request.
 func (r *runningRequest) finish() error {
 	_, err := r.body.Write(r.rest)
 	return errors.Join(err, r.body.Close(), <-r.answer)
 }
 
-// abandon ends a request that will have no answer.
+// abandon aborts a request that will get no response.
 func (r *runningRequest) abandon() {
 	r.body.CloseWithError(io.ErrUnexpectedEOF)
 	<-r.answer
 }
 
-// httpClient returns a client of the administrator, whose transport waits for the server to ask for a body.
+// httpClient returns an administrator's client whose transport waits for the server to request the body.
 func httpClient(t *testing.T, server *sqube.Server) *http.Client {
 	t.Helper()
 	config := server.Config(t)
@@ -174,7 +174,7 @@ func httpClient(t *testing.T, server *sqube.Server) *http.Client {
 	return &http.Client{Transport: authenticated}
 }
 
-// waitRefusing waits until a server that was signalled takes no new connections or says that it is not ready.
+// waitRefusing waits until a signalled server accepts no new connections or is not ready.
 func waitRefusing(t *testing.T, ctx context.Context, server *sqube.Server) {
 	t.Helper()
 	for {
@@ -189,7 +189,7 @@ func waitRefusing(t *testing.T, ctx context.Context, server *sqube.Server) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatal("the server still says that it is ready")
+			t.Fatal("the server is still ready")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -202,7 +202,7 @@ func waitGone(t *testing.T, pid int) {
 	for syscall.Kill(pid, 0) == nil {
 		select {
 		case <-deadline:
-			t.Fatalf("the server still runs after %s", endsAtOnce)
+			t.Fatalf("the server is still running after %s", endsAtOnce)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

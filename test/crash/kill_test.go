@@ -18,15 +18,15 @@ import (
 const (
 	kills   = 20
 	writers = 8
-	// loadBefore is how many changes are acknowledged between two kills, which then come at any moment of the load.
+	// loadBefore is how many changes are acknowledged between two kills, which can then happen at any moment of the load.
 	loadBefore = 100
-	// testTimeout bounds a test on a machine that is busy with others.
+	// testTimeout limits a test on a busy machine.
 	testTimeout = 3 * time.Minute
 )
 
-// TestKillLosesNothing kills the server with SIGKILL, 20 times, while clients write. Each write that was acknowledged is
-// there after the next start, no resourceVersion is handed out twice or below an earlier one, and a watch that goes on
-// from its last version after every start sees each change exactly once.
+// TestKillLosesNothing kills the server with SIGKILL 20 times while clients write. Every acknowledged write is there after the
+// next start, no resourceVersion is handed out twice or below an earlier one, and a watch that resumes from its last version
+// after every start receives each change exactly once.
 func TestKillLosesNothing(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
@@ -59,7 +59,7 @@ func TestKillLosesNothing(t *testing.T) {
 	})
 }
 
-// checkAll compares what is stored and what the watch has seen with what was acknowledged.
+// checkAll compares what is stored and what the watch has received with what was acknowledged.
 func checkAll(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynamic.Interface, watch *ledger.Log) {
 	t.Helper()
 	if err := book.CheckStored(ctx, client, ledger.ConfigMaps); err != nil {
@@ -78,14 +78,14 @@ func checkAll(t *testing.T, ctx context.Context, book *ledger.Ledger, client dyn
 	}
 }
 
-// load is the work of the writers, who write until they are stopped.
+// load runs the writers, which write until they are stopped.
 type load struct {
 	book    *ledger.Ledger
 	running sync.WaitGroup
 	enough  chan struct{}
-	failed  context.Context // ends at the first error of a writer, whose cause it has
+	failed  context.Context // ends with the first error of a writer as its cause
 	fail    context.CancelCauseFunc
-	stepped chan struct{} // has room for one signal that there was progress
+	stepped chan struct{} // buffered, one: signals progress
 }
 
 func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interface) *load {
@@ -114,7 +114,7 @@ func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interfac
 	return l
 }
 
-// more waits until n more changes were acknowledged.
+// more waits until n more changes are acknowledged.
 func (l *load) more(n int) error {
 	for until := l.book.Changes() + n; l.book.Changes() < until; {
 		select {
@@ -126,7 +126,7 @@ func (l *load) more(n int) error {
 	return nil
 }
 
-// stop ends the writers once their current changes are acknowledged.
+// stop stops the writers once their current changes are acknowledged.
 func (l *load) stop() error {
 	close(l.enough)
 	l.running.Wait()

@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestRestartLosesNothing stops the server in an orderly way and starts it again, twice. Every object of every resource
-// that it serves is there as before, those that came with the cluster included.
+// TestRestartLosesNothing stops the server gracefully and starts it again, twice. Every object of every served resource is
+// unchanged, including those that a new cluster has.
 func TestRestartLosesNothing(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
@@ -55,8 +55,7 @@ func TestRestartLosesNothing(t *testing.T) {
 	})
 }
 
-// everything returns the uid of every object, by its resource, namespace and name. Leases and events come and go on
-// their own.
+// everything returns the uid of every object, by resource, namespace and name, except for Leases and events, which come and go.
 func everything(t *testing.T, ctx context.Context, server *sqube.Server, client dynamic.Interface) map[string]string {
 	t.Helper()
 	finder, err := discovery.NewDiscoveryClientForConfig(server.Config(t))

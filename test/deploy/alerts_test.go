@@ -48,7 +48,8 @@ func alerts(t *testing.T) []rule {
 	return rules.Groups[0].Rules
 }
 
-// TestAlerts plays situations to the alerts, in each of which some fire and no others. Each alert fires in one of them.
+// TestAlerts tests the alerts in several situations: in each, exactly the expected ones fire. Every alert fires in at least
+// one.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	const situations = "testdata/alerts_test.yaml"
@@ -73,7 +74,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// checkQueries has promtool parse queries.
+// checkQueries parses queries with promtool.
 func checkQueries(t *testing.T, queries []string) {
 	t.Helper()
 	var rules []rule

@@ -13,11 +13,11 @@ import (
 
 const chart = "../../deploy/chart"
 
-// The values with which the chart is tried.
+// The values with which the chart is tested.
 var valueFiles = []string{"testdata/least.yaml", "testdata/most.yaml", "testdata/secrets.yaml"}
 
-// cluster is one into which sqube is installed: another sqube, with the Prometheus operator's definitions and a namespace
-// "sqube" that takes restricted Pods alone.
+// cluster is the cluster into which sqube is installed: another sqube, with the Prometheus operator's definitions and a
+// namespace "sqube" that only allows restricted Pods.
 type cluster struct{ env []string }
 
 func newCluster(t *testing.T) *cluster {
@@ -32,7 +32,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// kubectl fails the test where kubectl does, and returns what it prints, warnings included.
+// kubectl runs kubectl, which must succeed, and returns its output, including warnings.
 func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	out, err := c.run(input, sqube.KubectlBinary(t), args...)
@@ -42,7 +42,7 @@ func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	return out
 }
 
-// helm fails the test where helm does, and returns what it prints.
+// helm runs helm, which must succeed, and returns its output.
 func (c *cluster) helm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := c.run("", sqube.HelmBinary(t), args...)
@@ -59,7 +59,7 @@ func (c *cluster) run(input, program string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestChart installs the chart as its users do.
+// TestChart installs the chart like its users.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -69,7 +69,7 @@ func TestChart(t *testing.T) {
 			manifests := c.helm(t, "template", "try", chart, "-n", "sqube", "-f", values)
 			out := c.kubectl(t, manifests, "apply", "-n", "sqube", "--dry-run=server", "--validate=strict", "-f", "-")
 			if strings.Contains(out, "Warning") || !strings.Contains(out, "deployment.apps/") {
-				t.Errorf("kubectl apply says\n%s", out)
+				t.Errorf("kubectl apply prints\n%s", out)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestChart(t *testing.T) {
 		}
 		notes := c.helm(t, "install", "sqube", chart, "-n", "sqube", "-f", "testdata/least.yaml")
 		if !strings.Contains(notes, "https://sqube.sqube.svc:6443") {
-			t.Errorf("helm install says\n%s", notes)
+			t.Errorf("helm install prints\n%s", notes)
 		}
 		c.helm(t, "upgrade", "sqube", chart, "-n", "sqube", "-f", "testdata/most.yaml")
 		if replicas := c.kubectl(t, "", "get", "deployment", "api", "-n", "sqube", "-o", "jsonpath={.spec.replicas}"); replicas != "3" {
@@ -96,7 +96,7 @@ func TestChart(t *testing.T) {
 	})
 }
 
-// TestChartRefusesWrongValues says what to set instead.
+// TestChartRefusesWrongValues checks that errors for invalid values say what to set instead.
 func TestChartRefusesWrongValues(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -120,12 +120,12 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		}
 		out, err := exec.Command(sqube.HelmBinary(t), args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), test.says) {
-			t.Errorf("with %v helm says, with error %v, not %q but\n%s", test.set, err, test.says, out)
+			t.Errorf("with %v, helm (error %v) does not print %q but\n%s", test.set, err, test.says, out)
 		}
 	}
 }
 
-// TestChartVersion holds the version in the chart to that of the API.
+// TestChartVersion compares the version in the chart with that of the API.
 func TestChartVersion(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chart + "/Chart.yaml")
@@ -138,6 +138,6 @@ func TestChartVersion(t *testing.T) {
 	}
 	serves, _, _ := strings.Cut(strings.TrimPrefix(string(version), "Kubernetes API "), "\n")
 	if !strings.Contains(string(text), "appVersion: "+serves+"\n") {
-		t.Errorf("sqube serves %s, the chart says\n%s", serves, text)
+		t.Errorf("sqube serves %s, but the chart has\n%s", serves, text)
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestChartServes runs the command of the chart's Pods twice on one Postgres, with the files and variables that a kubelet
-// would give it, and asks what probes and Prometheus ask.
+// TestChartServes runs the command of the chart's Pods twice on one Postgres, with the files and variables that a kubelet would
+// provide, and sends the requests of probes and Prometheus.
 func TestChartServes(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
@@ -47,12 +47,12 @@ func TestChartServes(t *testing.T) {
 			}
 		}
 		if code, text := ask(t, pod, config, "/metrics", "prometheus-token"); code != http.StatusOK || !strings.Contains(text, "\nsqube_store_revision ") {
-			t.Errorf("to Prometheus /metrics answers %d\n%.1000s", code, text)
+			t.Errorf("for Prometheus, /metrics returns %d\n%.1000s", code, text)
 		}
 		if code, _ := ask(t, pod, config, "/api/v1/secrets", "prometheus-token"); code != http.StatusForbidden {
-			t.Errorf("to Prometheus /api/v1/secrets answers %d", code)
+			t.Errorf("for Prometheus, /api/v1/secrets returns %d", code)
 		}
-		// As NOTES.txt has it.
+		// As in NOTES.txt.
 		command := exec.Command(sqube.Binary(t), "kubeconfig", "--user", "you", "--group", "system:masters", "--lifetime", "8h", "--server", pod.URL)
 		command.Env = env
 		kubeconfig, err := command.Output()
@@ -73,7 +73,7 @@ func TestChartServes(t *testing.T) {
 	}
 }
 
-// release is what of a rendered chart makes a Pod run. Files are the texts in Secrets and ConfigMaps, by their names.
+// release is the part of a rendered chart that a Pod needs. Files are the texts in Secrets and ConfigMaps, by name.
 type release struct {
 	deployment appsv1.Deployment
 	files      map[string]map[string]string
@@ -109,13 +109,13 @@ func decode(t *testing.T, manifests []byte) *release {
 	}
 }
 
-// start runs the container's command as a process, until the test ends. It returns the process' environment too.
+// start runs the container's command as a process until the test ends. It also returns the process' environment.
 func (r *release) start(t *testing.T) (*sqube.Server, []string) {
 	t.Helper()
 	pod := r.deployment.Spec.Template.Spec
 	container := pod.Containers[0]
 	root := t.TempDir()
-	var paths []string // in the container, each with that on this machine
+	var paths []string // in the container, each followed by that on this machine
 	for _, mount := range container.VolumeMounts {
 		paths = append(paths, mount.MountPath, root+mount.MountPath)
 	}
@@ -141,7 +141,7 @@ func (r *release) start(t *testing.T) (*sqube.Server, []string) {
 	}}), env
 }
 
-// fill makes a directory with what is in the volume, in which paths are those on this machine.
+// fill creates a directory with the content of the volume, with paths replaced by those on this machine.
 func (r *release) fill(t *testing.T, volumes []corev1.Volume, name, path string, here *strings.Replacer) {
 	t.Helper()
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -166,7 +166,7 @@ func (r *release) fill(t *testing.T, volumes []corev1.Volume, name, path string,
 	}
 }
 
-// file returns a text, and whether it is there, which it has to be unless it is optional.
+// file returns a text, and whether it exists; it must exist unless it is optional.
 func (r *release) file(t *testing.T, object, key string, optional *bool) (text string, there bool) {
 	t.Helper()
 	if text, there = r.files[object][key]; !there && (optional == nil || !*optional) {
@@ -175,7 +175,7 @@ func (r *release) file(t *testing.T, object, key string, optional *bool) (text s
 	return text, there
 }
 
-// ask gets a path of a server under the name that its Service has, with a token if it is not "".
+// ask requests a path of a server under its Service's name, with a token if it is not "".
 func ask(t *testing.T, pod *sqube.Server, config *rest.Config, path, token string) (int, string) {
 	t.Helper()
 	roots := x509.NewCertPool()

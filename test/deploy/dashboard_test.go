@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// dashboard is what a test looks at of Grafana's model of one.
+// dashboard is the tested part of Grafana's dashboard model.
 type dashboard struct {
 	Title         string `json:"title"`
 	UID           string `json:"uid"`
@@ -53,7 +53,7 @@ func readDashboard(t *testing.T) *dashboard {
 	return &d
 }
 
-// queries are those of all panels, with values for the variables.
+// queries returns the queries of all panels, with values for the variables.
 func (d *dashboard) queries() []string {
 	values := strings.NewReplacer("$__rate_interval", "1m", "$namespace", ".*", "$instance", ".*")
 	var queries []string
@@ -68,7 +68,7 @@ func (d *dashboard) queries() []string {
 	return queries
 }
 
-// TestDashboard looks at what Grafana would stumble over: identities, places, variables and queries.
+// TestDashboard checks what could break in Grafana: ids, positions, variables and queries.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	d := readDashboard(t)
@@ -85,7 +85,7 @@ func TestDashboard(t *testing.T) {
 	ids, places := map[int]string{}, map[[2]int]string{}
 	for _, panel := range d.Panels {
 		if other, taken := ids[panel.ID]; taken {
-			t.Errorf("%q and %q have one id", panel.Title, other)
+			t.Errorf("%q and %q have the same id", panel.Title, other)
 		}
 		ids[panel.ID] = panel.Title
 		if panel.GridPos.X+panel.GridPos.W > 24 || panel.GridPos.W < 1 || panel.GridPos.H < 1 {
@@ -95,7 +95,7 @@ func TestDashboard(t *testing.T) {
 			for y := range panel.GridPos.H {
 				place := [2]int{panel.GridPos.X + x, panel.GridPos.Y + y}
 				if other, taken := places[place]; taken {
-					t.Fatalf("%q lies on %q", panel.Title, other)
+					t.Fatalf("%q overlaps %q", panel.Title, other)
 				}
 				places[place] = panel.Title
 			}

@@ -1,3 +1,2 @@
-// Package deploy holds the files in deploy to what their users do with them: helm, kubectl, promtool, buildah
-// and systemd.
+// Package deploy tests the files in deploy with the tools of their users: helm, kubectl, promtool, buildah and systemd.
 package deploy

@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// imageConfig is what an image says of how it runs.
+// imageConfig is an image's configuration for running it.
 type imageConfig struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
@@ -27,7 +27,7 @@ type imageConfig struct {
 	} `json:"config"`
 }
 
-// TestImage builds the image for another platform than this one, and runs its command in what is in it, as its user.
+// TestImage builds the image for another platform than this one, and runs its command in its files, as its user.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	root, config := buildImage(t)
@@ -36,7 +36,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{root + "/data", root + "/sqube"}; !slices.Equal(files, want) {
-		t.Errorf("the image holds %v", files)
+		t.Errorf("the image contains %v", files)
 	}
 	c := config.Config
 	if _, exposed := c.ExposedPorts["6443/tcp"]; config.Architecture != "arm64" || config.OS != "linux" || c.User != "65532:65532" || !exposed || c.StopSignal != "SIGTERM" {
@@ -64,7 +64,7 @@ func TestImage(t *testing.T) {
 	s.Stop(t)
 }
 
-// buildImage returns a folder with what the image holds, and its configuration.
+// buildImage returns a folder with the image's content, and its configuration.
 func buildImage(t *testing.T) (root string, config imageConfig) {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestMetrics runs a server and finds every metric, with its labels, that the alerts and the dashboard name; and every
-// metric of sqube's own in the README.
+// TestMetrics checks that a server exposes every metric, with its labels, used in the alerts and the dashboard, and that the
+// README describes all of sqube's own metrics.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t)})
@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 			t.Logf("there is no %q", missing)
 		}
 	}()
-	harness.Eventually(t, "what queries name is exposed", func() bool {
+	harness.Eventually(t, "everything used in queries is exposed", func() bool {
 		text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -57,18 +57,18 @@ func TestMetrics(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(exposed)) {
 		name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
 		if strings.HasPrefix(name, "sqube_") && !strings.Contains(string(readme), "`"+name+"`") {
-			t.Errorf("the README does not say what %s is", name)
+			t.Errorf("the README does not describe %s", name)
 		}
 	}
 }
 
-// prometheusOwn are metrics that Prometheus makes itself, and ownLabels the labels that it adds.
+// prometheusOwn are metrics that Prometheus itself generates, and ownLabels the labels that it adds.
 var (
 	prometheusOwn = []string{"up", "ALERTS"}
 	ownLabels     = []string{"job", "namespace", "instance"}
 )
 
-// lacks returns what is not exposed of the metrics and labels in a query.
+// lacks returns the metrics and labels in a query that are not exposed.
 func lacks(exposed map[string]map[string]bool, metrics, labels []string) (missing []string) {
 	known := map[string]bool{}
 	for _, metric := range metrics {

@@ -17,7 +17,7 @@ import (
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Fatal("packages are installed by root alone: run this test as root")
+		t.Fatal("only root can install packages: run this test as root")
 	}
 	for _, format := range []string{"deb", "rpm"} {
 		t.Run(format, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// TestPackagesAreReproducible packs one binary twice.
+// TestPackagesAreReproducible packages one binary twice.
 func TestPackagesAreReproducible(t *testing.T) {
 	t.Parallel()
 	small := filepath.Join(t.TempDir(), "sqube")
@@ -54,12 +54,12 @@ func TestPackagesAreReproducible(t *testing.T) {
 			packages[i] = text
 		}
 		if string(packages[0]) != string(packages[1]) {
-			t.Errorf("two packages %s of the same files differ", format)
+			t.Errorf("two %s packages of the same files differ", format)
 		}
 	}
 }
 
-// pack makes a package of the binary that is tested, and returns its path.
+// pack creates a package of the tested binary, and returns its path.
 func pack(t *testing.T, format, release string) string {
 	t.Helper()
 	return packBinary(t, sqube.Binary(t), format, release)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// program is what a unit runs, which is not installed where the tests run.
+// program is a unit's program, which is not installed where the tests run.
 var program = regexp.MustCompile(`(?m)^(Exec\w+=)\S+`)
 
-// TestUnits has systemd read the units: it knows everything that is in them, and finds sqube's shut in.
+// TestUnits checks the units with systemd: it must know all of their settings, and rate sqube's unit as well confined.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../deploy/*.service")
@@ -39,7 +39,7 @@ func TestUnits(t *testing.T) {
 		t.Fatal("there is no unit of sqube")
 	}
 	for _, file := range files {
-		// The exposure is from 0 to 10, here in tenths. What is left are the network, /proc and the root directory.
+		// The exposure is from 0 to 10, here in tenths. What remains are the network, /proc and the root directory.
 		if out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=15", file).CombinedOutput(); err != nil {
 			t.Errorf("systemd-analyze security %s: %v\n%s", file, err, out)
 		}

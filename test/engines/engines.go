@@ -1,5 +1,5 @@
-// Package engines opens logs for tests, on each database engine. It stands
-// here so that no package of sqube but the command knows the engines.
+// Package engines opens logs for tests on each database engine. It is here so
+// that only sqube's command imports the engines.
 package engines
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// SQLite opens a file in a folder of t.
+// SQLite opens a file in a temporary folder of t.
 var SQLite storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	return func(ctx context.Context) (dialect.Engine, error) { return sqlite.Open(ctx, path) }
 }
 
-// connections is how many a log may hold. Tests run many logs on one server.
+// connections is the maximum per log. Tests run many logs on one server.
 const connections = "4"
 
-// Postgres opens a database of t on the test server.
+// Postgres opens a database for t on the test server.
 var Postgres storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
 	dsn, err := url.Parse(harness.Postgres(t))
 	if err != nil {

@@ -18,30 +18,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Programs read the clock from code that the kernel maps into each process, the vDSO, without a system call. That code
-// is replaced: its functions jump to others, in the unused end of the mapping, that make the system call and add so
-// many seconds to the wall clock, whose number stands beside them.
+// Programs read the clock from code that the kernel maps into each process, the vDSO, without a system call. That code is
+// replaced: its functions jump to others, in the unused end of the mapping, that make the system call and add an offset in
+// seconds, stored next to them, to the wall clock.
 
 // ClockOff makes a command, not started yet, run with a wall clock that is off by d, in whole seconds, from its start.
-// StepClock changes that. Programs that it starts begin with the same. Other clocks are right.
+// StepClock changes that. Programs that it starts have the same offset. Other clocks are correct.
 func ClockOff(t testing.TB, cmd *exec.Cmd, d time.Duration) {
 	t.Helper()
-	// Every program makes this call once, before it looks at the time.
+	// Every program makes this call once, before it reads the time.
 	newInterceptor(t, func(c *call) unix.Errno {
 		if err := startClock(int(c.thread), d); err != nil {
-			fmt.Fprintf(os.Stderr, "faults: set the clock of process %d: %v\n", c.thread, err)
+			fmt.Fprintf(os.Stderr, "faults: setting the clock of process %d: %v\n", c.thread, err)
 			return unix.EPERM // ends every program at once
 		}
 		return 0
 	}, unix.SYS_ARCH_PRCTL).run(cmd)
 }
 
-// StepClock sets the wall clock of a running process off by d, in whole seconds, from the right time. Other clocks of
-// it, and the clocks of other processes, its children's included, stay as they are.
+// StepClock sets the wall clock of a running process off by d, in whole seconds, from the correct time. Its other clocks, and
+// the clocks of other processes, including its children, are not changed.
 func StepClock(pid int, d time.Duration) error {
 	err := stepClock(pid, d)
 	if err != nil {
-		return fmt.Errorf("step the clock of process %d: %w", pid, err)
+		return fmt.Errorf("stepping the clock of process %d: %w", pid, err)
 	}
 	return nil
 }
@@ -64,12 +64,12 @@ func stepClock(pid int, d time.Duration) error {
 		if done || err != nil {
 			return err
 		}
-		time.Sleep(time.Millisecond) // a thread was where the code changes
+		time.Sleep(time.Millisecond) // a thread was in the code to be changed
 	}
-	return errors.New("its threads do nothing but read the clock")
+	return errors.New("its threads read the clock all the time")
 }
 
-// startClock is stepClock for a process that waits in its first system call.
+// startClock is stepClock for a process stopped in its first system call.
 func startClock(pid int, d time.Duration) error {
 	v, err := openVDSO(pid)
 	if err != nil {
@@ -77,7 +77,7 @@ func startClock(pid int, d time.Duration) error {
 	}
 	defer v.memory.Close()
 	if v.patched() {
-		return nil // StepClock may have been quicker
+		return nil // StepClock may have been faster
 	}
 	changes, err := v.changes(d)
 	if err != nil {
@@ -119,7 +119,7 @@ func openVDSO(pid int) (*vdso, error) {
 	return nil, errors.New("it has no vDSO")
 }
 
-// function is what a function of the vDSO becomes, with OFFS for the distance to the offset.
+// function is the replacement of a vDSO function, with OFFS for the distance to the offset.
 type function struct {
 	name string
 	code string
@@ -152,26 +152,26 @@ var functions = []function{
 		"\xc3"}, // end: ret
 }
 
-// room is how much of the end of the mapping is used: the offset, then the functions.
+// room is how many bytes at the end of the mapping are used: for the offset, then the functions.
 const room = 256
 
 func (v *vdso) offset() int { return len(v.image) - room }
 
-// jump is the instruction at address from that goes on at address to.
+// jump returns the instruction at address from that jumps to address to.
 func jump(from, to int) []byte { return distance([]byte{0xe9}, from+5, to) }
 
-// distance appends how far to is from next, the address of the next instruction.
+// distance appends the distance of to from next, the address of the next instruction.
 func distance(code []byte, next, to int) []byte {
 	return binary.LittleEndian.AppendUint32(code, uint32(int32(to-next)))
 }
 
-// change is bytes to be written at an address of the vDSO.
+// change has bytes to be written at an address of the vDSO.
 type change struct {
 	at    int
 	bytes []byte
 }
 
-// changes returns what to write, in the order in which to do so, to have wall clocks off by d.
+// changes returns what to write, in order, to set wall clocks off by d.
 func (v *vdso) changes(d time.Duration) ([]change, error) {
 	file, err := elf.NewFile(bytes.NewReader(v.image))
 	if err != nil {
@@ -216,8 +216,7 @@ func (v *vdso) apply(changes []change) error {
 	return nil
 }
 
-// patchStopped stops a process, replaces the code unless a thread is in the first instructions of it, and lets the
-// process go on.
+// patchStopped stops a process, replaces the code unless a thread is in its first instructions, and continues the process.
 func (v *vdso) patchStopped(pid int, changes []change) (done bool, err error) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		return false, err
@@ -243,8 +242,8 @@ func (v *vdso) patchStopped(pid int, changes []change) (done bool, err error) {
 	}
 }
 
-// threads returns where the threads of a process are that is about to stop, or nil while one still runs its code. When
-// one has stopped, those that wait in the kernel will do so before they run code again.
+// threads returns the program counters of a stopping process' threads, or nil while one still runs its code. Once one has
+// stopped, those waiting in the kernel will stop before they run code again.
 func threads(pid int) (at []int64, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
 	if err != nil {

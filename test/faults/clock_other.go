@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var errNoClock = errors.New("package faults knows the vDSO of linux/amd64 only: run the tests there")
+var errNoClock = errors.New("package faults supports only the vDSO of linux/amd64: run the tests there")
 
 // ClockOff fails the test.
 func ClockOff(t testing.TB, _ *exec.Cmd, _ time.Duration) {

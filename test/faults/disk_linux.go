@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is the disk of the processes that run on it, sound at first. What it does wrong can be changed at any time, from
-// any goroutine.
+// Disk is the disk of the processes that run on it, initially without faults. Faults can be changed at any time, from any
+// goroutine.
 //
-// It sees pwrite, pwritev, ftruncate and fallocate, and every way to sync a file, which is how SQLite and Postgres
-// write their data; not write, which sockets use too.
+// It intercepts pwrite, pwritev, ftruncate and fallocate, and every way to sync a file, which is how SQLite and Postgres write
+// their data; not write, which sockets use too.
 type Disk struct {
 	interceptor *interceptor
 
@@ -27,10 +27,10 @@ type Disk struct {
 	failSync bool
 	slowSync time.Duration
 	changed  chan struct{} // closed when slowSync changes
-	slow     int           // syncs that take their time
+	slow     int           // syncs being delayed
 }
 
-// NewDisk returns a disk that is there until the test ends. Make it before what runs on it.
+// NewDisk returns a disk that exists until the test ends. Create it before what runs on it.
 func NewDisk(t testing.TB) *Disk {
 	t.Helper()
 	d := &Disk{room: noLimit, changed: make(chan struct{})}
@@ -39,12 +39,12 @@ func NewDisk(t testing.TB) *Disk {
 	return d
 }
 
-// Run makes a command, not started yet, run on the disk, with all processes that it starts. Several may.
+// Run makes a command, not started yet, run on the disk, with all processes that it starts. Several commands may.
 func (d *Disk) Run(cmd *exec.Cmd) { d.interceptor.run(cmd) }
 
 const noLimit = math.MaxInt64
 
-// Full makes writes that would make a file larger fail with ENOSPC, or no longer. Others go on, as they do on a full disk.
+// Full makes writes that would extend a file fail with ENOSPC, or no longer. Other writes succeed, as on a full disk.
 func (d *Disk) Full(full bool) {
 	if full {
 		d.Room(0)
@@ -53,28 +53,28 @@ func (d *Disk) Full(full bool) {
 	}
 }
 
-// Room makes the disk full once all files together have grown by so many bytes. What is truncated makes room.
+// Room makes the disk full once all files together have grown by that many bytes. Truncation frees space.
 func (d *Disk) Room(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.room = bytes
 }
 
-// ReadOnly makes what writes, but to open files, fail with EROFS, or no longer: as on a card that has turned read-only.
+// ReadOnly makes writes, except to open files, fail with EROFS, or no longer: like a card that has turned read-only.
 func (d *Disk) ReadOnly(readOnly bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.readOnly = readOnly
 }
 
-// FailSync makes syncs fail with EIO, or no longer. What was written stays readable.
+// FailSync makes syncs fail with EIO, or no longer. Written data stays readable.
 func (d *Disk) FailSync(fail bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failSync = fail
 }
 
-// SlowSync makes every sync take so much longer; 0 ends that, also for those that wait.
+// SlowSync delays every sync; 0 ends that, also for those being delayed.
 func (d *Disk) SlowSync(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *Disk) SlowSync(by time.Duration) {
 	d.changed = make(chan struct{})
 }
 
-// Syncing returns how many syncs take longer now, as SlowSync says.
+// Syncing returns how many syncs SlowSync is delaying.
 func (d *Disk) Syncing() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,9 +131,9 @@ func (d *Disk) sync() unix.Errno {
 	return 0
 }
 
-// growth returns by how many bytes the call makes its file larger; less than 0 where it makes it smaller.
+// growth returns by how many bytes the call extends its file, negative if it shrinks it.
 func growth(c *call) int64 {
-	// A program that may be looked into can also have its files looked at.
+	// The files of a traceable program can be inspected too.
 	info, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.thread, int32(c.args[0])))
 	if err != nil || !info.Mode().IsRegular() {
 		return 0
@@ -152,7 +152,7 @@ func growth(c *call) int64 {
 	return max(0, int64(end)-info.Size())
 }
 
-// vectorLength returns how many bytes a pwritev writes; 1 where that can't be told.
+// vectorLength returns how many bytes a pwritev writes, 1 if that is unknown.
 func vectorLength(c *call) (total uint64) {
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", c.thread))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// childVariable makes this binary the child that the faults are tried on.
+// childVariable makes this binary the child on which the faults are tested.
 const childVariable = "SQUBE_FAULTS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -26,12 +26,12 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// obey does what a line says and returns one line.
+// obey executes a command and returns one line.
 func obey(words []string) any {
 	switch words[0] {
 	case "now":
 		return time.Now().UnixNano()
-	case "monotonic": // how long the child lives
+	case "monotonic": // how long the child has been running
 		return int64(time.Since(began))
 	}
 	if words[0] == "remove" {
@@ -61,7 +61,7 @@ func obey(words []string) any {
 
 var began = time.Now()
 
-// child is a process that obeys.
+// child is a process that executes commands.
 type child struct {
 	cmd *exec.Cmd
 	in  io.Writer
@@ -89,19 +89,19 @@ func start(t *testing.T, faults ...func(*exec.Cmd)) *child {
 	return &child{cmd, in, bufio.NewScanner(out)}
 }
 
-// ask has the child do something and returns what it says.
+// ask sends the child a command and returns its response.
 func (c *child) ask(t *testing.T, words ...string) string {
 	t.Helper()
 	if _, err := fmt.Fprintln(c.in, strings.Join(words, " ")); err != nil {
 		t.Fatal(err)
 	}
 	if !c.out.Scan() {
-		t.Fatalf("the child says nothing more: %v", c.out.Err())
+		t.Fatalf("the child no longer responds: %v", c.out.Err())
 	}
 	return c.out.Text()
 }
 
-// expect is ask where the answer has to end so.
+// expect is ask with a response that must end with end.
 func (c *child) expect(t *testing.T, end string, words ...string) {
 	t.Helper()
 	if got := c.ask(t, words...); !strings.HasSuffix(got, end) {
@@ -121,7 +121,7 @@ func TestDisk(t *testing.T) {
 
 	disk.Full(true)
 	c.expect(t, syscall.ENOSPC.Error(), "write", filepath.Join(dir, "new"))
-	c.expect(t, done, "write", old) // it has the room already
+	c.expect(t, done, "write", old) // already allocated
 	c.expect(t, done, "sync", old)
 	disk.Full(false)
 	c.expect(t, done, "write", filepath.Join(dir, "new"))
@@ -169,11 +169,11 @@ func TestReadOnly(t *testing.T) {
 	c.expect(t, syscall.EROFS.Error(), "open", filepath.Join(locked, "file"))
 	c.expect(t, done, "write", filepath.Join(free, "file"))
 	if err := os.WriteFile(filepath.Join(locked, "file"), nil, 0o600); err != nil {
-		t.Errorf("it is read-only for others too: %v", err)
+		t.Errorf("it is read-only for other processes too: %v", err)
 	}
 }
 
-// TestSeveral has a child bear several faults.
+// TestSeveral applies several faults to one child.
 func TestSeveral(t *testing.T) {
 	t.Parallel()
 	disk := NewDisk(t)
@@ -201,13 +201,13 @@ func TestClock(t *testing.T) {
 			}
 			c.off(t, d)
 			if passed := time.Duration(c.number(t, "monotonic") - before); passed < 0 || passed > 30*time.Minute {
-				t.Errorf("another clock went on by %s", passed)
+				t.Errorf("another clock advanced by %s", passed)
 			}
 		}
 	}
 }
 
-// off expects that the child's clock is off by d.
+// off checks that the child's clock is off by d.
 func (c *child) off(t *testing.T, d time.Duration) {
 	t.Helper()
 	before := time.Now()

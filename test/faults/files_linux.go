@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithoutLocks makes a command, not started yet, run where files can't be locked: flock, and fcntl for that, fail with
-// ENOLCK, as they do over NFS when no one answers for locks.
+// WithoutLocks makes a command, not started yet, run where files can't be locked: flock, and fcntl for locks, fail with ENOLCK,
+// as over NFS without a lock daemon.
 func WithoutLocks(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	newInterceptor(t, func(c *call) unix.Errno {
@@ -25,21 +25,21 @@ func WithoutLocks(t testing.TB, cmd *exec.Cmd) {
 	}, unix.SYS_FLOCK, unix.SYS_FCNTL).run(cmd)
 }
 
-// ReadOnly makes a command, not started yet, find the folder on a file system that is mounted read-only. It runs as root
-// of a user namespace that knows only its own user.
+// ReadOnly makes a command, not started yet, run with the folder on a file system that is mounted read-only. It runs as root of
+// a user namespace that has only its own user.
 func ReadOnly(t testing.TB, cmd *exec.Cmd, dir string) {
 	t.Helper()
 	mounting(cmd, "sqube-faults-readonly", dir)
 }
 
-// Bind makes a command, not started yet, find the file or folder from at the path to too, which must be there and of the same
-// kind. It runs as with ReadOnly.
+// Bind makes a command, not started yet, run with the file or folder from mounted at the path to, which must exist and be of
+// the same kind. It runs as with ReadOnly.
 func Bind(t testing.TB, cmd *exec.Cmd, from, to string) {
 	t.Helper()
 	mounting(cmd, "sqube-faults-bind", from, to)
 }
 
-// mounting makes cmd run a helper that mounts something for it alone.
+// mounting makes cmd run a helper that mounts something only for it.
 func mounting(cmd *exec.Cmd, helper string, parameters ...string) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The helpers by the name (argv[0]) under which the test's own binary runs as them. They do one thing and then become
-// the program that the rest of their arguments names.
+// The helpers, by the name (argv[0]) under which the test's own binary runs as them. They do one thing and then become the
+// program in the rest of their arguments.
 var helpers = map[string]struct {
 	parameters int
 	run        func(parameters []string) error
@@ -43,9 +43,9 @@ func init() {
 	os.Exit(127)
 }
 
-// interceptSelf installs a filter that reports the system calls with the numbers in the second parameter, and sends
-// its listener to the abstract socket in the first. Initialization runs on one thread, which is the one that becomes
-// the program: the filter is that thread's.
+// interceptSelf installs a filter that reports the system calls with the numbers in the second parameter, and sends its
+// listener to the abstract socket in the first. Initialization runs on one thread, which is the one that becomes the program:
+// the filter is for that thread.
 func interceptSelf(parameters []string) error {
 	var calls []uint32
 	for text := range strings.SplitSeq(parameters[1], ",") {
@@ -60,7 +60,7 @@ func interceptSelf(parameters []string) error {
 		return err
 	}
 	if err := unix.Connect(socket, &unix.SockaddrUnix{Name: parameters[0]}); err != nil {
-		return fmt.Errorf("reach the test: %w", err)
+		return fmt.Errorf("reaching the test: %w", err)
 	}
 	listener, err := installFilter(calls)
 	if err != nil {
@@ -69,13 +69,13 @@ func interceptSelf(parameters []string) error {
 	return unix.Sendmsg(socket, []byte{0}, unix.UnixRights(listener), nil, 0)
 }
 
-// mountReadOnly makes the folder in the parameter read-only for this process, which has a mount namespace of its own.
+// mountReadOnly makes the folder in the parameter read-only for this process, which has its own mount namespace.
 func mountReadOnly(parameters []string) error {
 	dir := parameters[0]
 	if err := bind([]string{dir, dir}); err != nil {
 		return err
 	}
-	// A user namespace must keep the flags that the mount has.
+	// A user namespace must keep the mount's flags.
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
 		return err
@@ -83,15 +83,15 @@ func mountReadOnly(parameters []string) error {
 	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME
 	flags := uintptr(stat.Flags)&kept | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
 	if err := unix.Mount("", dir, "", flags, ""); err != nil {
-		return fmt.Errorf("mount %s read-only: %w", dir, err)
+		return fmt.Errorf("mounting %s read-only: %w", dir, err)
 	}
 	return nil
 }
 
-// bind mounts the first parameter at the second for this process, which has a mount namespace of its own.
+// bind mounts the first parameter at the second for this process, which has its own mount namespace.
 func bind(parameters []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts to this process: %w", err)
+		return fmt.Errorf("making mounts private: %w", err)
 	}
 	if err := unix.Mount(parameters[0], parameters[1], "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", parameters[0], err)

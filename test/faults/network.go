@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Proxy passes TCP connections on to a target, unless told otherwise. Its methods may be called concurrently.
+// Proxy forwards TCP connections to a target, until a fault is injected. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	done     sync.WaitGroup
 
 	mu      sync.Mutex
-	changed *sync.Cond // when dropping turns false, or the proxy is closed
+	changed *sync.Cond // dropping has become false, or the proxy was closed
 	target  string
 	links   map[*link]struct{}
 	drops   bool
@@ -31,7 +31,7 @@ func (l *link) close() {
 	}
 }
 
-// NewProxy starts a proxy in front of target, a HOST:PORT, on a free port of 127.0.0.1. It ends with the test.
+// NewProxy starts a proxy in front of target, a HOST:PORT, on a free port of 127.0.0.1. It is stopped when the test ends.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,14 +49,14 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // Addr is the HOST:PORT on which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Retarget has connections that come from now on go to another target.
+// Retarget forwards new connections to another target.
 func (p *Proxy) Retarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-// Cut closes all connections. New ones are taken as before.
+// Cut closes all connections. New ones are accepted as before.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,15 +65,15 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Drop is a network that loses every packet: connections stay as they are and nothing comes through, new ones get no
-// answer, and that one side is gone is not told to the other.
+// Drop simulates a network that loses every packet: existing connections stay open but nothing passes, new ones get no
+// response, and neither side learns that the other is gone.
 func (p *Proxy) Drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drops = true
 }
 
-// Resume ends Drop. What was sent meanwhile arrives, as TCP would send it again.
+// Resume ends Drop. What was sent meanwhile arrives, as if retransmitted by TCP.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *Proxy) close() {
 	p.done.Wait()
 }
 
-// passes waits while packets are dropped, and returns false when the proxy is closed.
+// passes waits while packets are dropped, and returns false if the proxy is closed.
 func (p *Proxy) passes() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve connects a client and passes on both directions until one of them ends.
+// serve connects a client and forwards both directions until one of them ends.
 func (p *Proxy) serve(l *link) {
 	defer p.done.Done()
 	defer func() {
@@ -158,7 +158,7 @@ func (p *Proxy) serve(l *link) {
 	<-back
 }
 
-// copy passes on what from sends until it ends, and then, unless packets are dropped, ends the connection.
+// copy forwards what from sends until it ends, and then, unless packets are dropped, closes the connection.
 func (p *Proxy) copy(to, from net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -175,7 +175,7 @@ func (p *Proxy) copy(to, from net.Conn) {
 			break
 		}
 	}
-	// Not half: no database speaks on when its client has said goodbye.
+	// Not half-closed: databases send nothing after their client has closed.
 	_ = to.Close()
 	_ = from.Close()
 }

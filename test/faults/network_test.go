@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// echo answers each line with its name and the line, until the test ends.
+// echo responds to each line with its name and the line, until the test ends.
 func echo(t *testing.T, name string) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +35,7 @@ func echo(t *testing.T, name string) (addr string) {
 	return listener.Addr().String()
 }
 
-// line is a connection that sends lines and reads the answers.
+// line is a connection that sends lines and reads the responses.
 type line struct {
 	net.Conn
 	answers *bufio.Reader
@@ -64,18 +64,18 @@ func (l *line) hears(t *testing.T, want string) {
 		t.Fatal(err)
 	}
 	if got, err := l.answers.ReadString('\n'); got != want+"\n" {
-		t.Fatalf("the answer is %q, want %q: %v", got, want, err)
+		t.Fatalf("the response is %q, want %q: %v", got, want, err)
 	}
 }
 
-// silent expects no answer and no end for a moment.
+// silent checks that nothing arrives and the connection stays open for a moment.
 func (l *line) silent(t *testing.T) {
 	t.Helper()
 	if err := l.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := l.answers.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("a silent connection says %q, %v", got, err)
+		t.Fatalf("a silent connection received %q, %v", got, err)
 	}
 }
 
@@ -108,14 +108,14 @@ func TestProxyCutsAndChangesTarget(t *testing.T) {
 	l.hears(t, "a two")
 	p.Cut()
 	if _, err := l.answers.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("a connection that is cut does not end: %v", err)
+		t.Fatalf("a cut connection is not closed: %v", err)
 	}
 	l = dial(t, p)
 	l.say(t, "three")
 	l.hears(t, "b three")
 }
 
-// TestProxyEndsWhileDropping sees to it that the end of a test does not wait for the network.
+// TestProxyEndsWhileDropping checks that the end of a test does not wait for the network.
 func TestProxyEndsWhileDropping(t *testing.T) {
 	t.Run("dropping", func(t *testing.T) {
 		p := NewProxy(t, echo(t, "a"))

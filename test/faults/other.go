@@ -67,5 +67,5 @@ func Bind(t testing.TB, _ *exec.Cmd, _, _ string) { unsupported(t) }
 
 func unsupported(t testing.TB) {
 	t.Helper()
-	t.Fatal("package faults knows the system calls of Linux only: run the tests on Linux")
+	t.Fatal("package faults supports only the system calls of Linux: run the tests on Linux")
 }

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 )
 
-// Step is one thing that was done to the files of a folder, or a mark.
+// Step is one operation on the files of a folder, or a mark.
 type Step struct {
 	kind   stepKind
 	name   string // of the file in the folder; "" is the folder itself
 	offset int64  // of a write; the size of a truncation
 	data   []byte
-	// Mark is what was given to Recorder.Mark.
+	// Mark is the argument of Recorder.Mark.
 	Mark any
 }
 
@@ -29,7 +29,7 @@ const (
 	stepRemove
 )
 
-// String is for those who look into a failure.
+// String describes the step in error messages.
 func (s *Step) String() string {
 	switch s.kind {
 	case stepWrite:
@@ -44,28 +44,28 @@ func (s *Step) String() string {
 	return fmt.Sprint(s.Mark)
 }
 
-// IsSync says whether the step makes something durable.
+// IsSync reports whether the step makes something durable.
 func (s *Step) IsSync() bool { return s.kind == stepSync }
 
-// sector is what a disk writes as a whole or not at all.
+// sector is what a disk writes atomically.
 const sector = 512
 
-// PowerCut is a folder as a power cut leaves it. What was synced is there, and of the rest anything may be: the later
-// without the earlier, sectors of a write, a file that was removed. A new file has a name only once the folder was synced.
+// PowerCut is a folder as left by a power cut. What was synced is there, and any part of the rest may be: later writes without
+// earlier ones, some sectors of a write, a removed file. A new file has a name only once the folder was synced.
 type PowerCut struct{ files map[string]*cutFile }
 
 type cutFile struct {
 	content []byte   // on the disk
 	pending []Step   // since the last sync
 	named   bool     // on the disk
-	removed bool     // but that is not on the disk
-	before  *cutFile // that had the name, where its removal is not on the disk
+	removed bool     // but not yet on the disk
+	before  *cutFile // had the name before, if its removal is not on the disk
 }
 
 // NewPowerCut returns an empty folder.
 func NewPowerCut() *PowerCut { return &PowerCut{map[string]*cutFile{}} }
 
-// Do does a step.
+// Do applies a step.
 func (p *PowerCut) Do(s *Step) {
 	switch {
 	case s.kind == stepMark:
@@ -101,7 +101,7 @@ func (p *PowerCut) syncNames() {
 	}
 }
 
-// apply does a write or truncation.
+// apply applies a write or truncation.
 func (s *Step) apply(content []byte) []byte {
 	end := s.offset + int64(len(s.data))
 	if missing := end - int64(len(content)); missing > 0 {
@@ -114,8 +114,8 @@ func (s *Step) apply(content []byte) []byte {
 	return content
 }
 
-// Write makes the files in an empty folder. Without random nothing is there that was not synced; with it, each unsynced
-// thing may be.
+// Write creates the files in an empty folder. Without random, only what was synced is there; with it, each unsynced operation
+// may be.
 func (p *PowerCut) Write(folder string, random *rand.Rand) (err error) {
 	chance := func() bool { return random != nil && random.IntN(2) == 0 }
 	for name, f := range p.files {
@@ -138,7 +138,7 @@ func (p *PowerCut) Write(folder string, random *rand.Rand) (err error) {
 	return err
 }
 
-// parts takes a write apart into sectors.
+// parts splits a write into sectors.
 func (s *Step) parts() (parts []Step) {
 	if s.kind != stepWrite {
 		return []Step{*s}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestPowerCut has a child write and sync, and looks at what power cuts leave.
+// TestPowerCut records a child's writes and syncs, and checks what power cuts
+// leave.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -30,7 +31,7 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	const none, empty, whole = "none", "", "text"
-	// What there may be before each step, and at the end.
+	// What may be there before each step, and at the end.
 	want := []map[string]bool{
 		{none: true}, {none: true, empty: true, whole: true}, {none: true, whole: true}, {whole: true}, {whole: true},
 		{none: true, whole: true}, {none: true},

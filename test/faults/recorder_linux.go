@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recorder writes down, in order, what the processes that run under it do to some files of a folder, so that the folder can
-// be made again as a power cut at any moment may leave it.
+// Recorder records, in order, what the processes that run under it do to some files of a folder, so that the folder can be
+// recreated as left by a power cut at any moment.
 //
-// It sees pwrite, ftruncate, every way to sync a file, and unlink, which is how SQLite uses its files.
+// It intercepts pwrite, ftruncate, every way to sync a file, and unlink, which is how SQLite uses its files.
 type Recorder struct {
 	interceptor *interceptor
 	folder      string
@@ -27,8 +27,8 @@ type Recorder struct {
 	err   error
 }
 
-// NewRecorder returns a recorder of the files in a folder, without symbolic links, whose names are wanted. It ends with the
-// test.
+// NewRecorder returns a recorder of the files in a folder, without symbolic links, whose names are wanted. It stops when the
+// test ends.
 func NewRecorder(t testing.TB, folder string, wanted func(name string) bool) *Recorder {
 	t.Helper()
 	r := &Recorder{folder: folder, wanted: wanted}
@@ -44,17 +44,17 @@ func NewRecorder(t testing.TB, folder string, wanted func(name string) bool) *Re
 	return r
 }
 
-// Run makes a command, not started yet, run under the recorder. Several may, one after the other.
+// Run makes a command, not started yet, run under the recorder. Several commands may, in sequence.
 func (r *Recorder) Run(cmd *exec.Cmd) { r.interceptor.run(cmd) }
 
-// Mark notes that something has happened by now.
+// Mark records that something has happened by now.
 func (r *Recorder) Mark(mark any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.steps = append(r.steps, Step{Mark: mark})
 }
 
-// Steps returns all that was recorded, or an error where something could not be.
+// Steps returns all that was recorded, or an error if something could not be.
 func (r *Recorder) Steps() ([]Step, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *Recorder) record(c *call) error {
 	case unix.SYS_FSYNC, unix.SYS_FDATASYNC:
 		s.kind = stepSync
 	default:
-		err = fmt.Errorf("system call %d on %s is not known", c.number, path)
+		err = fmt.Errorf("unknown system call %d on %s", c.number, path)
 	}
 	r.steps = append(r.steps, s)
 	return err
@@ -105,12 +105,12 @@ func readMemory(c *call, address uint64, into []byte) error {
 	return err
 }
 
-// readText reads a text that ends with NUL.
+// readText reads a NUL-terminated string.
 func readText(c *call, address uint64) (string, error) {
 	const page = 4096
 	text := make([]byte, 0, 2*page)
 	for len(text) < unix.PathMax {
-		part := make([]byte, page-address%page) // what follows may not be there
+		part := make([]byte, page-address%page) // the next page may not be mapped
 		if err := readMemory(c, address, part); err != nil {
 			return "", err
 		}

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// auditArch tells a processor's own system calls from those of another whose programs it can run.
+// auditArch distinguishes a processor's own system calls from those of another architecture whose programs it can run.
 var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// installFilter has the calling thread, and what it starts, wait at the system calls with these numbers until whoever
-// holds the returned listener has answered. When nobody holds it any more they fail with ENOSYS: nothing hangs.
+// installFilter makes the calling thread, and what it starts, wait at the system calls with these numbers until the holder of
+// the returned listener has responded. Once the listener is closed they fail with ENOSYS, so nothing hangs.
 func installFilter(calls []uint32) (listener int, err error) {
 	// The offsets are those of struct seccomp_data: nr, arch.
 	filter := []unix.SockFilter{
@@ -37,11 +37,11 @@ func installFilter(calls []uint32) (listener int, err error) {
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 
-	// Without privileges, a filter needs the promise never to gain any.
+	// Without privileges, a filter requires no_new_privs.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("no_new_privs: %w", err)
 	}
-	// Once a call is with the supervisor, only a signal that kills ends it: Go's own signals would begin it anew.
+	// Once the supervisor has a call, only a fatal signal ends it: Go's own signals would restart it.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
@@ -50,7 +50,7 @@ func installFilter(calls []uint32) (listener int, err error) {
 	return int(fd), nil
 }
 
-// call is a system call that waits for an answer: struct seccomp_notif.
+// call is a system call waiting for a response: struct seccomp_notif.
 type call struct {
 	id     uint64
 	thread uint32
@@ -69,19 +69,19 @@ type answer struct {
 	flags uint32
 }
 
-// interceptor hands system calls of child processes to a function.
+// interceptor passes system calls of child processes to a function.
 type interceptor struct {
 	socket *net.UnixListener
 	calls  string
-	// decide returns how the call fails, or 0 for it to go on. It runs in a goroutine of its own.
+	// decide returns the error of the call, or 0 to let it continue. It runs in its own goroutine.
 	decide func(*call) unix.Errno
 }
 
-// newInterceptor returns an interceptor of the system calls with these numbers. It ends with the test.
+// newInterceptor returns an interceptor of the system calls with these numbers. It stops when the test ends.
 func newInterceptor(t testing.TB, decide func(*call) unix.Errno, calls ...uint32) *interceptor {
 	t.Helper()
 	if auditArch[runtime.GOARCH] == 0 {
-		t.Fatalf("package faults does not know the system calls of %s", runtime.GOARCH)
+		t.Fatalf("package faults does not support the system calls of %s", runtime.GOARCH)
 	}
 	// An abstract address needs no file that another user could reach.
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@sqube-faults-" + rand.Text()})
@@ -108,7 +108,7 @@ func (i *interceptor) run(cmd *exec.Cmd) {
 	through(cmd, "sqube-faults-seccomp", i.socket.Addr().String(), i.calls)
 }
 
-// accept takes in children until the socket is closed.
+// accept accepts children until the socket is closed.
 func (i *interceptor) accept() error {
 	for {
 		conn, err := i.socket.AcceptUnix()
@@ -126,7 +126,7 @@ func (i *interceptor) accept() error {
 	}
 }
 
-// receiveFile returns the descriptor that comes over the connection.
+// receiveFile returns the descriptor received over the connection.
 func receiveFile(conn *net.UnixConn) (int, error) {
 	text, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := conn.ReadMsgUnix(text, rights)
@@ -147,11 +147,11 @@ func receiveFile(conn *net.UnixConn) (int, error) {
 	return files[0], nil
 }
 
-// serve answers until all processes under the filter have ended.
+// serve responds until all processes under the filter have ended.
 func (i *interceptor) serve(listener int) {
 	var answers sync.WaitGroup
 	defer func() {
-		answers.Wait() // before the descriptor can be another's
+		answers.Wait() // before the descriptor can be reused
 		unix.Close(listener)
 	}()
 	for {
@@ -165,7 +165,7 @@ func (i *interceptor) serve(listener int) {
 		if poll[0].Revents == 0 {
 			continue
 		}
-		c := new(call) // the kernel wants zeros
+		c := new(call) // the kernel requires zeros
 		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(c)) != 0 {
 			continue // the caller was killed meanwhile
 		}
@@ -174,7 +174,7 @@ func (i *interceptor) serve(listener int) {
 			if errno := i.decide(c); errno != 0 {
 				a.error, a.flags = -int32(errno), 0
 			}
-			_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) // fails where the caller was killed
+			_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) // fails if the caller was killed
 		})
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestQuickCancels has a client that behaves, and changes its mind: a thousand requests and a thousand watches that are
-// cancelled, over one connection, which stays.
+// TestQuickCancels uses a well-behaved client that cancels a thousand requests and a thousand watches over one connection,
+// which must stay open.
 func TestQuickCancels(t *testing.T) {
 	s := startTarget(t)
 	var connections atomic.Int32
@@ -32,7 +32,7 @@ func TestQuickCancels(t *testing.T) {
 		}
 		response, err := client.Do(request)
 		if err == nil {
-			response.Body.Close() // which ends a watch
+			response.Body.Close() // ends a watch
 		}
 		return err
 	}

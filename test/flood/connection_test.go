@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// connection is a client's end of an HTTP/2 connection, which sends what it likes.
+// connection is a client's end of an HTTP/2 connection, which can send anything.
 type connection struct {
 	net.Conn
 	*http2.Framer // writes to pending
@@ -22,7 +22,7 @@ type connection struct {
 	stream        uint32 // the last one
 }
 
-// dial opens a connection that ends with ctx, and sends the preface and the settings. It reads nothing.
+// dial opens a connection that is closed when ctx ends, and sends the preface and the settings. It reads nothing.
 func dial(ctx context.Context, address string, config *tls.Config, settings ...http2.Setting) (*connection, error) {
 	config.NextProtos = []string{http2.NextProtoTLS}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
@@ -58,7 +58,7 @@ func (c *connection) encode(method, path string, more ...hpack.HeaderField) []by
 	return c.header.Bytes()
 }
 
-// begin writes the header of a request on a new stream. end is for one without a body.
+// begin writes the header of a request on a new stream. end is set for requests without a body.
 func (c *connection) begin(method, path string, end bool, more ...hpack.HeaderField) error {
 	c.next()
 	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.stream, BlockFragment: c.encode(method, path, more...), EndStream: end, EndHeaders: true})
@@ -72,7 +72,7 @@ func (c *connection) next() {
 	c.stream += 2
 }
 
-// drain reads what comes until the connection ends or the server takes leave, and then closes it.
+// drain reads until the connection ends or the server sends GOAWAY, and then closes it.
 func (c *connection) drain() {
 	defer c.Close()
 	for {
@@ -86,7 +86,7 @@ func (c *connection) drain() {
 	}
 }
 
-// attackers run at once: each has connections, one after the other, and sends on each until that fails or ctx ends.
+// attackers runs several attackers at once: each opens connections in sequence, and sends on each until that fails or ctx ends.
 func (s *target) attackers(ctx context.Context, count int, send func(c *connection) error) {
 	var running sync.WaitGroup
 	for i := range count {

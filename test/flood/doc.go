@@ -1,3 +1,3 @@
-// Package flood has clients that send too much, take too little, or never go on, many at once, with credentials and
-// without. What is asserted: a client that behaves is answered all the while, and the process stays small.
+// Package flood runs many clients at once, with and without credentials, that send too much, read too little, or stall. It
+// asserts that well-behaved clients are served all the time, and that the process stays small.
 package flood

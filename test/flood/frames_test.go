@@ -15,11 +15,11 @@ const (
 	attackers  = 20
 	resetTime  = 2 * time.Second
 	floodTime  = 500 * time.Millisecond
-	framesOnce = 50 // frames that are sent in one go
+	framesOnce = 50 // frames per write
 )
 
-// TestRapidReset begins requests and resets their streams at once, as fast as they go (CVE-2023-44487): of what is
-// answered in no time, of what needs the database, and of what is large.
+// TestRapidReset starts requests and resets their streams at once, as fast as possible (CVE-2023-44487): cheap requests, some
+// that need the database, and large ones.
 func TestRapidReset(t *testing.T) {
 	s := startTarget(t)
 	large := hpack.HeaderField{Name: "x-large", Value: strings.Repeat("x", 100<<10), Sensitive: true}
@@ -53,7 +53,7 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// request writes a request without a body, with as many frames as its header needs.
+// request writes a request without a body, in as many frames as its header needs.
 func (c *connection) request(path string, header ...hpack.HeaderField) error {
 	const frame = 16 << 10
 	c.next()
@@ -73,7 +73,7 @@ func (c *connection) request(path string, header ...hpack.HeaderField) error {
 	return nil
 }
 
-// TestFrames sends frames that cost their sender nothing.
+// TestFrames sends frames that cost the sender nothing.
 func TestFrames(t *testing.T) {
 	s := startTarget(t)
 	for _, flood := range []struct {
@@ -117,7 +117,7 @@ func TestFrames(t *testing.T) {
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: "x-" + strconv.Itoa(c.header.Len()), Value: strings.Repeat("x", 1000), Sensitive: true})
 			return c.WriteContinuation(c.stream, false, c.header.Bytes())
 		}},
-		// One field of 4 KB, which is sent once and then named a thousand times in a few bytes.
+		// One field of 4 KB, sent once and then referenced a thousand times in a few bytes.
 		{"header of many times its size", func(c *connection) error {
 			field := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("x", 3900)}
 			bomb := make([]hpack.HeaderField, 1000)

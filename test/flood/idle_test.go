@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// How many connections clients open and leave, more than the server keeps, without credentials and with.
+	// How many connections clients open and leave idle, more than the server keeps, without and with credentials.
 	unknownConnections = 2000
 	knownConnections   = 5000
-	// spareFiles is what is kept of the limit of open files for other things.
+	// spareFiles is how many of the open files are reserved for other things.
 	spareFiles = 500
-	// dialers open connections at once.
+	// dialers is how many goroutines open connections.
 	dialers = 8
 )
 
-// TestIdleConnections opens thousands of connections, or as many as the limit of open files lets it: of nobody, and then of
-// clients that have authenticated, half of them over HTTP/2.
+// TestIdleConnections opens thousands of connections, or as many as the limit of open files allows: unauthenticated ones, and
+// then authenticated ones, half of them over HTTP/2.
 func TestIdleConnections(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -43,7 +43,7 @@ func TestIdleConnections(t *testing.T) {
 		s.under(t, func(ctx context.Context) {
 			conns := s.open(ctx, t, unknown, func(int) (net.Conn, error) { return s.dial1(ctx, s.anonymous.Clone()) })
 			if err := ask(conns[unknown-1]); err != nil {
-				t.Errorf("the last connection is not there any more: %v", err)
+				t.Errorf("the last connection is closed: %v", err)
 			}
 		})
 	})
@@ -56,13 +56,13 @@ func TestIdleConnections(t *testing.T) {
 				return s.dial2(ctx, s.administrator.Clone())
 			})
 			if err := ask(conns[known-1]); err != nil {
-				t.Errorf("the last connection is not there any more: %v", err)
+				t.Errorf("the last connection is closed: %v", err)
 			}
 		})
 	})
 }
 
-// open opens connections, which end with ctx.
+// open opens connections, which are closed when ctx ends.
 func (s *target) open(ctx context.Context, t *testing.T, count int, dial func(i int) (net.Conn, error)) []net.Conn {
 	conns := make([]net.Conn, count)
 	var next atomic.Int64
@@ -96,7 +96,7 @@ func (s *target) dial1(ctx context.Context, config *tls.Config) (net.Conn, error
 	return conn, nil
 }
 
-// ask sends a request over HTTP/1.1 and reads the answer.
+// ask sends a request over HTTP/1.1 and reads the response.
 func ask(conn net.Conn) error {
 	if _, err := io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 		return err
@@ -138,11 +138,11 @@ func (s *target) dial2(ctx context.Context, config *tls.Config) (net.Conn, error
 	}
 }
 
-// TestFewFiles has more clients connect, without credentials, than the server may open files.
+// TestFewFiles connects more clients without credentials than the server may open files.
 func TestFewFiles(t *testing.T) {
 	const files = 256
 	s := startTargetWith(t, sqube.Options{Datastore: harness.SQLite(t), Prepare: func(cmd *exec.Cmd) {
-		// The shell gives sqube its process.
+		// The shell replaces itself with sqube.
 		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files), cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = "/bin/sh"
 	}})

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// memoryLimit is what the process may have in memory at its worst, in MiB.
+	// memoryLimit is the maximum peak memory of the process in MiB.
 	memoryLimit = 512
-	// memoryGuard is where the server is killed, to save the machine.
+	// memoryGuard is the size in MiB at which the server is killed, to protect the machine.
 	memoryGuard = 4096
-	// answerTimeout bounds an answer on a machine of two cores that the attack and other tests share. An attack that
-	// succeeds lets nobody through for minutes.
+	// answerTimeout limits a response on a machine with two cores, shared with the attack and other tests. A successful attack
+	// blocks others for minutes.
 	answerTimeout = 20 * time.Second
-	// probeInterval is how often the client that behaves asks.
+	// probeInterval is how often a well-behaved client sends a request.
 	probeInterval = 100 * time.Millisecond
 )
 
@@ -66,7 +66,7 @@ func startTargetWith(t *testing.T, o sqube.Options) *target {
 	return &target{s, strings.TrimPrefix(s.URL, "https://"), config, anonymous, trusted}
 }
 
-// credentials returns TLS configurations by turns: of nobody, and of the administrator.
+// credentials returns TLS configurations in turns: without credentials, and the administrator's.
 func (s *target) credentials(i int) *tls.Config {
 	if i%2 == 0 {
 		return s.anonymous.Clone()
@@ -74,12 +74,11 @@ func (s *target) credentials(i int) *tls.Config {
 	return s.administrator.Clone()
 }
 
-// under runs an attack. Meanwhile clients that behave have to be answered, one that connects for each of its requests and has
-// no credentials, and one of the administrator's that keeps its connection. Afterwards the most memory that the server had is
-// looked at.
+// under runs an attack. Meanwhile two well-behaved clients must be served: one without credentials that connects for each
+// request, and the administrator's, which keeps its connection. Afterwards it checks the server's peak memory.
 func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	t.Helper()
-	// The kernel's note of the most memory begins anew.
+	// Resets the kernel's record of the peak memory.
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -99,16 +98,16 @@ func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 		t.Fatal(err)
 	}
 	if peak > memoryLimit {
-		t.Errorf("the server took %d MiB, and may take %d", peak, memoryLimit)
+		t.Errorf("the server used %d MiB, and may use %d", peak, memoryLimit)
 	}
 }
 
-// probe asks until ctx ends, and once more. Every request has to be answered.
+// probe sends requests until ctx ends, and one more. Every request must get a response.
 func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
 	for last := false; ; last = ctx.Err() != nil {
 		response, err := client.Get(url)
 		if err == nil {
-			text, _ := io.ReadAll(response.Body) // what there is of it
+			text, _ := io.ReadAll(response.Body) // as far as possible
 			response.Body.Close()
 			if response.StatusCode != http.StatusOK {
 				err = fmt.Errorf("%s: %s", response.Status, text)
@@ -128,7 +127,7 @@ func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
 	}
 }
 
-// guard kills the server when it becomes so large that the machine would suffer.
+// guard kills the server if it becomes so large that it endangers the machine.
 func (s *target) guard(ctx context.Context, t *testing.T) {
 	for {
 		select {
@@ -140,7 +139,7 @@ func (s *target) guard(ctx context.Context, t *testing.T) {
 		}
 		if size, err := s.memory("VmRSS"); err == nil && size > memoryGuard {
 			t.Errorf("the server was killed at %d MiB", size)
-			_ = syscall.Kill(s.Pid(), syscall.SIGKILL) // it may have ended just now
+			_ = syscall.Kill(s.Pid(), syscall.SIGKILL) // it may have just ended
 			return
 		}
 	}

@@ -19,11 +19,11 @@ const (
 	slowClients = 10 // of each kind, half of them with credentials
 	// drip is how often a slow client sends a byte.
 	drip = 200 * time.Millisecond
-	// slowPatience is how long the server may take to be rid of a slow client. Its --request-timeout is far shorter.
+	// slowPatience is how long the server may take to disconnect a slow client. Its --request-timeout is far shorter.
 	slowPatience = time.Minute
 )
 
-// TestSlowClients has clients that never go on with what they began. The server has to end each.
+// TestSlowClients runs clients that never finish what they began. The server must disconnect each.
 func TestSlowClients(t *testing.T) {
 	s := startTarget(t, "--request-timeout=5s")
 	const configMaps = "/api/v1/namespaces/default/configmaps"
@@ -42,7 +42,7 @@ func TestSlowClients(t *testing.T) {
 		"HTTP/1.1 body": func(ctx context.Context, config *tls.Config) error {
 			return s.drip1(ctx, config, "POST "+configMaps+" HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
 		},
-		// Without credentials answers are so short that the kernel holds thousands of them.
+		// Without credentials, responses are so short that the kernel buffers thousands of them.
 		"HTTP/1.1 answers, pipelined": func(ctx context.Context, _ *tls.Config) error {
 			config := s.administrator.Clone()
 			config.NextProtos = []string{"http/1.1"}
@@ -52,7 +52,7 @@ func TestSlowClients(t *testing.T) {
 			}
 			defer conn.Close()
 			many := strings.Repeat("GET /openapi/v3/apis/apps/v1 HTTP/1.1\r\nHost: h\r\n\r\n", 100)
-			for { // which ends when the server no longer takes any, and closes
+			for { // until the server no longer reads, and closes
 				if err := conn.SetWriteDeadline(time.Now().Add(slowPatience)); err != nil {
 					return err
 				}
@@ -89,7 +89,7 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// closed returns nil if a connection failed because the server closed it, and not because time was over.
+// closed returns nil if a connection failed because the server closed it, and not because of a timeout.
 func closed(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
@@ -109,12 +109,12 @@ func (s *target) drip1(ctx context.Context, config *tls.Config, begin string) er
 	return dripUntilClosed(ctx, conn, begin)
 }
 
-// dripUntilClosed sends the beginning and then a byte now and then, until the server closes the connection.
+// dripUntilClosed sends the beginning and then single bytes at intervals, until the server closes the connection.
 func dripUntilClosed(ctx context.Context, conn net.Conn, begin string) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, conn) // what the server says is of no interest
+		_, _ = io.Copy(io.Discard, conn) // the response does not matter
 	}()
 	rest := begin
 	for {
@@ -132,8 +132,8 @@ func dripUntilClosed(ctx context.Context, conn net.Conn, begin string) error {
 	}
 }
 
-// streams begins as many requests as one connection may have, and waits until the server has ended each. A request that does
-// not end has a body of which a byte comes now and then.
+// streams starts as many requests as one connection may have, and waits until the server has ended each. A request without end
+// sends single bytes of its body at intervals.
 func (s *target) streams(ctx context.Context, config *tls.Config, method, path string, end bool, settings ...http2.Setting) error {
 	c, err := dial(ctx, s.address, config, settings...)
 	if err != nil {

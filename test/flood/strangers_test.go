@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestStrangers has as many clients without credentials as the server keeps, each with as many requests as a connection
-// carries, that take no answers.
+// TestStrangers runs as many clients without credentials as the server keeps, each with as many requests as a connection may
+// have, that read no responses.
 func TestStrangers(t *testing.T) {
 	const clients, requests = 1000, 100
 	s := startTarget(t)

@@ -9,8 +9,8 @@ import (
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 )
 
-// OpenDatabase opens the database of an engine from outside, for as long as the test. Statements name their arguments $1,
-// $2 and so on. On SQLite, what a running sqube has written can be read; writing is for when it is stopped.
+// OpenDatabase opens the database of an engine from outside, until the test ends. The placeholders of statements are $1, $2 and
+// so on. On SQLite, what a running sqube has written can be read; write only while it is stopped.
 func OpenDatabase(t testing.TB, engine Engine) *sql.DB {
 	t.Helper()
 	driver, dsn := "pgx", engine.Datastore

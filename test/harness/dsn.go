@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// ParseDSN takes apart a DSN, as the function Postgres returns it.
+// ParseDSN parses a DSN returned by Postgres.
 func ParseDSN(t testing.TB, dsn string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(dsn)

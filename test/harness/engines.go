@@ -5,23 +5,24 @@ import (
 	"testing"
 )
 
-// Engine is one database engine, with an empty database of its own for the test it is handed to.
+// Engine is a database engine with an empty database for one test.
 type Engine struct {
 	// Name is "sqlite" or "postgres".
 	Name string
-	// Datastore names the database as `sqube serve --datastore` takes it: sqlite://PATH or postgres://DSN.
+	// Datastore is the database in the form of `sqube serve --datastore`: sqlite://PATH or postgres://DSN.
 	Datastore string
 }
 
-// Engines runs the test once on each engine, as the subtests "sqlite" and "postgres". An engine that cannot be had
-// fails its subtest: no engine is ever skipped.
+// Engines runs the test once on each engine, as the subtests "sqlite" and "postgres". An unavailable engine fails its subtest:
+// no engine is ever skipped.
 func Engines(t *testing.T, run func(t *testing.T, engine Engine)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { run(t, Engine{Name: "sqlite", Datastore: SQLite(t)}) })
 	t.Run("postgres", func(t *testing.T) { run(t, Engine{Name: "postgres", Datastore: Postgres(t)}) })
 }
 
-// SQLite returns the sqlite:// URL of a database file that does not exist yet, in a directory that goes with the test.
+// SQLite returns the sqlite:// URL of a database file that does not exist yet, in a directory that is removed when the test
+// ends.
 func SQLite(t testing.TB) string {
 	t.Helper()
 	return "sqlite://" + filepath.Join(t.TempDir(), "sqube.db")

@@ -93,12 +93,12 @@ var mediaTypes = []kit.Promise{
 				kit.Header{"Content-Type", mediaType, "Accept", mediaType}, invalid).
 				Want(t, http.StatusUnprocessableEntity).DecodeAs(t, mediaType)
 			kit.Equal(t, []any{status["reason"], kit.FieldOf(t, status, "details", "name")}, []any{"Invalid", "Not A Name"})
-			// (kube-apiserver has no CBOR for what no resource answers.)
+			// (kube-apiserver has no CBOR for unknown resources.)
 			status = c.GetAs(t, mediaType, c.ClusterPath("v1", "nothings")).Want(t, http.StatusNotFound).DecodeAs(t, mediaType)
 			kit.Equal(t, status["message"], any("the server could not find the requested resource"))
 		}
 	}},
-	{Statement: "discovery is served in every media type, but that of groups not in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "discovery is served in every media type, except group documents in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		group, _, _ := strings.Cut(groupVersion, "/")
 		for path, kind := range map[string]string{"/apis": "APIGroupList", "/apis/apps": "APIGroup", "/apis/" + group: "APIGroup"} {
@@ -107,7 +107,7 @@ var mediaTypes = []kit.Promise{
 			}
 			c.GetAs(t, kit.CBOR, path).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
 		}
-		// Of these kube-apiserver has only that of apps in CBOR, and loses the connection over that of the core group.
+		// Of these, kube-apiserver only has that of apps in CBOR, and closes the connection for that of the core group.
 		for path, kind := range map[string]string{
 			"/api": "APIVersions", "/api/v1": "APIResourceList", "/apis/apps/v1": "APIResourceList", "/apis/" + groupVersion: "APIResourceList",
 		} {
@@ -118,7 +118,7 @@ var mediaTypes = []kit.Promise{
 	}},
 }
 
-// roundTrip creates, updates and reads an object, which must stay as it is, and deletes it.
+// roundTrip creates, updates and reads an object, which must stay unchanged, and deletes it.
 func roundTrip(t testing.TB, c *kit.Cluster, path, in, out string, object map[string]any) {
 	t.Helper()
 	headers := kit.Header{"Content-Type", in, "Accept", out}
@@ -129,7 +129,7 @@ func roundTrip(t testing.TB, c *kit.Cluster, path, in, out string, object map[st
 		got["metadata"] = map[string]any{"name": kit.FieldOf(t, got, "metadata", "name")}
 		object["metadata"] = map[string]any{"name": name}
 		kit.Equal(t, got, kit.DecodeFrom(t, in, kit.EncodeAs(t, in, object)))
-		object["metadata"].(map[string]any)["resourceVersion"] = version // which updates of custom resources need
+		object["metadata"].(map[string]any)["resourceVersion"] = version // needed by updates of custom resources
 	}
 	same(c.Send(t, http.MethodPost, path, headers, kit.EncodeAs(t, in, object)).Want(t, http.StatusCreated).DecodeAs(t, out))
 	same(c.Send(t, http.MethodPut, path+"/"+name, headers, kit.EncodeAs(t, in, object)).Want(t, http.StatusOK).DecodeAs(t, out))
@@ -139,12 +139,12 @@ func roundTrip(t testing.TB, c *kit.Cluster, path, in, out string, object map[st
 }
 
 var negotiated = []kit.Promise{
-	{Statement: "without an Accept header, or with one that takes anything, the answer is JSON", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "without an Accept header, or with one that accepts anything, the response is JSON", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, accept := range []string{"", "*/*", "text/html, */*", "application/json", "application/json;charset=utf-8"} {
 			c.GetAs(t, accept, c.Path("v1", "configmaps")).Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)
 		}
 	}},
-	{Statement: "of several types in Accept the best one that is served is chosen", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "of several types in Accept, the best supported one is chosen", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for _, test := range []struct{ accept, builtIn, custom string }{
 			{"application/yaml, application/json", "application/yaml", "application/yaml"},
@@ -153,7 +153,7 @@ var negotiated = []kit.Promise{
 			{"application/x-nothing, application/yaml;q=0.2", "application/yaml", "application/yaml"},
 			{"text/plain, */*;q=0.1", "application/json", "application/json"},
 			{"application/json, application/*;q=0.1", "application/json", "application/json"},
-			// A client that may meet custom resources names what to fall back to.
+			// Clients for built-in and custom resources list a fallback.
 			{"application/vnd.kubernetes.protobuf, application/json", kit.Protobuf, "application/json"},
 			{"application/vnd.kubernetes.protobuf,application/yaml;q=0.8,application/json;q=0.7",
 				kit.Protobuf, "application/yaml"},
@@ -163,16 +163,16 @@ var negotiated = []kit.Promise{
 			c.GetAs(t, test.accept, c.Path(groupVersion, "widgets")).Want(t, http.StatusOK).DecodeAs(t, test.custom)
 		}
 	}},
-	{Statement: "what can't be answered in any accepted type is refused with 406 and a list of what can", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a request without a supported type in Accept gets 406 and a list of the supported types", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		const builtIn = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"
 		const streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"
-		// The list of custom resources has protobuf too, though only what they are turned into is served in it.
+		// The list for custom resources includes protobuf, which is only for metadata.
 		const custom = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"
 		for _, accept := range []string{"text/plain", "text/*", "application/xml", "application/cbor-seq, text/plain"} {
 			want := builtIn
 			if strings.Contains(accept, "cbor-seq") {
-				want = custom // for it is among the types of watches, on the same path
+				want = custom // it is a type of watches, on the same path
 			}
 			c.GetAs(t, accept, c.Path("v1", "configmaps")).Refused(t, http.StatusNotAcceptable, "NotAcceptable", want)
 			c.GetAs(t, accept, c.Path(groupVersion, "widgets")).Refused(t, http.StatusNotAcceptable, "NotAcceptable", custom)
@@ -183,13 +183,13 @@ var negotiated = []kit.Promise{
 			Refused(t, http.StatusNotAcceptable, "NotAcceptable", builtIn+streams)
 		c.GetAs(t, kit.Protobuf, c.Path(groupVersion, "widgets")).Want(t, http.StatusNotAcceptable).DecodeAs(t, kit.Protobuf)
 	}},
-	{Statement: "a range of types is taken for custom resources, and not for built-in ones", Proof: func(t *testing.T, c *kit.Cluster) {
-		// So it is in kube-apiserver, whose router for built-in resources knows no ranges but */*.
+	{Statement: "a range of types is accepted for custom resources, and not for built-in ones", Proof: func(t *testing.T, c *kit.Cluster) {
+		// As in kube-apiserver, whose router for built-in resources supports no range but */*.
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.GetAs(t, "application/*", c.Path("v1", "configmaps")).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
 		c.GetAs(t, "application/*", c.Path(groupVersion, "widgets")).Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)
 	}},
-	{Statement: "a body of another type is refused with 415 and a list of what is taken", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a body of another type gets 415 and a list of the accepted types", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		const format = "the body of the request was in an unknown format - accepted media types include: "
 		const builtIn = format + "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"
@@ -211,12 +211,12 @@ var negotiated = []kit.Promise{
 				Refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
 					format+"application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor")
 		}
-		// kube-apiserver loses the connection over it.
+		// kube-apiserver closes the connection.
 		send(http.MethodPost, c.Path(groupVersion, "widgets"), kit.Protobuf).
 			Refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
 				format+"application/json, application/yaml, application/cbor")
 	}},
-	{Statement: "a body without a type is taken for JSON", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a body without a type is read as JSON", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", ""}, kit.ConfigMap("a", nil)).
 			Want(t, http.StatusCreated)
@@ -234,7 +234,7 @@ var negotiated = []kit.Promise{
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf + ";stream=watch"}, body).
 			Want(t, http.StatusCreated)
 	}},
-	{Statement: "a body that is not what its type says is refused with 400", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a body that does not match its type is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
 		object := kit.ConfigMap("a", nil)
 		for _, test := range []struct {
 			mediaType string
@@ -253,7 +253,7 @@ var negotiated = []kit.Promise{
 				Refused(t, http.StatusBadRequest, "BadRequest")
 		}
 	}},
-	{Statement: "JSON is indented for those who ask for it, and for browsers, curl and wget", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "JSON is indented on request, and for browsers, curl and wget", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Want(t, http.StatusCreated)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)

@@ -10,12 +10,12 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// envelopeOf takes Kubernetes' protobuf encoding apart: a magic number and a message around that of the object.
+// envelopeOf decodes the envelope of Kubernetes' protobuf encoding: a magic number and a message around that of the object.
 func envelopeOf(t testing.TB, data []byte) (envelope runtime.Unknown) {
 	t.Helper()
 	message, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
 	if !ok {
-		t.Fatalf("not the magic number but %q", data[:min(len(data), 4)])
+		t.Fatalf("%q instead of the magic number", data[:min(len(data), 4)])
 	}
 	if err := envelope.Unmarshal(message); err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func envelopeOf(t testing.TB, data []byte) (envelope runtime.Unknown) {
 	return envelope
 }
 
-// envelop puts together what envelopeOf takes apart.
+// envelop is the reverse of envelopeOf.
 func envelop(t testing.TB, envelope runtime.Unknown) []byte {
 	t.Helper()
 	message, err := envelope.Marshal()
@@ -35,7 +35,7 @@ func envelop(t testing.TB, envelope runtime.Unknown) []byte {
 
 // "Kubernetes Protobuf encoding"
 var protobufEnvelopes = []kit.Promise{
-	{Statement: "protobuf comes in an envelope that begins with a magic number and tells the kind", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "protobuf has an envelope with a magic number and the kind", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
 		for path, kind := range map[string]string{
 			c.Path("v1", "configmaps", "a"): "ConfigMap", c.Path("v1", "configmaps"): "ConfigMapList",
@@ -48,7 +48,7 @@ var protobufEnvelopes = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "protobuf in a wrong envelope is refused with 400", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "protobuf in an invalid envelope is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
 		right := kit.EncodeAs(t, kit.Protobuf, kit.ConfigMap("a", map[string]string{"k": "v"}))
 		changed := func(change func(*runtime.Unknown)) []byte {
 			envelope := envelopeOf(t, right)
@@ -76,13 +76,13 @@ var protobufEnvelopes = []kit.Promise{
 				changed(func(e *runtime.Unknown) { e.APIVersion = "v7" })},
 			{"another kind", "cannot be handled as a ConfigMap", changed(func(e *runtime.Unknown) { e.Kind = "Secret" })},
 		} {
-			t.Log(test.what) // the last of these is what a failure is about
+			t.Log(test.what) // the last one identifies a failure
 			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, test.body).
 				Refused(t, http.StatusBadRequest, "BadRequest", test.message)
 		}
 	}},
-	{Statement: "what is in the envelope is taken for protobuf, whatever contentType says", Proof: func(t *testing.T, c *kit.Cluster) {
-		// The document has the field for the encoding of raw. No version of kube-apiserver reads it.
+	{Statement: "the content of the envelope is read as protobuf, whatever contentType says", Proof: func(t *testing.T, c *kit.Cluster) {
+		// According to the documentation, the field is the encoding of raw. No version of kube-apiserver reads it.
 		envelope := envelopeOf(t, kit.EncodeAs(t, kit.Protobuf, kit.ConfigMap("a", nil)))
 		envelope.ContentType = runtime.ContentTypeJSON
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).
@@ -91,7 +91,7 @@ var protobufEnvelopes = []kit.Promise{
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).
 			Refused(t, http.StatusBadRequest, "BadRequest")
 	}},
-	{Statement: "an envelope without kind and version is taken for an object of the path's kind", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an envelope without kind and version is read as an object of the path's kind", Proof: func(t *testing.T, c *kit.Cluster) {
 		envelope := envelopeOf(t, kit.EncodeAs(t, kit.Protobuf, kit.ConfigMap("a", nil)))
 		envelope.TypeMeta = runtime.TypeMeta{}
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).

@@ -10,10 +10,10 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// What is asked for by parameters of the media types in Accept.
+// What parameters of the media types in Accept request.
 
 var transformed = []kit.Promise{
-	{Statement: "Tables come in JSON and YAML, and in no other type", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "Tables are served in JSON and YAML, and in no other type", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
 		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Want(t, http.StatusCreated)
@@ -27,14 +27,14 @@ var transformed = []kit.Promise{
 						kit.Equal(t, row["cells"].([]any)[0], any("a"))
 						kit.Equal(t, kit.FieldOf(t, row, "object", "kind"), any("PartialObjectMetadata"))
 						if len(table["columnDefinitions"].([]any)) != len(row["cells"].([]any)) {
-							t.Errorf("the row has other columns than %v: %v", table["columnDefinitions"], row)
+							t.Errorf("the row does not have the columns %v: %v", table["columnDefinitions"], row)
 						}
 					}
 				}
 			}
 			for _, mediaType := range []string{kit.Protobuf, kit.CBOR} {
 				c.GetAs(t, kit.AsTable(mediaType, "v1"), path).Want(t, http.StatusNotAcceptable)
-				// What follows is taken instead.
+				// The next type in Accept is used instead.
 				table := c.GetAs(t, kit.AsTable(mediaType, "v1")+","+kit.AsTable(runtime.ContentTypeJSON, "v1"), path).
 					Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)
 				kit.Equal(t, table["kind"], any("Table"))
@@ -46,7 +46,7 @@ var transformed = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "PartialObjectMetadata comes in every media type, of custom resources in protobuf, too", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "PartialObjectMetadata is served in every media type, for custom resources also in protobuf", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
 		c.Post(t, c.Path(groupVersion, "widgets"), kit.With(kit.Widget(groupVersion, "a"), "red", "spec", "colour")).
@@ -74,7 +74,7 @@ var transformed = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "writes are answered in the form that was asked for, too", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "responses to writes have the requested form, too", Proof: func(t *testing.T, c *kit.Cluster) {
 		a := c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Accept", kit.AsMetadata(kit.CBOR, "v1")},
 			kit.ConfigMap("a", map[string]string{"k": "v"}))
 		kit.Equal(t, a.Want(t, http.StatusCreated).DecodeAs(t, kit.CBOR)["kind"], any("PartialObjectMetadata"))
@@ -82,14 +82,14 @@ var transformed = []kit.Promise{
 			kit.Header{"Content-Type", kit.MergePatch, "Accept", kit.AsTable(runtime.ContentTypeYAML, "v1")}, `{"data":{"x":"y"}}`)
 		kit.Equal(t, a.Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeYAML)["kind"], any("Table"))
 	}},
-	{Statement: "one object is no list of metadata, nor a list one object's", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a single object can't be requested as a list of metadata, or vice versa", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, "v1"), c.Path("v1", "configmaps")).
 			Refused(t, http.StatusNotAcceptable, "NotAcceptable", "you requested PartialObjectMetadata, but the requested object is a list")
 		c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, "v1"), c.Path("v1", "configmaps", "a")).
 			Refused(t, http.StatusNotAcceptable, "NotAcceptable", "you requested PartialObjectMetadataList, but the requested object is not a list")
 	}},
-	{Statement: "forms that do not exist are refused with 406, unless Accept goes on", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "unknown forms get 406, unless Accept has a fallback", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, accept := range []string{
 			kit.AsTable(runtime.ContentTypeJSON, "v2"), "application/json;as=Table;v=v1", "application/json;as=Pod;v=v1;g=",
 			kit.AsTable(kit.Protobuf, "v1"),
@@ -99,7 +99,7 @@ var transformed = []kit.Promise{
 				DecodeAs(t, runtime.ContentTypeJSON)
 		}
 	}},
-	{Statement: "what old and new clients send in Accept is understood", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "Accept headers of old and new clients are supported", Proof: func(t *testing.T, c *kit.Cluster) {
 		for accept, want := range map[string]string{
 			// kubectl get
 			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json": "meta.k8s.io/v1",

@@ -20,7 +20,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// auditPolicy has a rule for each promise, told apart by what they request.
+// auditPolicy has a rule for each promise, selected by its requests.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -41,17 +41,18 @@ rules:
 - {level: Metadata}
 `
 
-// Task "Auditing", which the API overview names, and https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations.
+// Task "Auditing", linked from the API overview, and
+// https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations.
 func TestAudit(t *testing.T) {
 	log := kit.AuditLog(filepath.Join(t.TempDir(), "audit.log"))
 	args := []string{"--audit-policy-file", kit.WriteFile(t, "policy.yaml", auditPolicy), "--audit-log-path", string(log), "--feature-gates=CBORServingAndStorage=true"}
 	kit.Prove(t, args, append(requests(log), bodies(log)...)...)
 }
 
-// requests are the promises on what an event tells of a request.
+// requests are the promises about what an event has about a request.
 func requests(log kit.AuditLog) []kit.Promise {
 	return []kit.Promise{
-		{Statement: "an event says who did what to which object from where, when, and what came of it", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "an event has the user, verb, object, source, time and result of a request", Proof: func(t *testing.T, c *kit.Cluster) {
 			before := metav1.NowMicro()
 			path := c.Path("v1", "configmaps") + "?dryRun=All"
 			a, e := log.Send(t, c.Client, http.MethodPost, path, kit.Header{"User-Agent", "prover/1.0"}, kit.ConfigMap("made", nil))
@@ -70,22 +71,22 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the response is %v", e.ResponseStatus)
 			}
 			if e.RequestReceivedTimestamp.Before(&before) || e.StageTimestamp.Before(&e.RequestReceivedTimestamp) {
-				t.Errorf("received at %s and answered at %s", e.RequestReceivedTimestamp, e.StageTimestamp)
+				t.Errorf("received at %s and completed at %s", e.RequestReceivedTimestamp, e.StageTimestamp)
 			}
 		}},
-		{Statement: "a request is recorded when it is received and when it is answered", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a request is recorded when it is received and when it is completed", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodGet, c.Path("v1", "secrets"), kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
 			wantStages(t, log.Events(t, id, "ResponseComplete"), "RequestReceived", "ResponseComplete")
 		}},
-		{Statement: "an answer has the Audit-ID of the request, which is made up where the client gives none", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a response has the Audit-ID of the request, which is generated if the client sends none", Proof: func(t *testing.T, c *kit.Cluster) {
 			a, e := log.Send(t, c.Client, http.MethodGet, "/version", nil, nil)
 			if id := a.Header.Get("Audit-ID"); id == "" || id != e.AuditID {
-				t.Errorf("the answer has %q, and the event %q", id, e.AuditID)
+				t.Errorf("the response has %q, and the event %q", id, e.AuditID)
 			}
 			id := c.Get(t, c.Path("v1", "secrets")).Header.Get("Audit-ID")
 			if id == "" {
-				t.Fatal("no Audit-ID was made up")
+				t.Fatal("no Audit-ID was generated")
 			}
 			log.Events(t, id, "ResponseComplete")
 		}},
@@ -96,7 +97,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the response is %v", s)
 			}
 		}},
-		{Statement: "an event says why the request was allowed or forbidden", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "an event has the reason why the request was allowed or forbidden", Proof: func(t *testing.T, c *kit.Cluster) {
 			_, e := log.Send(t, c.Client, http.MethodGet, c.Path("v1", "secrets"), nil, nil)
 			kit.WantAnnotations(t, e, map[string]string{"authorization.k8s.io/decision": "allow"})
 			a, e := log.Send(t, c.Impersonating(t, rest.ImpersonationConfig{UserName: "nobody"}), http.MethodGet, c.Path("v1", "secrets"), nil, nil)
@@ -122,7 +123,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				"authorization.k8s.io/reason":   `RBAC: allowed by RoleBinding "seers/` + c.Namespace + `" of Role "lister" to User "seer"`,
 			})
 		}},
-		{Statement: "an impersonated user is recorded beside the one who impersonates", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "an impersonated user is recorded in addition to the user who impersonates", Proof: func(t *testing.T, c *kit.Cluster) {
 			someone := c.Impersonating(t, rest.ImpersonationConfig{UserName: "someone", UID: "7", Groups: []string{"some"}, Extra: map[string][]string{"reason": {"test"}}})
 			_, e := log.Send(t, someone, http.MethodGet, c.Path("v1", "secrets"), nil, nil)
 			if e.User.Username != "kubernetes-admin" || e.ImpersonatedUser == nil {
@@ -132,7 +133,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the impersonated user is %v", u)
 			}
 		}},
-		{Statement: "a request whose credentials are not valid is recorded when its answer begins", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a request with invalid credentials is recorded when its response begins", Proof: func(t *testing.T, c *kit.Cluster) {
 			stranger := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
 			id := string(uuid.NewUUID())
 			stranger.Send(t, http.MethodGet, c.Path("v1", "secrets"), kit.Header{"Audit-ID", id, "Authorization", "Bearer wrong"}, nil).Want(t, http.StatusUnauthorized)
@@ -142,7 +143,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the response is %v", s)
 			}
 		}},
-		{Statement: "a request that is refused before its user is known is recorded", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a request that is rejected before authentication is recorded", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodGet, c.Path("v1", "secrets")+"?timeout=soon", kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusBadRequest)
 			events := log.Events(t, id, "ResponseStarted")
@@ -164,14 +165,14 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the event is %+v", e)
 			}
 		}},
-		{Statement: "a request whose answer the server breaks off is recorded as a panic", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a request whose response the server aborts is recorded as a panic", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			id := string(uuid.NewUUID())
 			response := c.Open(t, http.MethodGet, r.Path(c, "broken"), kit.Header{"Audit-ID", id}, nil)
 			defer response.Body.Close()
 			if _, err := io.ReadAll(response.Body); err == nil {
-				t.Error("the answer is whole")
+				t.Error("the response is complete")
 			}
 			events := log.Events(t, id, "Panic")
 			wantStages(t, events, "RequestReceived", "Panic")
@@ -179,7 +180,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the response is %v", s)
 			}
 		}},
-		{Statement: "a request that takes more than half a second is recorded with where the time went", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a request that takes more than half a second is recorded with a breakdown of its latency", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := writer(t, c, c.Namespace)
 			gate := newGate(t, c, c.Namespace)
 			id, answers := string(uuid.NewUUID()), make(chan kit.Answer, 1)
@@ -198,7 +199,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "X-Forwarded-For is recorded in front of the address of the connection", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "X-Forwarded-For is recorded before the address of the connection", Proof: func(t *testing.T, c *kit.Cluster) {
 			_, e := log.Send(t, c.Client, http.MethodGet, "/version", kit.Header{"X-Forwarded-For", "192.0.2.1, 192.0.2.2"}, nil)
 			if !slices.Equal(e.SourceIPs, []string{"192.0.2.1", "192.0.2.2", "127.0.0.1"}) {
 				t.Errorf("the addresses are %v", e.SourceIPs)
@@ -216,7 +217,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				t.Errorf("the event is %+v", e)
 			}
 		}},
-		{Statement: "of the rules the first that fits decides: by resource, name, subresource, verb, namespace, user, group and path", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the first matching rule decides: by resource, name, subresource, verb, namespace, user, group and path", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("private", nil)).Want(t, http.StatusCreated)
 			c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Want(t, http.StatusCreated)
 			for _, r := range []struct{ method, path, level string }{
@@ -243,7 +244,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 				log.Lacks(t, c.Client, id)
 			}
 		}},
-		{Statement: "stages that a rule leaves out are not recorded", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "stages omitted by a rule are not recorded", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodGet, c.Path("v1", "replicationcontrollers"), kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
 			wantStages(t, log.Events(t, id, "ResponseComplete"), "ResponseComplete")

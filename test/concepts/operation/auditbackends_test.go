@@ -41,7 +41,7 @@ type auditWebhook struct {
 	events []kit.AuditEvent
 }
 
-// newAuditWebhook starts a webhook that ends with the test. It refuses events of URIs that have the given part.
+// newAuditWebhook starts a webhook that is stopped when the test ends. It rejects events whose URI contains refused.
 func newAuditWebhook(t testing.TB, refused string) *auditWebhook {
 	w := &auditWebhook{}
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
@@ -50,7 +50,7 @@ func newAuditWebhook(t testing.TB, refused string) *auditWebhook {
 			Items            []kit.AuditEvent
 		}
 		if err := json.NewDecoder(r.Body).Decode(&list); err != nil || list.Kind != "EventList" || list.APIVersion != "audit.k8s.io/v1" {
-			t.Errorf("the webhook got %+v, %v", list, err)
+			t.Errorf("the webhook received %+v, %v", list, err)
 		}
 		for _, e := range list.Items {
 			if refused != "" && strings.Contains(e.RequestURI, refused) {
@@ -68,7 +68,7 @@ clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {clu
 	return w
 }
 
-// of returns what the webhook has got of a request.
+// of returns the events that the webhook has received about a request.
 func (w *auditWebhook) of(id string) []kit.AuditEvent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,35 +89,35 @@ func TestAuditBackends(t *testing.T) {
 		"--audit-webhook-config-file", webhook.Config, "--audit-webhook-mode=blocking-strict", "--audit-webhook-initial-backoff=1ms",
 		"--audit-webhook-truncate-enabled", "--audit-webhook-truncate-max-event-size=600000",
 	},
-		kit.Promise{Statement: "a webhook is sent lists of events", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a webhook receives lists of events", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, kit.ConfigMap("a", map[string]string{"key": "value"})).Want(t, http.StatusCreated)
-			harness.Eventually(t, "the webhook has the end", func() bool { return len(webhook.of(id)) == 2 })
+			harness.Eventually(t, "the webhook has the last event", func() bool { return len(webhook.of(id)) == 2 })
 			events := webhook.of(id)
 			wantStages(t, events, "RequestReceived", "ResponseComplete")
 			if kit.ObjectOf(events[1].RequestObject)["kind"] != "ConfigMap" || events[1].ResponseObject["kind"] != "ConfigMap" {
 				t.Errorf("the event is %+v", events[1])
 			}
 		}},
-		kit.Promise{Statement: "an event that is too large goes without bodies", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an event that is too large is sent without bodies", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, kit.ConfigMap("a", map[string]string{"key": strings.Repeat("x", 500<<10)})).Want(t, http.StatusCreated)
-			harness.Eventually(t, "the webhook has the end", func() bool { return len(webhook.of(id)) == 2 })
+			harness.Eventually(t, "the webhook has the last event", func() bool { return len(webhook.of(id)) == 2 })
 			e := webhook.of(id)[1]
 			kit.WantAnnotations(t, e, map[string]string{"audit.k8s.io/truncated": "true"})
 			if e.RequestObject != nil || e.ResponseObject != nil {
-				t.Error("the bodies are there")
+				t.Error("the event has bodies")
 			}
 		}},
-		kit.Promise{Statement: "in mode blocking-strict a request that can't be recorded is not carried out", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "in mode blocking-strict, a request that can't be recorded is not executed", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("kept", nil)).Want(t, http.StatusCreated)
 			c.Post(t, c.Path("v1", "configmaps")+"?fieldManager=lost", kit.ConfigMap("lost", nil)).Want(t, http.StatusInternalServerError)
 			c.Get(t, c.Path("v1", "configmaps")+"/lost?pretty=lost").Want(t, http.StatusInternalServerError)
 			if names := c.Get(t, c.Path("v1", "configmaps")+"?fieldSelector=metadata.name!=kube-root-ca.crt").Names(t); len(names) != 1 || names[0] != "kept" {
-				t.Errorf("there are %v", names)
+				t.Errorf("the list has %v", names)
 			}
 		}},
-		kit.Promise{Statement: "the path - is standard output", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "the path - means standard output", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodGet, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
 			harness.Eventually(t, "it is written", func() bool { return len(kit.AuditEvents(t, c.Server.Output(t), id)) == 2 })
@@ -125,13 +125,13 @@ func TestAuditBackends(t *testing.T) {
 	)
 }
 
-// TestAuditRotation fills log files, and therefore has one of its own.
+// TestAuditRotation fills log files, and therefore has its own log.
 func TestAuditRotation(t *testing.T) {
 	dir := t.TempDir()
 	kit.Prove(t, []string{
 		"--audit-policy-file", kit.WriteFile(t, "policy.yaml", bodiesPolicy),
 		"--audit-log-path", filepath.Join(dir, "audit.log"), "--audit-log-maxsize=1", "--audit-log-maxbackup=2", "--audit-log-compress",
-	}, kit.Promise{Statement: "a log that is full is put aside and compressed, and the oldest are removed", Proof: func(t *testing.T, c *kit.Cluster) {
+	}, kit.Promise{Statement: "a full log is rotated and compressed, and the oldest ones are removed", Proof: func(t *testing.T, c *kit.Cluster) {
 		fill := kit.ConfigMap("a", map[string]string{"key": strings.Repeat("x", 450<<10)}) // twice in an event: a megabyte holds one
 		rotated := func() []string {
 			c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", fill).Want(t, http.StatusCreated)
@@ -142,7 +142,7 @@ func TestAuditRotation(t *testing.T) {
 			return files
 		}
 		first := ""
-		harness.Eventually(t, "the log is put aside", func() bool {
+		harness.Eventually(t, "the log is rotated", func() bool {
 			for _, first = range rotated() {
 				return true
 			}
@@ -167,7 +167,7 @@ func TestAuditRotation(t *testing.T) {
 	}})
 }
 
-// TestAuditBatches ends servers in order to see what they still hold.
+// TestAuditBatches stops servers to check that they flush their batches.
 func TestAuditBatches(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		path := filepath.Join(t.TempDir(), "audit.log")
@@ -182,7 +182,7 @@ func TestAuditBatches(t *testing.T) {
 		id := string(uuid.NewUUID())
 		c.Send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps", kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
 		if text, err := os.ReadFile(path); err != nil || len(text) > 0 || len(webhook.of(id)) > 0 {
-			t.Errorf("written before there is a batch: %q, %v, %v", text, webhook.of(id), err)
+			t.Errorf("written before the batch is full: %q, %v, %v", text, webhook.of(id), err)
 		}
 		server.Stop(t)
 		text, err := os.ReadFile(path)

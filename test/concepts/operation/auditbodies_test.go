@@ -12,10 +12,10 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// bodies are the promises on what an event has of the bodies of a request and its answer, and on what others add to it.
+// bodies are the promises about the bodies of requests and responses in events, and about annotations.
 func bodies(l kit.AuditLog) []kit.Promise {
 	return []kit.Promise{
-		{Statement: "at level Metadata no body is recorded", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "at level Metadata, no body is recorded", Proof: func(t *testing.T, c *kit.Cluster) {
 			secret := map[string]any{"metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"key": "hidden"}}
 			for _, r := range []struct{ method, path string }{
 				{http.MethodPost, c.Path("v1", "secrets")}, {http.MethodGet, c.Path("v1", "secrets")}, {http.MethodGet, c.Path("v1", "secrets", "s")},
@@ -27,7 +27,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "at level Request the request's object is recorded, as it came and with defaults, and not the answer's", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "at level Request, the request's object is recorded as sent, with defaults, and the response's is not", Proof: func(t *testing.T, c *kit.Cluster) {
 			service := map[string]any{"metadata": map[string]any{"name": "s"}, "spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}}
 			a, e := l.Send(t, c.Client, http.MethodPost, c.Path("v1", "services"), nil, service)
 			a.Want(t, http.StatusCreated)
@@ -39,7 +39,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				t.Errorf("the event of a get is %+v", e)
 			}
 		}},
-		{Statement: "at level RequestResponse both objects are recorded, without managed fields if the policy says so", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "at level RequestResponse, both objects are recorded, without managed fields if the policy says so", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, r := range []struct{ method, path string }{
 				{http.MethodPost, c.Path("v1", "configmaps")}, {http.MethodPut, c.Path("v1", "configmaps", "a")},
 			} {
@@ -51,9 +51,9 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "what is read is recorded, whatever form the client gets it in", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "responses to reads are recorded, whatever form the client requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			made := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"key": "value"})).Want(t, http.StatusCreated)
-			// At one revision, since others write meanwhile.
+			// At one revision, since other tests write meanwhile.
 			only := "?fieldSelector=metadata.name%3Da&resourceVersionMatch=Exact&resourceVersion=" + made.ResourceVersion(t)
 			for _, path := range []string{c.Path("v1", "configmaps", "a"), c.Path("v1", "configmaps") + only} {
 				want := withoutManagedFields(c.Get(t, path).Object(t))
@@ -76,7 +76,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "managed fields are recorded where the rule says so against the policy", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "managed fields are recorded if a rule overrides the policy", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "podtemplates")
 			c.Post(t, path, map[string]any{"metadata": map[string]any{"name": "a"}, "template": podTemplate()}).Want(t, http.StatusCreated)
 			for _, path := range []string{path, path + "/a"} {
@@ -86,7 +86,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "a patch is recorded as it came", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a patch is recorded as sent", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "configmaps", "a")
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"key": "value"})).Want(t, http.StatusCreated)
 			for kind, patch := range map[string]any{
@@ -104,10 +104,10 @@ func bodies(l kit.AuditLog) []kit.Promise {
 			a, e := l.Send(t, c.Client, http.MethodPatch, path+"?fieldManager=prover", kit.Header{"Content-Type", kit.ApplyPatch}, applied)
 			a.Want(t, http.StatusOK)
 			if !reflect.DeepEqual(e.RequestObject, applied) {
-				t.Errorf("what was applied is recorded as %v", e.RequestObject)
+				t.Errorf("the applied configuration is recorded as %v", e.RequestObject)
 			}
 		}},
-		{Statement: "a deletion is recorded with its options and what it answers", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a deletion is recorded with its options and its response", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 			a, e := l.Send(t, c.Client, http.MethodDelete, c.Path("v1", "configmaps", "a"), nil, map[string]any{"propagationPolicy": "Background"})
 			a.Want(t, http.StatusOK)
@@ -164,11 +164,11 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "an event says that the version is deprecated", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "an event shows that the version is deprecated", Proof: func(t *testing.T, c *kit.Cluster) {
 			_, e := l.Send(t, c.Client, http.MethodGet, c.Path("v1", "endpoints"), nil, nil)
 			kit.WantAnnotations(t, e, map[string]string{"k8s.io/deprecated": "true"})
 		}},
-		{Statement: "pod security tells in the event what it enforced and what would have been refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "pod security annotates the event with what it enforced and what it would have denied", Proof: func(t *testing.T, c *kit.Cluster) {
 			namespace := c.Namespace + "-audited"
 			c.Post(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{
 				"name": namespace, "labels": map[string]any{"pod-security.kubernetes.io/audit": "baseline"},
@@ -186,7 +186,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				"pod-security.kubernetes.io/audit-violations": `would violate PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`,
 			})
 		}},
-		{Statement: "a ValidatingAdmissionPolicy adds annotations, and what it would have refused", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a ValidatingAdmissionPolicy adds its annotations, and what it would have denied", Proof: func(t *testing.T, c *kit.Cluster) {
 			const group = "/apis/admissionregistration.k8s.io/v1/"
 			c.Post(t, group+"validatingadmissionpolicies", map[string]any{
 				"metadata": map[string]any{"name": c.Namespace},
@@ -205,7 +205,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 			}).Want(t, http.StatusCreated)
 
 			var e kit.AuditEvent
-			harness.Eventually(t, "the policy is in force", func() bool {
+			harness.Eventually(t, "the policy is in effect", func() bool {
 				_, e = l.Send(t, c.Client, http.MethodPost, c.Path("v1", "configmaps")+"?dryRun=All", nil, kit.ConfigMap("a", nil))
 				return e.Annotations[c.Namespace+"/name"] != ""
 			})
@@ -217,7 +217,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 	}
 }
 
-// podTemplate is one that every admission takes.
+// podTemplate returns a template accepted by all admission plugins.
 func podTemplate() map[string]any {
 	return map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "c", "image": "registry.example.com/c"}}}}
 }

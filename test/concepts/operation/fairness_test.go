@@ -28,7 +28,7 @@ const (
 
 // Concept "API Priority and Fairness".
 func TestFairness(t *testing.T) {
-	// 60 requests at once; a quarter of the time of a request is what it may wait.
+	// 60 requests at once; a request may wait for a quarter of its timeout.
 	kit.Prove(t, []string{"--max-requests-inflight=40", "--max-mutating-requests-inflight=20", "--request-timeout=4m"},
 		kit.Promise{Statement: "a cluster has the mandatory and the suggested flow schemas and priority levels", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, want := range map[string][]string{
@@ -45,7 +45,7 @@ func TestFairness(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "an answer names the flow schema and the priority level of the request", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a response has the flow schema and the priority level of the request", Proof: func(t *testing.T, c *kit.Cluster) {
 			lease := c.Path("coordination.k8s.io/v1", "leases")
 			system := "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 			for _, r := range []struct {
@@ -57,7 +57,7 @@ func TestFairness(t *testing.T) {
 				{c.Anonymous(t), http.MethodGet, "/readyz", "probes", "exempt"},
 				{c.Anonymous(t), http.MethodGet, "/version", "global-default", "global-default"},
 				{c.As(t, "jane"), http.MethodGet, "/version", "global-default", "global-default"},
-				{c.As(t, "jane"), http.MethodGet, "/api/v1/pods", "global-default", "global-default"}, // though it is forbidden
+				{c.As(t, "jane"), http.MethodGet, "/api/v1/pods", "global-default", "global-default"}, // although it is forbidden
 				{c.As(t, "system:node:n", "system:nodes"), http.MethodGet, "/api/v1/pods", "system-nodes", "system"},
 				{c.As(t, "system:node:n", "system:nodes"), http.MethodPut, "/api/v1/nodes/n/status", "system-node-high", "node-high"},
 				{c.As(t, "system:node:n", "system:nodes"), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "system-node-high", "node-high"},
@@ -68,14 +68,14 @@ func TestFairness(t *testing.T) {
 				{c.As(t, "system:serviceaccount:default:a", "system:serviceaccounts", "system:serviceaccounts:default"), http.MethodGet, lease, "service-accounts", "workload-low"},
 			} {
 				schema, level := c.Get(t, flowSchemas+"/"+r.flowSchema).Text(t, "metadata", "uid"), c.Get(t, priorityLevels+"/"+r.priority).Text(t, "metadata", "uid")
-				// A server that has just started takes a moment to read them.
-				harness.Eventually(t, r.method+" "+r.path+" is of "+r.flowSchema+" and "+r.priority, func() bool {
+				// A server that has just started needs a moment to read them.
+				harness.Eventually(t, r.method+" "+r.path+" has "+r.flowSchema+" and "+r.priority, func() bool {
 					a := r.client.Send(t, r.method, r.path, kit.Header{"Content-Type", "application/json"}, nil)
 					return a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == schema && a.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level
 				})
 			}
 		}},
-		kit.Promise{Statement: "a flow schema whose priority level is missing says so, and requests go on to the next", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a flow schema whose priority level is missing reports that, and requests match the next one", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := c.As(t, c.Namespace)
 			c.Post(t, flowSchemas, kit.Manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 60, priorityLevelConfiguration: {name: %[1]s},
 				rules: [{subjects: [{kind: User, user: {name: %[1]s}}], nonResourceRules: [{verbs: ["*"], nonResourceURLs: ["*"]}]}]}}`, c.Namespace)).Want(t, http.StatusCreated)
@@ -94,12 +94,12 @@ func TestFairness(t *testing.T) {
 			}
 			level := c.Post(t, priorityLevels, kit.Manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {limitResponse: {type: Reject}}}}`, c.Namespace)).Want(t, http.StatusCreated)
 			dangling("False")
-			harness.Eventually(t, "the level is in force", func() bool {
+			harness.Eventually(t, "the level is in effect", func() bool {
 				return user.Get(t, "/version").Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level.Text(t, "metadata", "uid")
 			})
 		}},
-		kit.Promise{Statement: "a user who floods a priority level is told to come again, others of the level take their turns, other levels notice nothing", Proof: flood},
-		kit.Promise{Statement: "metrics and dumps tell what became of requests", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a user who floods a priority level gets 429, other users of the level are still served, and other levels are not affected", Proof: flood},
+		kit.Promise{Statement: "metrics and dumps show what happened to requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.As(t, "jane").Get(t, "/version").Want(t, http.StatusOK)
 			if metrics := string(c.Get(t, "/metrics").Body); !strings.Contains(metrics, `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`) {
 				t.Error("no metric of global-default")
@@ -115,7 +115,7 @@ func TestFairness(t *testing.T) {
 	)
 }
 
-// flood has a priority level of one seat, with a queue of six for each of two users, of whom one sends far too much.
+// flood uses a priority level of one seat, with a queue of six for each of two users, one of which sends far too many requests.
 func flood(t *testing.T, c *kit.Cluster) {
 	const requests, fit = 20, 1 + 6 // in the seat, and in the queue
 	flooder, other := writer(t, c, c.Namespace+"-flooder"), writer(t, c, c.Namespace+"-other")
@@ -127,7 +127,7 @@ func flood(t *testing.T, c *kit.Cluster) {
 			resourceRules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"], namespaces: ["*"]}]}]}}`, c.Namespace)).Want(t, http.StatusCreated)
 	maps := c.Path("v1", "configmaps")
 	for _, user := range []*kit.Client{flooder, other} {
-		harness.Eventually(t, "the level is in force", func() bool { return user.Get(t, maps).Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level })
+		harness.Eventually(t, "the level is in effect", func() bool { return user.Get(t, maps).Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level })
 	}
 	gate := newGate(t, c, c.Namespace+"-flooder")
 
@@ -144,7 +144,7 @@ func flood(t *testing.T, c *kit.Cluster) {
 	c.Anonymous(t).Get(t, "/livez").Want(t, http.StatusOK)
 
 	go func() { others <- other.Post(t, maps, kit.ConfigMap("by-other", nil)) }()
-	harness.Eventually(t, "the other waits, too", func() bool {
+	harness.Eventually(t, "the other user waits, too", func() bool {
 		levels := string(c.Get(t, "/debug/api_priority_and_fairness/dump_priority_levels").Body)
 		for line := range strings.Lines(levels) {
 			// The name, active queues, idle, quiescing, waiting.
@@ -154,7 +154,7 @@ func flood(t *testing.T, c *kit.Cluster) {
 		}
 		return false
 	})
-	// The other came last, but the flooder had the seat all the time.
+	// The other user came last, but the flooder had the seat all the time.
 	served := 0
 	for done := false; !done; served++ {
 		gate.pass()
@@ -164,11 +164,11 @@ func flood(t *testing.T, c *kit.Cluster) {
 			done = true
 		case <-gate.arrivals:
 		case <-time.After(kit.RequestTimeout):
-			t.Fatal("nobody is served")
+			t.Fatal("no request is served")
 		}
 	}
 	if served > fit/2 {
-		t.Errorf("%d of the flood were served before the other", served)
+		t.Errorf("%d requests of the flood were served before the other user's", served)
 	}
 	gate.open()
 	for range fit {
@@ -176,10 +176,10 @@ func flood(t *testing.T, c *kit.Cluster) {
 	}
 }
 
-// TestPlainLimits is about what holds where priority and fairness is switched off.
+// TestPlainLimits tests the limits without priority and fairness.
 func TestPlainLimits(t *testing.T) {
 	kit.Prove(t, []string{"--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2"},
-		kit.Promise{Statement: "more writing requests at once than the limit are told to come again, but for those of administrators; reads go on", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "concurrent writes above the limit get 429, except for those of administrators; reads are not affected", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := writer(t, c, c.Namespace+"-user")
 			gate := newGate(t, c, c.Namespace+"-user")
 			maps := c.Path("v1", "configmaps")
@@ -188,7 +188,7 @@ func TestPlainLimits(t *testing.T) {
 				go func() {
 					slow := kit.Manifest(`{metadata: {generateName: slow-}}`)
 					a := user.Post(t, maps, slow)
-					for a.Code == http.StatusTooManyRequests { // the cluster's own writes count, too
+					for a.Code == http.StatusTooManyRequests { // the server's own writes count, too
 						a = user.Post(t, maps, slow)
 					}
 					answers <- a
@@ -199,7 +199,7 @@ func TestPlainLimits(t *testing.T) {
 			tooMany(t, user.Delete(t, maps+"/missing"))
 			a := user.Get(t, maps).Want(t, http.StatusOK)
 			if uid := a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"); uid != "" {
-				t.Errorf("the answer names flow schema %s", uid)
+				t.Errorf("the response has flow schema %s", uid)
 			}
 			c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Want(t, http.StatusCreated)
 			gate.open()
@@ -213,16 +213,16 @@ func TestPlainLimits(t *testing.T) {
 	)
 }
 
-// tooMany fails the test unless the answer is that of a server that has too much to do.
+// tooMany fails the test unless the response is that of an overloaded server.
 func tooMany(t testing.TB, a kit.Answer) {
 	t.Helper()
 	a.Want(t, http.StatusTooManyRequests)
 	if a.Header.Get("Retry-After") == "" || string(a.Body) != "Too many requests, please try again later.\n" {
-		t.Errorf("%s: the answer says %q, with Retry-After %q", a.Request, a.Body, a.Header.Get("Retry-After"))
+		t.Errorf("%s: the response is %q, with Retry-After %q", a.Request, a.Body, a.Header.Get("Retry-After"))
 	}
 }
 
-// writer is a user who may do everything with the ConfigMaps of the namespace.
+// writer returns a client of a user with all permissions on ConfigMaps in the namespace.
 func writer(t *testing.T, c *kit.Cluster, name string) *kit.Client {
 	t.Helper()
 	c.Grant(t, name, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"configmaps"}})
@@ -235,7 +235,7 @@ type gate struct {
 	passes   chan struct{} // one for each that may pass
 }
 
-// gate makes one, and waits until it is in force.
+// newGate creates a gate, and waits until it is in effect.
 func newGate(t *testing.T, c *kit.Cluster, user string) *gate {
 	t.Helper()
 	g := &gate{arrivals: make(chan struct{}, 100), passes: make(chan struct{})}
@@ -266,7 +266,7 @@ func newGate(t *testing.T, c *kit.Cluster, user string) *gate {
 		sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 30, clientConfig: {url: %[2]q, caBundle: %[3]s},
 		namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
 		rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}]}`, c.Namespace, server.URL, kit.JSON(ca))).Want(t, http.StatusCreated)
-	harness.Eventually(t, "the webhook is in force", func() bool {
+	harness.Eventually(t, "the webhook is in effect", func() bool {
 		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("probe", nil)).Want(t, http.StatusCreated)
 		return inForce.Load()
 	})
@@ -279,17 +279,17 @@ func (g *gate) arrival(t testing.TB) {
 	select {
 	case <-g.arrivals:
 	case <-time.After(kit.RequestTimeout):
-		t.Fatal("no request comes as far as the webhook")
+		t.Fatal("no request reaches the webhook")
 	}
 }
 
-// pass lets one request pass.
+// pass releases one request.
 func (g *gate) pass() { g.passes <- struct{}{} }
 
-// open lets all pass.
+// open releases all requests.
 func (g *gate) open() { close(g.passes) }
 
-// TestListCost weighs a list of objects that were created a moment ago.
+// TestListCost tests the cost of listing objects that were just created.
 func TestListCost(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
@@ -312,7 +312,7 @@ func TestListCost(t *testing.T) {
 		}
 		harness.Eventually(t, "ConfigMaps are counted", func() bool { return metric(`apiserver_resource_objects{group="",resource="configmaps"}`) >= 3 })
 
-		// A list of so much takes several seats (of 100 kB each), a get one.
+		// A list of that size takes several seats (of 100 kB each), a get one.
 		manager := (&kit.Cluster{Config: server.Config(t)}).As(t, "system:kube-controller-manager")
 		const seats = `apiserver_flowcontrol_work_estimated_seats_sum{flow_schema="kube-controller-manager",priority_level="workload-high"}`
 		manager.Get(t, "/version").Want(t, http.StatusOK)

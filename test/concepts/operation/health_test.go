@@ -20,7 +20,7 @@ import (
 
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// checks are the names of the checks in an answer to ?verbose, those that passed.
+// checks returns the names of the passed checks in a response to ?verbose.
 func checks(a kit.Answer) []string {
 	var names []string
 	for _, line := range regexp.MustCompile(`(?m)^\[\+\](\S+) ok$`).FindAllStringSubmatch(string(a.Body), -1) {
@@ -29,7 +29,8 @@ func checks(a kit.Answer) []string {
 	return names
 }
 
-// startedChecks are those of a kube-apiserver v1.36 in /healthz and /livez, but for that of a certificate which there is not.
+// startedChecks are those of kube-apiserver v1.36 in /healthz and /livez, except for that of a certificate that does not exist
+// here.
 var startedChecks = []string{
 	"ping", "log", "etcd", "autoregister-completion",
 	"poststarthook/aggregator-reload-proxy-client-cert",
@@ -66,15 +67,15 @@ var startedChecks = []string{
 // Reference "Kubernetes API health endpoints".
 func TestHealth(t *testing.T) {
 	kit.Prove(t, nil,
-		kit.Promise{Statement: "a server that is well answers ok", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a healthy server returns ok", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
 				a := c.Get(t, path).Want(t, http.StatusOK)
 				if string(a.Body) != "ok" || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
-					t.Errorf("%s answers %q as %s", path, a.Body, a.Header.Get("Content-Type"))
+					t.Errorf("%s returns %q as %s", path, a.Body, a.Header.Get("Content-Type"))
 				}
 			}
 		}},
-		kit.Promise{Statement: "?verbose tells every check and the sum", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "?verbose shows every check and the result", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, want := range map[string][]string{
 				"/healthz": startedChecks,
 				"/livez":   startedChecks,
@@ -89,11 +90,11 @@ func TestHealth(t *testing.T) {
 				}
 				lines := strings.Split(string(a.Body), "\n")
 				if len(lines) != len(checks)+2 || lines[len(checks)] != path[1:]+" check passed" || lines[len(checks)+1] != "" {
-					t.Errorf("%s answers\n%s", path, a.Body)
+					t.Errorf("%s returns\n%s", path, a.Body)
 				}
 			}
 		}},
-		kit.Promise{Statement: "every check has a path of its own", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "every check has its own path", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
 				for _, check := range checks(c.Get(t, path+"?verbose")) {
 					if a := c.Get(t, path+"/"+check).Want(t, http.StatusOK); string(a.Body) != "ok" {
@@ -102,12 +103,12 @@ func TestHealth(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "a check that there is not has no path", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an unknown check has no path", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
 				c.Get(t, path+"/unknown").Want(t, http.StatusNotFound)
 			}
 		}},
-		kit.Promise{Statement: "?exclude leaves checks out, as often as it is given", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "?exclude skips checks, and may be repeated", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
 				all := checks(c.Get(t, path+"?verbose"))
 				a := c.Get(t, path+"?verbose&exclude=ping&exclude=log").Want(t, http.StatusOK)
@@ -116,18 +117,18 @@ func TestHealth(t *testing.T) {
 				}
 				for _, check := range []string{"ping", "log"} {
 					if !strings.Contains(string(a.Body), "[+]"+check+" excluded: ok\n") {
-						t.Errorf("%s answers\n%s", path, a.Body)
+						t.Errorf("%s returns\n%s", path, a.Body)
 					}
 				}
 			}
 		}},
-		kit.Promise{Statement: "an unknown check to exclude is told, and does no harm", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "excluding an unknown check only causes a warning", Proof: func(t *testing.T, c *kit.Cluster) {
 			a := c.Get(t, "/readyz?verbose&exclude=unknown&exclude=other").Want(t, http.StatusOK)
 			if want := `warn: some health checks cannot be excluded: no matches for "other","unknown"`; !strings.Contains(string(a.Body), want) {
 				t.Errorf("no %q in\n%s", want, a.Body)
 			}
 		}},
-		kit.Promise{Statement: "everybody may ask whether the server is well, but not about single checks", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "all users may read the server's health, but not single checks", Proof: func(t *testing.T, c *kit.Cluster) {
 			anyone := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
 			for _, path := range healthPaths {
 				anyone.Get(t, path).Want(t, http.StatusOK)
@@ -135,7 +136,7 @@ func TestHealth(t *testing.T) {
 				anyone.Get(t, path+"/ping").Refused(t, http.StatusForbidden, "Forbidden", path+"/ping")
 			}
 		}},
-		kit.Promise{Statement: "metrics tell how the checks went", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "metrics show the results of checks", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Get(t, "/readyz").Want(t, http.StatusOK)
 			slis := string(c.Get(t, "/metrics/slis").Want(t, http.StatusOK).Body)
 			for _, line := range []string{`kubernetes_healthcheck{name="ping",type="readyz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} `} {
@@ -147,7 +148,7 @@ func TestHealth(t *testing.T) {
 	)
 }
 
-// TestHealthOutage stops Postgres. (A file of SQLite is not taken away from its server.)
+// TestHealthOutage stops Postgres. (An SQLite file can't become unavailable in the same way.)
 func TestHealthOutage(t *testing.T) {
 	t.Parallel()
 	postgres := harness.NewPostgresServer(t)
@@ -156,13 +157,13 @@ func TestHealthOutage(t *testing.T) {
 	if err := postgres.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// In /livez the check called etcd passes here: to start the server again brings no database back.
+	// In /livez, the check etcd passes: restarting the server would not bring the database back.
 	harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
 	for _, path := range []string{"/healthz", "/readyz"} {
 		a := c.Get(t, path).Want(t, http.StatusInternalServerError)
 		for _, line := range []string{"[-]datastore failed: reason withheld\n", "[-]etcd failed: reason withheld\n", "[+]ping ok\n", "\n" + path[1:] + " check failed\n"} {
 			if !strings.Contains(string(a.Body), line) {
-				t.Errorf("no %q in the answer of %s:\n%s", line, path, a.Body)
+				t.Errorf("no %q in the response of %s:\n%s", line, path, a.Body)
 			}
 		}
 		c.Get(t, path+"/ping").Want(t, http.StatusOK)
@@ -184,11 +185,11 @@ func TestHealthOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/readyz/datastore"} {
-		harness.Eventually(t, path+" is well again", func() bool { return c.Get(t, path).Code == http.StatusOK })
+		harness.Eventually(t, path+" succeeds again", func() bool { return c.Get(t, path).Code == http.StatusOK })
 	}
 }
 
-// TestHealthShutdown ends servers that take their time for it.
+// TestHealthShutdown stops servers with a shutdown delay.
 func TestHealthShutdown(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
@@ -198,7 +199,7 @@ func TestHealthShutdown(t *testing.T) {
 		}
 		harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
 		if body := string(c.Get(t, "/readyz").Body); !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
-			t.Errorf("/readyz answers\n%s", body)
+			t.Errorf("/readyz returns\n%s", body)
 		}
 		c.Get(t, "/readyz/shutdown").Want(t, http.StatusInternalServerError)
 		c.Get(t, "/livez").Want(t, http.StatusOK)
@@ -207,7 +208,7 @@ func TestHealthShutdown(t *testing.T) {
 	})
 }
 
-// TestHealthGrace starts servers that can't do what a start has to: a webhook keeps them from making a role anew.
+// TestHealthGrace starts servers that can't complete a start hook: a webhook keeps them from recreating a role.
 func TestHealthGrace(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()
@@ -237,18 +238,18 @@ func TestHealthGrace(t *testing.T) {
 				a := c.Get(t, "/livez").Want(t, code)
 				c.Get(t, "/livez/"+hook).Want(t, code)
 				if failed := strings.Contains(string(a.Body), failure); failed != (code != http.StatusOK) {
-					t.Errorf("/livez answers\n%s", a.Body)
+					t.Errorf("/livez returns\n%s", a.Body)
 				}
 				if a := c.Get(t, "/readyz").Want(t, http.StatusInternalServerError); !strings.Contains(string(a.Body), failure) {
-					t.Errorf("/readyz answers\n%s", a.Body)
+					t.Errorf("/readyz returns\n%s", a.Body)
 				}
 			})
 		}
 	})
 }
 
-// startUnready starts a server that does not get ready, waits until it answers, and returns its address. It ends with the
-// test.
+// startUnready starts a server that does not get ready, waits until it responds, and returns its address. It is stopped when
+// the test ends.
 func startUnready(t *testing.T, datastore, dir string, args ...string) string {
 	t.Helper()
 	port, err := harness.FreePort()
@@ -260,14 +261,14 @@ func startUnready(t *testing.T, datastore, dir string, args ...string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Wait() }) // the end of the test's context has killed it
+	t.Cleanup(func() { cmd.Wait() }) // killed by the end of the test's context
 	url := fmt.Sprintf("https://127.0.0.1:%d", port)
 	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the server answers", func() bool {
+	harness.Eventually(t, "the server responds", func() bool {
 		response, err := client.Get(url + "/livez")
 		if err != nil {
 			return false

@@ -1,4 +1,4 @@
-// Package operation holds sqube to what the documents say of running a server: health, audit, priority and fairness.
+// Package operation tests sqube against the documentation of running a server: health, audit, priority and fairness.
 package operation
 
 import (

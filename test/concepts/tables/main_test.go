@@ -1,4 +1,4 @@
-// Package tables holds sqube to what the documents say of Tables and of metadata alone.
+// Package tables tests sqube against the documentation of Tables and of partial object metadata.
 package tables
 
 import (

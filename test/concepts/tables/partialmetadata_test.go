@@ -13,7 +13,7 @@ import (
 )
 
 var partialMetadata = []kit.Promise{
-	{Statement: "an object can be received without all but its metadata, in both versions, also of custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object can be requested with only its metadata, in both versions, also for custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		for path, created := range labelledPair(t, c) {
 			for _, version := range []string{"v1", "v1beta1"} {
 				a := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, version), path+"/a").Want(t, http.StatusOK)
@@ -49,11 +49,11 @@ var partialMetadata = []kit.Promise{
 		} {
 			got, err := client.Resource(resource).Namespace(c.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "l=b"})
 			if err != nil || len(got.Items) != 1 || got.Items[0].Name != "b" {
-				t.Errorf("it lists %v of %v, %v", got, resource, err)
+				t.Errorf("it lists %v for %v, %v", got, resource, err)
 			}
 		}
 	}},
-	{Statement: "events of watches come as metadata too", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watch events can have only metadata too", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
 		a := c.Send(t, http.MethodPost, c.Path("v1", "secrets"), kit.Header{"Accept", kit.AsMetadata(runtime.ContentTypeJSON, "v1")}, kit.Secret("a")).Want(t, http.StatusCreated)
 		watch := c.WatchAs(t, 1, kit.Header{"Accept", kit.AsMetadata(runtime.ContentTypeJSON, "v1")}, c.Path("v1", "secrets")+"?watch=true&resourceVersion="+version)

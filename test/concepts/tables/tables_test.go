@@ -12,18 +12,18 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// Section "Receiving resources as Tables", and objects of which only the metadata are wanted.
+// Section "Receiving resources as Tables", and partial object metadata.
 func TestTables(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(tables, partialMetadata)...)
 }
 
-// The forms in JSON; in other media types they are in TestMediaTypes.
+// The forms in JSON; TestMediaTypes tests other media types.
 var (
 	tableV1      = kit.AsTable(runtime.ContentTypeJSON, "v1")
 	tableV1beta1 = kit.AsTable(runtime.ContentTypeJSON, "v1beta1")
 )
 
-// columns are the names of a Table's columns, in front of each its priority where that is not 0.
+// columns returns the names of a Table's columns, prefixed with the priority if that is not 0.
 func columns(t testing.TB, a kit.Answer) string {
 	t.Helper()
 	definitions, _ := a.Value(t, "columnDefinitions").([]any)
@@ -42,7 +42,7 @@ func columns(t testing.TB, a kit.Answer) string {
 	return strings.Join(names, ", ")
 }
 
-// rows are the cells of a Table, without those that tell an age.
+// tableRows returns the cells of a Table, without ages.
 func tableRows(t testing.TB, a kit.Answer) [][]any {
 	t.Helper()
 	columns := strings.Split(columns(t, a), ", ")
@@ -60,7 +60,7 @@ func tableRows(t testing.TB, a kit.Answer) [][]any {
 	return rows
 }
 
-// rowObjects are what comes with the rows of a Table.
+// rowObjects returns the objects of a Table's rows.
 func rowObjects(t testing.TB, a kit.Answer) []map[string]any {
 	t.Helper()
 	var objects []map[string]any
@@ -73,7 +73,7 @@ func rowObjects(t testing.TB, a kit.Answer) []map[string]any {
 }
 
 var tables = []kit.Promise{
-	{Statement: "every resource that can be listed can be received as a Table, in both versions", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "every resource that can be listed can be requested as a Table, in both versions", Proof: func(t *testing.T, c *kit.Cluster) {
 		all, err := c.Kube.Discovery().ServerPreferredResources()
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ var tables = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "built-in resources have columns of their own, of which those with a priority are for wide output", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "built-in resources have their own columns, and those with a priority are for wide output", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
 		c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("s"), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
@@ -135,7 +135,7 @@ var tables = []kit.Promise{
 		kit.Equal(t, tableRows(t, second), [][]any{{"c", "Opaque", 0.0}})
 		kit.Equal(t, columns(t, second), columns(t, first))
 		kit.Equal(t, []any{second.ResourceVersion(t), second.Text(t, "metadata", "continue"), second.Value(t, "metadata", "remainingItemCount")}, []any{first.ResourceVersion(t), "", nil})
-		// A token is good for any form.
+		// A token works for any form.
 		kit.Equal(t, c.NextPage(t, path+"?", first).Names(t), []string{"c"})
 		kit.Equal(t, tableRows(t, c.GetAs(t, tableV1, path+"?labelSelector=none").Want(t, http.StatusOK)), [][]any{})
 		kit.Equal(t, len(tableRows(t, c.GetAs(t, tableV1, path+"?resourceVersionMatch=Exact&resourceVersion="+first.ResourceVersion(t)).Want(t, http.StatusOK))), 3)
@@ -147,7 +147,7 @@ var tables = []kit.Promise{
 		kit.Equal(t, table.ResourceVersion(t), created.ResourceVersion(t))
 		c.GetAs(t, tableV1, c.Path("v1", "secrets", "none")).Refused(t, http.StatusNotFound, "NotFound", `secrets "none" not found`)
 	}},
-	{Statement: "includeObject says what comes with a row: nothing, the metadata or the whole object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "includeObject selects what a row includes: nothing, the metadata or the whole object", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret("a"), map[string]string{"l": "1"}, "metadata", "labels")).Want(t, http.StatusCreated)
 		version := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(version, "widgets"), kit.With(kit.Widget(version, "a"), map[string]string{"l": "1"}, "metadata", "labels")).Want(t, http.StatusCreated)
@@ -166,7 +166,7 @@ var tables = []kit.Promise{
 						kit.Equal(t, []any{object["apiVersion"], object["kind"]}, want)
 						kit.Equal(t, object["metadata"].(map[string]any)["labels"], any(map[string]any{"l": "1"}))
 						if want[1] == "PartialObjectMetadata" && len(object) != 3 {
-							t.Errorf("%s: the metadata come with more: %v", read, object)
+							t.Errorf("%s: the object has more than metadata: %v", read, object)
 						}
 					}
 				}
@@ -174,7 +174,7 @@ var tables = []kit.Promise{
 			c.GetAs(t, tableV1, path+"?includeObject=Everything").Refused(t, http.StatusBadRequest, "BadRequest", `includeObject: Invalid value: "Everything": must be 'Metadata', 'Object', 'None', or empty`)
 		}
 	}},
-	{Statement: "a custom resource without columns has those of its name and age", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a custom resource without columns has name and age", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
 		for _, accept := range []string{tableV1, tableV1beta1} {
@@ -183,7 +183,7 @@ var tables = []kit.Promise{
 			kit.Equal(t, tableRows(t, table), [][]any{{"a"}})
 		}
 	}},
-	{Statement: "a custom resource has the columns of its definition, in each version its own", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a custom resource has the columns of its definition, separately for each version", Proof: func(t *testing.T, c *kit.Cluster) {
 		schema := `{spec: {type: object, properties: {size: {type: integer}, ratio: {type: number}, ready: {type: boolean}, name: {type: string}, born: {type: string}}}}`
 		w := c.DefineVersions(t,
 			kit.CRDVersion("v1", schema, `additionalPrinterColumns: [
@@ -196,7 +196,7 @@ var tables = []kit.Promise{
 		table := c.GetAs(t, tableV1, w.At("v1")).Want(t, http.StatusOK)
 		kit.Equal(t, columns(t, table), "Name, Size, Ratio, Ready, 1:Nickname, Born, Missing")
 		rows := tableRows(t, table)
-		rows[0][5] = strings.TrimLeft(rows[0][5].(string), "0123456789") // how old it is grows
+		rows[0][5] = strings.TrimLeft(rows[0][5].(string), "0123456789") // the age grows
 		kit.Equal(t, rows, [][]any{{"a", 3.0, 0.5, true, "x", "y", nil}, {"b", nil, nil, nil, nil, nil, nil}})
 		size := table.Value(t, "columnDefinitions").([]any)[1]
 		kit.Equal(t, size, any(map[string]any{"name": "Size", "type": "integer", "format": "int32", "description": "How large it is", "priority": 0.0}))
@@ -204,12 +204,12 @@ var tables = []kit.Promise{
 		kit.Equal(t, columns(t, second), "Name, Age")
 		kit.Equal(t, tableRows(t, second), [][]any{{"a"}, {"b"}})
 	}},
-	{Statement: "what is no resource has no Table", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "what is not a resource has no Table", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"} {
 			c.GetAs(t, tableV1, path).Want(t, http.StatusNotAcceptable)
 		}
 	}},
-	{Statement: "of several forms in one Accept the first that there is, is sent", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "of several forms in one Accept, the first supported one is sent", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		version := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
@@ -249,7 +249,7 @@ var tables = []kit.Promise{
 			kit.Equal(t, row["cells"].([]any)[0], any(name))
 		}
 	}},
-	{Statement: "kubectl prints the Tables that the server makes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "kubectl prints the server's Tables", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
 		narrow, ok := c.Kubectl(t, "", "get", "pods", "--no-headers")

@@ -16,8 +16,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestCurl runs the README's section "Talk to it with curl" as it stands, in one shell, and compares what is printed with
-// what is shown there, where "…" stands for anything. That is the API in the words of any client that can send HTTP.
+// TestCurl runs the README's section "Talk to it with curl" in one shell, and compares the output with the one shown there, in
+// which "…" stands for anything.
 func TestCurl(t *testing.T) {
 	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {
@@ -35,10 +35,10 @@ func TestCurl(t *testing.T) {
 	})
 }
 
-// step is a command of a session, and what it is to print.
+// step is a command of a session, and its expected output.
 type step struct{ command, output string }
 
-// form is what the output has to match: "…" on a line stands for any text in it, and on a line of its own for any lines.
+// form returns the pattern of the output: "…" stands for any text in a line, and on its own line for any lines.
 func (s step) form() string {
 	form := regexp.QuoteMeta(strings.TrimSpace(s.output))
 	form = regexp.MustCompile(`(^|\n)…(\n|$)`).ReplaceAllString(form, "${1}(?s:.*?)${2}")

@@ -1,4 +1,4 @@
-// Package verbs holds sqube to what the documents say of verbs, paths, names, subresources and virtual resources.
+// Package verbs tests sqube against the documentation of verbs, paths, names, subresources and virtual resources.
 package verbs
 
 import (

@@ -10,7 +10,7 @@ import (
 )
 
 var objectNames = []kit.Promise{
-	{Statement: "a name is given once in a namespace to an object of a resource, and can be given again to others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a name is unique among the objects of a resource in a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		second := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Refused(t, http.StatusConflict, "AlreadyExists", `secrets "a" already exists`)
 		kit.Equal(t, second.Value(t, "details"), any(map[string]any{"name": "a", "kind": "secrets"}))
@@ -19,26 +19,26 @@ var objectNames = []kit.Promise{
 		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(other)).Want(t, http.StatusCreated)
 		c.Post(t, c.ClusterPath("v1", "namespaces", other, "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 	}},
-	{Statement: "a name of what is not namespaced is given once in the cluster", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a name of a cluster-scoped object is unique in the cluster", Proof: func(t *testing.T, c *kit.Cluster) {
 		node := kit.Manifest("{metadata: {name: %s}}", c.Namespace)
 		c.Post(t, c.ClusterPath("v1", "nodes"), node).Want(t, http.StatusCreated)
 		c.Post(t, c.ClusterPath("v1", "nodes"), node).Refused(t, http.StatusConflict, "AlreadyExists", `nodes "`+c.Namespace+`" already exists`)
 		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(c.Namespace)).Refused(t, http.StatusConflict, "AlreadyExists")
 	}},
-	{Statement: "the name of a deleted object is free, and its next bearer is another object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the name of a deleted object is free, and a new object with it has another uid", Proof: func(t *testing.T, c *kit.Cluster) {
 		first := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		c.Delete(t, c.Path("v1", "secrets", "a")).Want(t, http.StatusOK)
 		second := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		if first.Text(t, "metadata", "uid") == second.Text(t, "metadata", "uid") || first.ResourceVersion(t) == second.ResourceVersion(t) {
-			t.Error("both are one")
+			t.Error("both have the same uid")
 		}
 	}},
-	{Statement: "an object needs a name, or a prefix to make one of", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object needs a name, or a prefix for a generated one", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), `{"metadata":{}}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "name or generateName is required")
 		version := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(version, "widgets"), `{"apiVersion":"`+version+`","kind":"Widget"}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "name or generateName is required")
 	}},
-	{Statement: "names that the resource does not allow are refused, and the message says what it allows", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid names are rejected, and the message says what is allowed", Proof: func(t *testing.T, c *kit.Cluster) {
 		subdomain := "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
 		version := c.DefineWidgets(t, kit.AnySchema)
 		for _, name := range []string{"A", "a_b", "-a", "a-", "a..b", "a b", "ü", "a/b", ".", "..", "a%b", strings.Repeat("a", 254)} {
@@ -54,7 +54,7 @@ var objectNames = []kit.Promise{
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret(strings.Repeat("a", 253))).Want(t, http.StatusCreated)
 		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace("a.b")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "must not contain dots")
 	}},
-	{Statement: "roles have any name that a path can hold", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "roles may have any name that is possible in a path", Proof: func(t *testing.T, c *kit.Cluster) {
 		roles := c.Path("rbac.authorization.k8s.io/v1", "roles")
 		for name, path := range map[string]string{"system:a": "system:a", "A b": "A%20b", "ü": "%C3%BC", "a%": "a%25"} {
 			object := kit.With(kit.Manifest("{metadata: {}}"), name, "metadata", "name")
@@ -69,14 +69,14 @@ var objectNames = []kit.Promise{
 		c.Post(t, roles, kit.Manifest("{metadata: {name: ..}}")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "may not be '..'")
 		c.Post(t, roles, kit.Manifest("{metadata: {name: a/b}}")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "may not contain '/'")
 	}},
-	{Statement: "the namespace of an object is that of the path, and may be left out", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the namespace of an object is that of the path, and may be omitted", Proof: func(t *testing.T, c *kit.Cluster) {
 		a := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		kit.Equal(t, a.Text(t, "metadata", "namespace"), c.Namespace)
 		c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret("b"), "default", "metadata", "namespace")).
 			Refused(t, http.StatusBadRequest, "BadRequest", "the namespace of the provided object does not match the namespace sent on the request")
 		c.Post(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-none", "secrets"), kit.Secret("a")).Refused(t, http.StatusNotFound, "NotFound", `namespaces "`+c.Namespace+`-none" not found`)
 	}},
-	{Statement: "generateName is the beginning of a name that the server completes with five characters, each time with others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "generateName is a prefix to which the server appends five random characters", Proof: func(t *testing.T, c *kit.Cluster) {
 		form := regexp.MustCompile(`^web-[bcdfghjklmnpqrstvwxz2456789]{5}$`)
 		seen := map[string]bool{}
 		for range 50 {
@@ -89,7 +89,7 @@ var objectNames = []kit.Promise{
 			c.Get(t, c.Path("v1", "secrets", name)).Want(t, http.StatusOK)
 		}
 	}},
-	{Statement: "a generated name is not longer than 63 characters, and a given one wins", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a generated name has at most 63 characters, and a given name takes precedence", Proof: func(t *testing.T, c *kit.Cluster) {
 		a := c.Post(t, c.Path("v1", "secrets"), `{"metadata":{"generateName":"`+strings.Repeat("a", 100)+`"}}`).Want(t, http.StatusCreated)
 		if name := a.Text(t, "metadata", "name"); len(name) != 63 || !strings.HasPrefix(name, strings.Repeat("a", 58)) {
 			t.Errorf("the name is %q", name)

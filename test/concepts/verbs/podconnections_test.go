@@ -7,7 +7,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// What needs a kubelet, without one.
+// Requests that need a kubelet, without one.
 var podConnections = []kit.Promise{
 	{Statement: "the log of a pod without a node is empty, and that of a pod whose node does not exist names the node", Proof: func(t *testing.T, c *kit.Cluster) {
 		unscheduled(t, c)
@@ -15,7 +15,7 @@ var podConnections = []kit.Promise{
 		c.Get(t, c.Path("v1", "pods", "lost", "log")).Refused(t, http.StatusNotFound, "NotFound", `pods "node" not found`)
 		c.Get(t, c.Path("v1", "pods", "none", "log")).Refused(t, http.StatusNotFound, "NotFound", `pods "none" not found`)
 	}},
-	{Statement: "wrong options of a log are refused before anybody is asked", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid log options are rejected before a kubelet is contacted", Proof: func(t *testing.T, c *kit.Cluster) {
 		unscheduled(t, c)
 		path := c.Path("v1", "pods", "waiting", "log")
 		c.Get(t, path+"?container=x").Refused(t, http.StatusBadRequest, "BadRequest", "container x is not valid for pod waiting")
@@ -28,7 +28,7 @@ var podConnections = []kit.Promise{
 		c.Get(t, path+"?tailLines=x").Refused(t, http.StatusBadRequest, "BadRequest", `parsing "x": invalid syntax`)
 		c.Put(t, path, "{}").Want(t, http.StatusMethodNotAllowed)
 	}},
-	{Statement: "exec, attach and portforward say that the pod has no host, or that there is no such node", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "exec, attach and portforward report that the pod has no host, or that the node does not exist", Proof: func(t *testing.T, c *kit.Cluster) {
 		unscheduled(t, c)
 		for _, path := range []string{"exec?command=ls", "exec", "attach", "portforward?ports=80", "portforward"} {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -40,7 +40,7 @@ var podConnections = []kit.Promise{
 		}
 		c.Get(t, c.Path("v1", "pods", "waiting", "exec?container=x&command=ls")).Refused(t, http.StatusBadRequest, "BadRequest", "container x is not valid for pod waiting")
 	}},
-	{Statement: "proxy takes every method and every path below it, and says what it can't reach", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "proxy accepts every method and every path below it, and reports what it can't reach", Proof: func(t *testing.T, c *kit.Cluster) {
 		unscheduled(t, c)
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions} {
 			for _, below := range []string{"", "/", "/a/b"} {

@@ -8,7 +8,7 @@ import (
 )
 
 var refusedPaths = []kit.Promise{
-	{Statement: "a group, version, resource or subresource that there is not is answered with 404", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an unknown group, version, resource or subresource gets 404", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
 		for _, path := range []string{
@@ -18,9 +18,9 @@ var refusedPaths = []kit.Promise{
 		} {
 			c.Get(t, path).Refused(t, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 		}
-		// kube-apiserver does not say which of the two there is not.
+		// kube-apiserver does not say which of the two does not exist.
 		c.Get(t, c.Path(version, "widgets", "a", "nonsense")).Refused(t, http.StatusNotFound, "NotFound", `"a" not found`)
-		// Where no group answers, nor does a Status.
+		// Outside of any group, the response is not a Status.
 		for _, path := range []string{
 			"/nonsense", "/apis/nonsense.example.com", "/apis/nonsense.example.com/v1", "/apis/nonsense.example.com/v1/things", "//api/v1/pods", "/apis//v1/deployments",
 			c.Path(c.Namespace+".example.com/v2", "widgets"), c.Path(version, "nonsense"),
@@ -29,10 +29,10 @@ var refusedPaths = []kit.Promise{
 			kit.Equal(t, []string{string(a.Body), a.Header.Get("Content-Type")}, []string{"404 page not found\n", "text/plain; charset=utf-8"})
 		}
 	}},
-	{Statement: "a namespace's name may be empty in a path: then it is all of them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an empty namespace in a path means all namespaces", Proof: func(t *testing.T, c *kit.Cluster) {
 		kit.Equal(t, c.Get(t, "/api/v1/namespaces//secrets").Want(t, http.StatusOK).Text(t, "kind"), "SecretList")
 	}},
-	{Statement: "an object that there is not is answered with 404, and named", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a missing object gets 404 with its name", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		for path, resource := range map[string]string{
 			c.Path("v1", "secrets", "a"): "secrets", c.Path("apps/v1", "deployments", "a"): "deployments.apps", c.Path("apps/v1", "deployments", "a", "status"): "deployments.apps",
@@ -43,7 +43,7 @@ var refusedPaths = []kit.Promise{
 		}
 		c.Delete(t, c.Path("v1", "secrets", "a")).Refused(t, http.StatusNotFound, "NotFound", `secrets "a" not found`)
 	}},
-	{Statement: "a method that a path does not have is answered with 405", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a method that a path does not support gets 405", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodHead, http.MethodOptions, http.MethodTrace, "FOO"} {
 			c.Send(t, method, c.Path("v1", "secrets"), nil, nil).Want(t, http.StatusMethodNotAllowed)
@@ -61,17 +61,17 @@ var refusedPaths = []kit.Promise{
 			kit.Equal(t, a.Header.Get("Allow"), "") // kube-apiserver sends none either
 		}
 	}},
-	{Statement: "a name in a path is one object's, whatever characters it has", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a name in a path may have any characters", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"%27%20OR%201=1--", "a%00", "a%3Bb", "%E2%80%A8", "..%5C", "*", "_"} {
 			c.Get(t, c.Path("v1", "secrets", name)).Refused(t, http.StatusNotFound, "NotFound", "not found")
 			c.Delete(t, c.Path("v1", "secrets", name)).Refused(t, http.StatusNotFound, "NotFound", "not found")
 		}
 	}},
-	{Statement: "a name that no object can have is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a name that no object can have is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Get(t, c.Path("v1", "secrets", "a%25")).Refused(t, http.StatusBadRequest, "BadRequest", `Name parameter invalid: "a%": may not contain '%'`)
 		c.Get(t, c.Path("v1", "secrets", "a%2Fb")).Refused(t, http.StatusNotFound, "NotFound") // a subresource
 	}},
-	{Statement: "a query that can't be read is taken as far as it can", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid query is read as far as possible", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		for _, query := range []string{"?x=%zz", "?;", "?&&&", "?=", "?limit=5;continue=x", "?pretty"} {
 			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+query).Want(t, http.StatusOK).Names(t), []string{"a"})

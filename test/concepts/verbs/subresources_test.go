@@ -15,7 +15,7 @@ import (
 )
 
 var subresources = []kit.Promise{
-	{Statement: "status is read and written at its own path, of built-in and custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "status is read and written at its own path, for built-in and custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		c.MakeDefaultServiceAccount(t)
 		for path, object := range map[string]map[string]any{
@@ -33,7 +33,7 @@ var subresources = []kit.Promise{
 			c.Delete(t, status).Want(t, http.StatusMethodNotAllowed)
 		}
 	}},
-	{Statement: "scale is the same kind for all that have replicas", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "scale has the same kind for all resources with replicas", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		template := "template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}"
 		for path, object := range map[string]map[string]any{
@@ -76,11 +76,11 @@ var subresources = []kit.Promise{
 		}
 		c.Post(t, c.Path("v1", "pods", "none", "binding"), binding("none")).Refused(t, http.StatusNotFound, "NotFound", `pods "none" not found`)
 		a := c.Post(t, c.Path("v1", "pods", "a", "binding"), kit.With(binding("a"), "Pod", "target", "kind"))
-		if a.Code != http.StatusInternalServerError || *kit.Against == "" { // kube-apiserver takes this for an error of its own
+		if a.Code != http.StatusInternalServerError || *kit.Against == "" { // kube-apiserver reports this as its own error
 			a.Refused(t, http.StatusBadRequest, "BadRequest", `target.kind: Unsupported value: "Pod"`)
 		}
 	}},
-	{Statement: "a pod is evicted unless a disruption budget forbids it, which is told with 429", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a pod is evicted unless a disruption budget forbids it, with 429", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		evict := func(name string, options string) kit.Answer {
 			return c.Post(t, c.Path("v1", "pods", name, "eviction"), kit.Manifest("{apiVersion: policy/v1, kind: Eviction, metadata: {name: %s}, deleteOptions: %s}", name, options))
@@ -102,7 +102,7 @@ var subresources = []kit.Promise{
 		budget := kit.Manifest("{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: b}, spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}}")
 		c.Post(t, c.Path("policy/v1", "poddisruptionbudgets"), budget).Want(t, http.StatusCreated)
 		evict("a", "{}").Refused(t, http.StatusTooManyRequests, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
-		// What a controller counts, and allows one of two pods to go.
+		// A controller's status, which allows one of two pods to be evicted.
 		counted := `{"status":{"observedGeneration":1,"currentHealthy":2,"desiredHealthy":1,"expectedPods":2,"disruptionsAllowed":1}}`
 		c.Patch(t, kit.MergePatch, c.Path("policy/v1", "poddisruptionbudgets", "b", "status"), counted).Want(t, http.StatusOK)
 		evict("a", "{gracePeriodSeconds: 0}").Want(t, http.StatusCreated)
@@ -132,7 +132,7 @@ var subresources = []kit.Promise{
 		kit.Equal(t, len(c.Get(t, path).Want(t, http.StatusOK).Value(t, "spec", "ephemeralContainers").([]any)), 1)
 		c.Delete(t, path).Want(t, http.StatusMethodNotAllowed)
 	}},
-	{Statement: "a pod's resources are changed at the path resize, and nothing else is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the path resize changes only a pod's resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		resources := map[string]any{"requests": map[string]any{"cpu": "1"}, "limits": map[string]any{"cpu": "2"}}
 		p := kit.Manifest("{metadata: {name: a}, spec: {containers: [{name: c, image: i, resources: %s}]}}", kit.JSON(resources))
@@ -162,7 +162,7 @@ var subresources = []kit.Promise{
 		kit.Equal(t, c.Get(t, path+"/approval").Want(t, http.StatusOK).Text(t, "metadata", "name"), c.Namespace)
 		c.Post(t, path+"/approval", csr).Want(t, http.StatusMethodNotAllowed)
 	}},
-	{Statement: "finalize takes the finalizers of a namespace's spec, and has no other verb", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "finalize sets the finalizers in a namespace's spec, and has no other verb", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.ClusterPath("v1", "namespaces", c.Namespace, "finalize")
 		namespace := c.Get(t, c.ClusterPath("v1", "namespaces", c.Namespace)).Object(t)
 		a := c.Put(t, path, kit.With(namespace, []any{"kubernetes", "example.com/f"}, "spec", "finalizers")).Want(t, http.StatusOK)
@@ -174,7 +174,7 @@ var subresources = []kit.Promise{
 	}},
 }
 
-// certificateRequest is a request as a CertificateSigningRequest has it.
+// certificateRequest returns a request for a CertificateSigningRequest.
 func certificateRequest(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

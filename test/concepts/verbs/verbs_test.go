@@ -15,8 +15,8 @@ func TestVerbs(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(verbs, objectNames, refusedPaths, subresources, podConnections, virtualResources)...)
 }
 
-// examples are objects named a of each sort of resource, by the path of their collection: core and of a group, namespaced and
-// not, built in and custom. What is not namespaced is named after the promise.
+// examples returns objects named a of each kind of resource, by the path of their collection: core and in a group, namespaced
+// and cluster-scoped, built-in and custom. Cluster-scoped ones are named after the promise.
 func examples(t *testing.T, c *kit.Cluster) map[string]map[string]any {
 	t.Helper()
 	version := c.DefineWidgets(t, kit.AnySchema)
@@ -57,7 +57,7 @@ var verbs = []kit.Promise{
 			c.Delete(t, collection+"?fieldSelector=metadata.name%3Dnone").Want(t, http.StatusOK)
 		}
 	}},
-	{Statement: "a namespaced resource has a collection of all namespaces, which can be listed and watched and nothing else", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a namespaced resource has a collection of all namespaces, which can only be listed and watched", Proof: func(t *testing.T, c *kit.Cluster) {
 		for collection, object := range examples(t, c) {
 			everywhere := strings.Replace(collection, "/namespaces/"+c.Namespace, "", 1)
 			if everywhere == collection {
@@ -77,7 +77,7 @@ var verbs = []kit.Promise{
 			c.Get(t, everywhere+"/a").Want(t, http.StatusNotFound)
 		}
 	}},
-	{Statement: "what is not namespaced has no path in a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "cluster-scoped resources have no path in a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, path := range []string{c.Path("v1", "nodes"), c.Path("v1", "nodes", "a"), c.Path("storage.k8s.io/v1", "storageclasses"), c.Path("v1", "namespaces"), c.Path("v1", "namespaces", "a")} {
 			c.Get(t, path).Refused(t, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 		}
@@ -87,7 +87,7 @@ var verbs = []kit.Promise{
 		kit.Equal(t, []string{a.Text(t, "kind"), a.Text(t, "metadata", "name"), a.Text(t, "status", "phase")}, []string{"Namespace", c.Namespace, "Active"})
 		kit.Equal(t, c.Get(t, c.ClusterPath("v1", "namespaces")).Want(t, http.StatusOK).Text(t, "kind"), "NamespaceList")
 	}},
-	{Statement: "GET with watch is a watch, whatever its value is but false", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "GET with watch is a watch, with any value except false", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		for value, kind := range map[string]string{"1": "ADDED", "true": "ADDED", "yes": "ADDED", "": "ADDED", "0": "SecretList", "false": "SecretList"} {
 			a := c.Get(t, c.Path("v1", "secrets")+"?timeoutSeconds=3&resourceVersion=0&watch="+value).Want(t, http.StatusOK)
@@ -96,7 +96,7 @@ var verbs = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "PUT creates what does not exist, where the resource allows it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "PUT creates a missing object if the resource allows it", Proof: func(t *testing.T, c *kit.Cluster) {
 		for collection, object := range examples(t, c) {
 			item := collection + "/" + nameOf(object)
 			creates := slices.ContainsFunc([]string{"roles", "leases"}, func(resource string) bool { return strings.HasSuffix(collection, "/"+resource) })
@@ -119,7 +119,7 @@ var verbs = []kit.Promise{
 			c.Get(t, path).Want(t, http.StatusOK)
 		}
 	}},
-	{Statement: "pretty indents JSON, and says no more than the answer without it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "pretty indents JSON without changing it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		for _, path := range []string{c.Path("v1", "secrets", "a"), c.Path("v1", "secrets", "none"), "/api/v1"} {
 			plain := c.Get(t, path)
@@ -131,12 +131,12 @@ var verbs = []kit.Promise{
 				}
 			}
 		}
-		// Browsers and curl are taken for people.
+		// Browsers and curl get indented JSON.
 		if a := c.Send(t, http.MethodGet, c.Path("v1", "secrets", "a"), kit.Header{"User-Agent", "curl/8"}, nil); !strings.Contains(string(a.Body), "\n  \"") {
 			t.Errorf("curl gets %.40q", a.Body)
 		}
 	}},
-	{Statement: "the old paths under watch still are watches", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the old paths under watch are still watches", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		version := c.DefineWidgets(t, kit.AnySchema)
 		for _, path := range []string{
@@ -155,7 +155,7 @@ var verbs = []kit.Promise{
 // With --cors-allowed-origins, pages of other origins may use the API.
 func TestCORS(t *testing.T) {
 	kit.Prove(t, []string{`--cors-allowed-origins=^https://app\.example\.com$`},
-		kit.Promise{Statement: "a page of an allowed origin may send requests, and is told which", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a page of an allowed origin may send requests, and receives which ones", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			preflight := c.Send(t, http.MethodOptions, path, kit.Header{"Origin", "https://app.example.com", "Access-Control-Request-Method", "POST"}, nil).Want(t, http.StatusNoContent)
 			kit.Equal(t, preflight.Header.Get("Access-Control-Allow-Methods"), "POST, GET, OPTIONS, PUT, DELETE, PATCH")

@@ -13,7 +13,7 @@ const (
 )
 
 var virtualResources = []kit.Promise{
-	{Statement: "a SubjectAccessReview says whether anybody may do something", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a SubjectAccessReview returns whether a user may do something", Proof: func(t *testing.T, c *kit.Cluster) {
 		ask := func(spec string, args ...any) kit.Answer {
 			return c.Post(t, authorizationAPI+"subjectaccessreviews", map[string]any{"spec": kit.Manifest(spec, args...)}).Want(t, http.StatusCreated)
 		}
@@ -24,14 +24,14 @@ var virtualResources = []kit.Promise{
 		c.Post(t, authorizationAPI+"subjectaccessreviews", `{"spec":{"user":"jane"}}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "exactly one of nonResourceAttributes or resourceAttributes must be specified")
 		c.Post(t, authorizationAPI+"subjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "at least one of user or group must be specified")
 	}},
-	{Statement: "a LocalSubjectAccessReview asks about one namespace, that of its path", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a LocalSubjectAccessReview is for the namespace of its path", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("authorization.k8s.io/v1", "localsubjectaccessreviews")
 		review := kit.Manifest("{metadata: {namespace: %[1]s}, spec: {user: jane, groups: [system:masters], resourceAttributes: {verb: get, resource: pods, namespace: %[1]s}}}", c.Namespace)
 		kit.Equal(t, c.Post(t, path, review).Want(t, http.StatusCreated).Value(t, "status", "allowed"), any(true))
 		c.Post(t, path, kit.With(review, "default", "spec", "resourceAttributes", "namespace")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "must match metadata.namespace")
 		c.Post(t, authorizationAPI+"localsubjectaccessreviews", review).Want(t, http.StatusMethodNotAllowed, http.StatusNotFound)
 	}},
-	{Statement: "the reviews of oneself say what the caller may do, and who that is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "self reviews return what the caller may do, and the caller's identity", Proof: func(t *testing.T, c *kit.Cluster) {
 		may := c.Post(t, authorizationAPI+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"delete","resource":"nodes"}}}`).Want(t, http.StatusCreated)
 		kit.Equal(t, may.Value(t, "status", "allowed"), any(true))
 		rules := c.Post(t, authorizationAPI+"selfsubjectrulesreviews", map[string]any{"spec": map[string]any{"namespace": c.Namespace}}).Want(t, http.StatusCreated)
@@ -45,7 +45,7 @@ var virtualResources = []kit.Promise{
 			t.Errorf("the caller is %s", who.Body)
 		}
 	}},
-	{Statement: "a TokenReview says whose a token is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a TokenReview returns the user of a token", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		token := c.Post(t, c.Path("v1", "serviceaccounts", "default", "token"), `{"spec":{}}`).Want(t, http.StatusCreated).Text(t, "status", "token")
 		good := c.Post(t, authenticationAPI+"tokenreviews", map[string]any{"spec": map[string]any{"token": token}}).Want(t, http.StatusCreated)
@@ -54,7 +54,7 @@ var virtualResources = []kit.Promise{
 		kit.Equal(t, bad.Value(t, "status", "authenticated"), any(nil))
 		c.Post(t, authenticationAPI+"tokenreviews", `{"spec":{}}`).Refused(t, http.StatusBadRequest, "BadRequest", "token is required for TokenReview in authentication")
 	}},
-	{Statement: "what is virtual has no name, is not kept, and can only be created", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "virtual resources have no name, are not stored, and can only be created", Proof: func(t *testing.T, c *kit.Cluster) {
 		for path, body := range map[string]string{
 			authorizationAPI + "subjectaccessreviews": `{"spec":{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/"}}}`, authorizationAPI + "selfsubjectaccessreviews": `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/"}}}`,
 			authorizationAPI + "selfsubjectrulesreviews": `{"spec":{"namespace":"default"}}`, authenticationAPI + "selfsubjectreviews": `{}`, authenticationAPI + "tokenreviews": `{"spec":{"token":"x"}}`,
@@ -70,7 +70,7 @@ var virtualResources = []kit.Promise{
 			c.Get(t, path+"?watch=true").Want(t, http.StatusMethodNotAllowed)
 		}
 	}},
-	{Statement: "a token of a service account can be created and never be read", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a token of a service account can be created, but never read", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		path := c.Path("v1", "serviceaccounts", "default", "token")
 		kit.Equal(t, c.Post(t, path, `{"spec":{"expirationSeconds":600}}`).Want(t, http.StatusCreated).Text(t, "kind"), "TokenRequest")

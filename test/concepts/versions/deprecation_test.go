@@ -9,8 +9,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// deprecated are the resources that v1.36 serves and whose use is discouraged, with what is said of them and, if there is
-// to be one, the release that will no longer have them.
+// deprecated are the deprecated resources of v1.36, with their warnings and, if known, the release that removes them.
 var deprecated = map[string]struct{ warning, removed string }{
 	"/api/v1/componentstatuses":                                             {"v1 ComponentStatus is deprecated in v1.19+", ""},
 	"/api/v1/endpoints":                                                     {"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice", ""},
@@ -25,7 +24,7 @@ var deprecated = map[string]struct{ warning, removed string }{
 	"/apis/resource.k8s.io/v1alpha3/devicetaintrules":                       {"resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
 }
 
-// warned fails the test unless the answer has this warning and no other; "" for none.
+// warned fails the test unless the response has this warning and no other; "" means none.
 func warned(t testing.TB, a kit.Answer, warning string) kit.Answer {
 	t.Helper()
 	want := ""
@@ -38,10 +37,10 @@ func warned(t testing.TB, a kit.Answer, warning string) kit.Answer {
 	return a
 }
 
-// deprecations are the promises on what is deprecated.
+// deprecations are the promises about deprecated APIs.
 func deprecations(l kit.AuditLog) []kit.Promise {
 	return []kit.Promise{
-		{Statement: "a request to a deprecated version gets a warning that says since when, until when, and what to use", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a request to a deprecated version gets a warning with the releases that deprecate and remove it, and the replacement", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, of := range deprecated {
 				warned(t, c.Get(t, path).Want(t, http.StatusOK), of.warning)
 			}
@@ -49,7 +48,7 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 				warned(t, c.Get(t, path).Want(t, http.StatusOK), "")
 			}
 		}},
-		{Statement: "every verb warns, and also what fails", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "every verb warns, and failed requests too", Proof: func(t *testing.T, c *kit.Cluster) {
 			const path, warning = "/apis/storage.k8s.io/v1beta1/volumeattributesclasses", "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass"
 			one := path + "/" + c.Namespace
 			warned(t, c.Get(t, one).Want(t, http.StatusNotFound), warning)
@@ -66,7 +65,7 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 				t.Errorf("kubectl prints\n%s", output)
 			}
 		}},
-		{Statement: "the audit log tells that the version is deprecated, and the release that removes it", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "the audit log shows that the version is deprecated, and the release that removes it", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, of := range deprecated {
 				_, e := l.Send(t, c.Client, http.MethodGet, path, nil, nil)
 				want := map[string]string{"k8s.io/deprecated": "true", "k8s.io/removed-release": of.removed}
@@ -80,7 +79,7 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 				t.Errorf("the annotations are %v", e.Annotations)
 			}
 		}},
-		{Statement: "a metric tells which deprecated versions have been asked for, and joins with that of requests", Proof: func(t *testing.T, c *kit.Cluster) {
+		{Statement: "a metric shows which deprecated versions have been requested, and joins with that of requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path := range deprecated {
 				c.Get(t, path).Want(t, http.StatusOK)
 			}
@@ -98,7 +97,7 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 				}
 			}
 			if strings.Contains(metrics, `apiserver_requested_deprecated_apis{group="",removed_release="",resource="configmaps"`) {
-				t.Error("configmaps are deprecated")
+				t.Error("configmaps are reported as deprecated")
 			}
 		}},
 	}

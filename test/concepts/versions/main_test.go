@@ -1,4 +1,4 @@
-// Package versions holds sqube to what the documents say of API versions: deprecation, switching on and off, stored versions.
+// Package versions tests sqube against the documentation of API versions: deprecation, enabling and disabling, stored versions.
 package versions
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// "Migrate Kubernetes Objects Using Storage Version Migration": a storage version changes, a key is rotated, and what was
-// stored before is written anew.
+// "Migrate Kubernetes Objects Using Storage Version Migration": after a change of the storage version or a key rotation, stored
+// objects are rewritten.
 func TestMigration(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		file := kit.NewEncryptionFile(t)
@@ -32,7 +32,7 @@ func TestMigration(t *testing.T) {
 		server.Stop(t)
 		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.Secretbox("new"), kit.AESCBC("old"))))
 		server.Start(t)
-		t.Run("a migration encrypts anew what another key encrypted", func(t *testing.T) {
+		t.Run("a migration re-encrypts what was encrypted with another key", func(t *testing.T) {
 			m.rows.Live(t, "secrets", m.Namespace, "a").EncryptedBy(t, "k8s:enc:aescbc:v1:old:")
 			m.migrate(t, "", "secrets", kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: trigger}}"))
 			for _, name := range []string{"a", "b"} {
@@ -44,20 +44,20 @@ func TestMigration(t *testing.T) {
 	})
 }
 
-// migrated is a server with the API of migrations.
+// migrated is a server with the API for migrations.
 type migrated struct {
 	*kit.Cluster
 	rows kit.Rows
 }
 
-// group is that of the widgets.
+// group returns the group of the widgets.
 func (m *migrated) group() string { return m.Namespace + ".example.com" }
 
 func (m *migrated) definition() string {
 	return m.ClusterPath("apiextensions.k8s.io/v1", "customresourcedefinitions", "widgets."+m.group())
 }
 
-// changesStorageVersion makes widgets of version v1, and then of v2.
+// changesStorageVersion stores widgets in version v1, and then in v2.
 func (m *migrated) changesStorageVersion(t *testing.T) {
 	v1, v2 := m.group()+"/v1", m.group()+"/v2"
 	m.Post(t, m.Path(v1, "widgets"), kit.With(kit.Widget(v1, "old"), "red", "spec", "color")).Want(t, http.StatusCreated)
@@ -65,7 +65,7 @@ func (m *migrated) changesStorageVersion(t *testing.T) {
 		{"op":"replace","path":"/spec/versions/1/name","value":"v2"},{"op":"replace","path":"/spec/versions/0/storage","value":false}]`).Want(t, http.StatusOK)
 	harness.Eventually(t, "the new version is served", func() bool { return m.Get(t, m.Path(v2, "widgets")).Code == http.StatusOK })
 
-	t.Run("objects stored in a version that is no longer the storage version are read in every version", func(t *testing.T) {
+	t.Run("objects stored in a version that is no longer the storage version can be read in every version", func(t *testing.T) {
 		m.storedAs(t, "old", v1)
 		for _, version := range []string{v1, v2} {
 			got := m.Get(t, m.Path(version, "widgets", "old")).Want(t, http.StatusOK)
@@ -73,19 +73,19 @@ func (m *migrated) changesStorageVersion(t *testing.T) {
 			list := m.Get(t, m.Path(version, "widgets")).Want(t, http.StatusOK)
 			kit.Equal(t, list.Names(t), []string{"old"})
 			if state := m.Watch(t, m.Path(version, "widgets")+"?watch=true").Next(t); state.Object["apiVersion"] != version {
-				t.Errorf("a watch brings %v", state)
+				t.Errorf("a watch returns %v", state)
 			}
 		}
 	})
 	t.Run("objects are stored in the storage version, whatever version they are written in", func(t *testing.T) {
-		harness.Eventually(t, "the new version is stored", func() bool { // servers hear of it a moment later
+		harness.Eventually(t, "the new version is stored", func() bool { // servers notice it a moment later
 			m.Post(t, m.Path(v1, "widgets"), kit.Widget(v1, "new")).Want(t, http.StatusCreated)
 			stored := m.rows.Live(t, "widgets", m.Namespace, "new").Value
 			m.Delete(t, m.Path(v1, "widgets", "new")).Want(t, http.StatusOK)
 			return strings.Contains(stored, v2)
 		})
 	})
-	t.Run("a definition's status names every version that may be stored", func(t *testing.T) {
+	t.Run("a definition's status lists every version that may be stored", func(t *testing.T) {
 		kit.Equal(t, m.Get(t, m.definition()).Value(t, "status", "storedVersions"), any([]any{"v1", "v2"}))
 	})
 }
@@ -93,19 +93,19 @@ func (m *migrated) changesStorageVersion(t *testing.T) {
 func (m *migrated) migratesDefinition(t *testing.T) {
 	v1, v2 := m.group()+"/v1", m.group()+"/v2"
 	before := m.Get(t, m.Path(v2, "widgets", "old"))
-	t.Run("a migration writes custom resources anew in the storage version", func(t *testing.T) {
+	t.Run("a migration rewrites custom resources in the storage version", func(t *testing.T) {
 		m.storedAs(t, "old", v1)
 		m.migrate(t, m.group(), "widgets", kit.Widget(v2, "trigger"))
 		m.storedAs(t, "old", v2)
 	})
-	t.Run("a migration changes nothing of an object but its resourceVersion", func(t *testing.T) {
+	t.Run("a migration changes nothing in an object but its resourceVersion", func(t *testing.T) {
 		after := m.Get(t, m.Path(v2, "widgets", "old"))
 		if after.ResourceVersion(t) == before.ResourceVersion(t) {
 			t.Error("the resourceVersion is the same")
 		}
 		kit.Equal(t, kit.With(after.Object(t), before.ResourceVersion(t), "metadata", "resourceVersion"), before.Object(t))
 	})
-	t.Run("a definition's status names the storage version alone after the migration, which it tells by a condition", func(t *testing.T) {
+	t.Run("after the migration, a definition's status only lists the storage version, and has a condition", func(t *testing.T) {
 		harness.Eventually(t, "the status is written", func() bool {
 			return fmt.Sprint(m.Get(t, m.definition()).Value(t, "status", "storedVersions")) == "[v2]"
 		})
@@ -115,7 +115,7 @@ func (m *migrated) migratesDefinition(t *testing.T) {
 }
 
 func (m *migrated) refusesMigrations(t *testing.T) {
-	t.Run("a migration of what can't be listed and updated fails", func(t *testing.T) {
+	t.Run("a migration of a resource that can't be listed and updated fails", func(t *testing.T) {
 		m.Post(t, m.migrations(), migration("reviews", "authentication.k8s.io", "tokenreviews")).Want(t, http.StatusCreated)
 		harness.Eventually(t, "the migration fails", func() bool {
 			status, _ := kit.Condition(t, m.Get(t, m.migrations("reviews")), "Failed")
@@ -125,18 +125,18 @@ func (m *migrated) refusesMigrations(t *testing.T) {
 			t.Errorf("the status is %v", told)
 		}
 	})
-	t.Run("a migration names a resource, and never another", func(t *testing.T) {
+	t.Run("the resource of a migration is immutable", func(t *testing.T) {
 		m.Post(t, m.migrations(), migration("nothing", "", "")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.resource.resource")
 		m.Patch(t, kit.MergePatch, m.migrations("reviews"), `{"spec":{"resource":{"resource":"other"}}}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec")
 	})
-	t.Run("a migration is listed and deleted as any object", func(t *testing.T) {
+	t.Run("a migration can be listed and deleted like any object", func(t *testing.T) {
 		kit.Equal(t, len(m.Get(t, m.migrations()).Names(t)), 3)
 		m.Delete(t, m.migrations("reviews")).Want(t, http.StatusOK)
 		m.Get(t, m.migrations("reviews")).Want(t, http.StatusNotFound)
 	})
 }
 
-// storedAs fails the test unless the widget's row is of this version.
+// storedAs fails the test unless the widget's row is in this version.
 func (m *migrated) storedAs(t *testing.T, name, version string) {
 	t.Helper()
 	if stored := m.rows.Live(t, "widgets", m.Namespace, name).Value; !strings.Contains(stored, fmt.Sprintf(`"apiVersion":%q`, version)) {
@@ -153,13 +153,12 @@ func migration(name, group, resource string) map[string]any {
 		name, group, resource)
 }
 
-// migrate runs the migration of a resource to its end. The controller begins when it has heard of a change of the
-// resource that came after the migration, or by a bookmark, a minute later, that there was none. The trigger, an object of
-// the resource, is that change.
+// migrate runs the migration of a resource to its end. The controller starts after a change of the resource that follows the
+// migration, or after a bookmark a minute later. Creating the trigger, an object of the resource, is that change.
 func (m *migrated) migrate(t *testing.T, group, resource string, trigger map[string]any) {
 	t.Helper()
 	m.Post(t, m.migrations(), migration(resource, group, resource)).Want(t, http.StatusCreated)
-	harness.Eventually(t, "the migration has a revision to begin with", func() bool {
+	harness.Eventually(t, "the migration has a revision", func() bool {
 		return m.Get(t, m.migrations(resource)).Text(t, "status", "resourceVersion") != ""
 	})
 	m.Post(t, m.Path(trigger["apiVersion"].(string), resource), trigger).Want(t, http.StatusCreated)

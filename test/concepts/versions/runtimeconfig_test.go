@@ -9,7 +9,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// discovered are the resources of a group version, without subresources.
+// discovered returns the resources of a group version, without subresources.
 func discovered(t testing.TB, c *kit.Client, path string) []string {
 	t.Helper()
 	var names []string
@@ -22,7 +22,7 @@ func discovered(t testing.TB, c *kit.Client, path string) []string {
 	return names
 }
 
-// groupVersions are those of /apis, in order.
+// groupVersions returns the group versions of /apis, in order.
 func groupVersions(t testing.TB, c *kit.Client) []string {
 	t.Helper()
 	var names []string
@@ -38,7 +38,7 @@ func groupVersions(t testing.TB, c *kit.Client) []string {
 func TestRuntimeConfig(t *testing.T) {
 	kit.Prove(t, []string{"--runtime-config=api/beta=true,resource.k8s.io/v1beta1=false,coordination.k8s.io/v1alpha2,resource.k8s.io/v1alpha3/devicetaintrules=true",
 		"--runtime-config=batch/v1=false,apps/v1/daemonsets=false,/v1/podtemplates=false,api/legacy=true"},
-		kit.Promise{Statement: "a version that is switched off is not served and not discovered", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a disabled version is neither served nor discovered", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/apis/batch/v1", "/apis/batch", c.Path("batch/v1", "jobs"), "/openapi/v3/apis/batch/v1"} {
 				c.Get(t, path).Want(t, http.StatusNotFound)
 			}
@@ -47,7 +47,7 @@ func TestRuntimeConfig(t *testing.T) {
 				t.Error("batch/v1 is discovered")
 			}
 		}},
-		kit.Promise{Statement: "a resource that is switched off is not served, others of its version are", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a disabled resource is not served, others in its version are", Proof: func(t *testing.T, c *kit.Cluster) {
 			for version, resource := range map[string]string{"apps/v1": "daemonsets", "v1": "podtemplates"} {
 				c.Get(t, c.Path(version, resource)).Want(t, http.StatusNotFound)
 				if names := discovered(t, c.Client, strings.TrimSuffix(c.ClusterPath(version), "/")); slices.Contains(names, resource) || len(names) < 4 {
@@ -57,7 +57,7 @@ func TestRuntimeConfig(t *testing.T) {
 			c.Get(t, c.Path("apps/v1", "deployments")).Want(t, http.StatusOK)
 			c.Get(t, c.Path("v1", "pods")).Want(t, http.StatusOK)
 		}},
-		kit.Promise{Statement: "a version that is switched on, =true or not, is served, discovered and in OpenAPI", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "an enabled version, with or without =true, is served, discovered and in OpenAPI", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("coordination.k8s.io/v1alpha2", "leasecandidates"), kit.Manifest(`{metadata: {name: a}, spec: {leaseName: l, binaryVersion: 1.36.0,
 				emulationVersion: 1.36.0, strategy: OldestEmulationVersion}}`)).Want(t, http.StatusCreated)
 			if names := discovered(t, c.Client, "/apis/coordination.k8s.io/v1alpha2"); !slices.Equal(names, []string{"leasecandidates"}) {
@@ -70,22 +70,22 @@ func TestRuntimeConfig(t *testing.T) {
 				t.Errorf("the preferred version is %s", preferred)
 			}
 		}},
-		kit.Promise{Statement: "of a version that is off, single resources can be switched on", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "single resources of a disabled version can be enabled", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Get(t, "/apis/resource.k8s.io/v1alpha3/devicetaintrules").Want(t, http.StatusOK)
 			if names := discovered(t, c.Client, "/apis/resource.k8s.io/v1alpha3"); !slices.Equal(names, []string{"devicetaintrules"}) {
 				t.Errorf("it has %v", names)
 			}
 		}},
-		kit.Promise{Statement: "all versions of a kind can be switched, and single ones against that", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "all versions of a maturity can be enabled or disabled, and single versions override that", Proof: func(t *testing.T, c *kit.Cluster) {
 			versions := groupVersions(t, c.Client)
 			for _, on := range []string{"networking.k8s.io/v1beta1", "storage.k8s.io/v1beta1", "admissionregistration.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "apps/v1"} {
 				if !slices.Contains(versions, on) {
-					t.Errorf("%s is off", on)
+					t.Errorf("%s is disabled", on)
 				}
 			}
 			for _, off := range []string{"resource.k8s.io/v1beta1", "admissionregistration.k8s.io/v1alpha1", "internal.apiserver.k8s.io/v1alpha1"} {
 				if slices.Contains(versions, off) {
-					t.Errorf("%s is on", off)
+					t.Errorf("%s is enabled", off)
 				}
 			}
 		}},
@@ -113,22 +113,22 @@ func TestRuntimeConfigFaults(t *testing.T) {
 // Section "Deprecating a feature or behavior" of the deprecation policy, and the concept "System metrics".
 func TestFeatureGates(t *testing.T) {
 	kit.Prove(t, []string{"--feature-gates=APIServerTracing=true,WatchList=false", "--feature-gates=DeclarativeValidationTakeover=false", "--disabled-metrics=apiserver_request_total"},
-		kit.Promise{Statement: "a gate that is set, though it is GA or deprecated, is told of in the log", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "setting a gate that is GA or deprecated is logged", Proof: func(t *testing.T, c *kit.Cluster) {
 			log := string(c.Server.Output(t))
 			for gate, warning := range map[string]string{"APIServerTracing": "Warning: setting GA feature gate.", "DeclarativeValidationTakeover": "Warning: setting deprecated feature gate."} {
 				if !slices.ContainsFunc(strings.Split(log, "\n"), func(line string) bool { return strings.Contains(line, warning) && strings.Contains(line, gate) }) {
-					t.Errorf("the log has no %q of %s:\n%s", warning, gate, log)
+					t.Errorf("the log has no %q for %s:\n%s", warning, gate, log)
 				}
 			}
 			if strings.Contains(log, "featureGate=WatchList") {
-				t.Error("the log tells of WatchList")
+				t.Error("the log mentions WatchList")
 			}
 		}},
-		kit.Promise{Statement: "a feature that is switched off is not there", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a disabled feature is not available", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Get(t, c.Path("v1", "configmaps")+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1").
 				Refused(t, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
 		}},
-		kit.Promise{Statement: "metrics tell which features are on, and their stage", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "metrics show which features are enabled, and their stage", Proof: func(t *testing.T, c *kit.Cluster) {
 			metrics := string(c.Get(t, "/metrics").Body)
 			for _, line := range []string{
 				`kubernetes_feature_enabled{name="APIServerTracing",stage=""} 1`, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`,
@@ -139,9 +139,9 @@ func TestFeatureGates(t *testing.T) {
 				}
 			}
 		}},
-		kit.Promise{Statement: "a metric can be switched off", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a metric can be disabled", Proof: func(t *testing.T, c *kit.Cluster) {
 			if metrics := string(c.Get(t, "/metrics").Body); strings.Contains(metrics, "apiserver_request_total") || !strings.Contains(metrics, "apiserver_request_duration_seconds") {
-				t.Error("the metrics are as ever")
+				t.Error("the metric is not disabled")
 			}
 		}},
 	)

@@ -21,13 +21,13 @@ func TestVersions(t *testing.T) {
 	}, slices.Concat(severalVersions, deprecations(log))...)
 }
 
-// inVersions are objects as one version writes them, and the other versions that have them.
+// inVersions are objects in one version, and the other versions that have them.
 var inVersions = map[string]struct {
 	version, resource string
 	object            string
 	others            []string
 }{
-	// CPU comes last, since v1, which has it as a field of its own, puts it there.
+	// CPU comes last, since v1, in which it is a separate field, puts it there.
 	"HorizontalPodAutoscaler": {"autoscaling/v2", "horizontalpodautoscalers", `{metadata: {name: a, labels: {a: b}}, spec: {
 		scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}, minReplicas: 2, maxReplicas: 7,
 		metrics: [{type: Pods, pods: {metric: {name: requests, selector: {matchLabels: {a: b}}}, target: {type: AverageValue, averageValue: 10}}},
@@ -73,15 +73,15 @@ var severalVersions = []kit.Promise{
 				if a.Text(t, "apiVersion") != other || a.Text(t, "kind") != kind || a.ResourceVersion(t) != before.ResourceVersion(t) || a.Text(t, "metadata", "uid") != before.Text(t, "metadata", "uid") {
 					t.Errorf("%s in %s is\n%s", kind, other, a.Body)
 				}
-				// To write it back as it was read is to change nothing. (Of an Event that is written in its other group,
-				// kube-apiserver forgets the managed fields.)
+				// Writing it back as read changes nothing. (When an Event is written in its other group, kube-apiserver drops
+				// the managed fields.)
 				c.Put(t, otherPath, a.Body).Want(t, http.StatusOK)
 				after := c.Get(t, path).Want(t, http.StatusOK)
 				sameBut(t, before, after)
 				if kind != "Event" && after.ResourceVersion(t) != before.ResourceVersion(t) {
-					t.Errorf("%s was changed by being written as %s:\n%s\ninstead of\n%s", kind, other, after.Body, before.Body)
+					t.Errorf("writing %s as %s changed it:\n%s\ninstead of\n%s", kind, other, after.Body, before.Body)
 				}
-				// And one that is made in the other version is the same in the first.
+				// An object created in the other version is the same in the first.
 				again := a.Object(t)
 				again["metadata"] = kit.Manifest("{generateName: again-, annotations: %s, labels: %s}", kit.JSON(a.Value(t, "metadata", "annotations")), kit.JSON(a.Value(t, "metadata", "labels")))
 				name := c.Post(t, place(other, of.resource), again).Want(t, http.StatusCreated).Text(t, "metadata", "name")
@@ -89,7 +89,7 @@ var severalVersions = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a watch and a list in one version have what is written in another", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch and a list in one version include objects written in another", Proof: func(t *testing.T, c *kit.Cluster) {
 		v1, v2 := c.Path("autoscaling/v1", "horizontalpodautoscalers"), c.Path("autoscaling/v2", "horizontalpodautoscalers")
 		watch := c.Watch(t, v1+"?watch=true&resourceVersion="+c.Get(t, v1).ResourceVersion(t))
 		scaler := func(percent int) map[string]any {
@@ -117,7 +117,7 @@ var severalVersions = []kit.Promise{
 		c.Delete(t, v1+"/a").Want(t, http.StatusOK)
 		c.Get(t, v2+"/a").Want(t, http.StatusNotFound)
 	}},
-	{Statement: "managed fields tell the version that each manager wrote in", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "managed fields have the version that each manager wrote in", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, version := range []string{"autoscaling/v1", "autoscaling/v2"} {
 			path := c.Path(version, "horizontalpodautoscalers", "a") + "?fieldManager=by-" + strings.ReplaceAll(version, "/", "-")
 			c.Patch(t, kit.ApplyPatch, path, kit.Manifest(`{apiVersion: %s, kind: HorizontalPodAutoscaler, metadata: {name: a},
@@ -134,11 +134,11 @@ var severalVersions = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "an object of another version than that of the path is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object with a version other than the path's is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"), kit.Manifest("{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}")).
 			Refused(t, http.StatusBadRequest, "BadRequest", "the API version in the data (autoscaling/v1) does not match the expected API version (autoscaling/v2)")
 	}},
-	{Statement: "a group names the version that is best used first", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a group has a preferred version", Proof: func(t *testing.T, c *kit.Cluster) {
 		for group, want := range map[string][]string{
 			"autoscaling":                  {"autoscaling/v2", "autoscaling/v1"},
 			"admissionregistration.k8s.io": {"admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1", "admissionregistration.k8s.io/v1alpha1"},
@@ -154,7 +154,7 @@ var severalVersions = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "what a release removed is not served, whatever is switched on", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "removed versions are not served, even if everything is enabled", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, path := range []string{
 			"/apis/flowcontrol.apiserver.k8s.io/v1beta3/flowschemas", "/apis/batch/v1beta1/cronjobs", "/apis/policy/v1beta1", "/apis/extensions/v1beta1",
 			"/apis/storage.k8s.io/v1beta1/csistoragecapacities", "/apis/admissionregistration.k8s.io/v1beta1/validatingadmissionpolicies",
@@ -164,7 +164,7 @@ var severalVersions = []kit.Promise{
 	}},
 }
 
-// sameBut fails the test unless two answers hold the same object, under whatever name and made at whatever time.
+// sameBut fails the test unless two responses have the same object, except for its name and creation time.
 func sameBut(t testing.TB, a, b kit.Answer) {
 	t.Helper()
 	var texts [2]string
@@ -176,6 +176,6 @@ func sameBut(t testing.TB, a, b kit.Answer) {
 		texts[i] = string(kit.JSON(o))
 	}
 	if texts[0] != texts[1] {
-		t.Errorf("%s holds\n%s\ninstead of\n%s", b.Request, texts[1], texts[0])
+		t.Errorf("%s has\n%s\ninstead of\n%s", b.Request, texts[1], texts[0])
 	}
 }

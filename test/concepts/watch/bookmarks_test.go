@@ -15,13 +15,13 @@ import (
 
 // Sections "Watch bookmarks" and "Streaming lists".
 
-// A bookmark comes before the end of a watch, so a short watch has one.
+// A bookmark is sent before the end of a watch, so a short watch has one.
 const withBookmark = "watch=1&timeoutSeconds=3&allowWatchBookmarks=true"
 
-// initialEventsEnd is the annotation of the bookmark behind the last event of the initial state.
+// initialEventsEnd is the annotation of the bookmark after the last event of the initial state.
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// endsInitial says whether the event is that bookmark.
+// endsInitial reports whether the event is that bookmark.
 func endsInitial(t testing.TB, e kit.Event) bool {
 	t.Helper()
 	annotations, _ := kit.FieldOf(t, e.Object, "metadata", "annotations").(map[string]any)
@@ -29,7 +29,7 @@ func endsInitial(t testing.TB, e kit.Event) bool {
 }
 
 var watchBookmarks = []kit.Promise{
-	{Statement: "a bookmark has the kind of what is watched, and nothing but its resourceVersion", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a bookmark has the kind of the watched resource, and only a resourceVersion", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for path, kind := range map[string]string{c.Path("v1", "configmaps"): "ConfigMap",
 			c.Path(groupVersion, "widgets"): "Widget"} {
@@ -41,18 +41,18 @@ var watchBookmarks = []kit.Promise{
 					delete(metadata, "creationTimestamp") // null
 					kit.Equal(t, []any{e.Type, e.Object["kind"], len(metadata), len(e.Object)}, []any{"BOOKMARK", kind, 1, 3})
 					if revisionOf(t, e) < revisionOf(t, start) {
-						t.Errorf("the bookmark of %s is older than the watch from %s", e.ResourceVersion(), start.ResourceVersion())
+						t.Errorf("the bookmark at %s is older than the watch from %s", e.ResourceVersion(), start.ResourceVersion())
 					}
 				}
 				return len(events) > 0
 			})
 		}
 	}},
-	{Statement: "bookmarks rise although nothing that is watched changes, and watches go on from there", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "bookmarks advance although nothing watched changes, and watches can resume from them", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		last := c.Get(t, path).ResourceVersion(t)
 		var other int64
-		harness.Eventually(t, "a bookmark is as new as a change of something else", func() bool {
+		harness.Eventually(t, "a bookmark is as new as a change of another resource", func() bool {
 			if other == 0 {
 				secret := c.Post(t, c.Path("v1", "secrets"),
 					kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Want(t, http.StatusCreated)
@@ -71,12 +71,12 @@ var watchBookmarks = []kit.Promise{
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		seen(t, c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+last), "ADDED a")
 	}},
-	{Statement: "nobody gets bookmarks who did not ask for them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "bookmarks are only sent on request", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, query := range []string{"", "&allowWatchBookmarks=false"} {
 			c.Watch(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=3&fieldSelector=metadata.name=none"+query).End(t)
 		}
 	}},
-	{Statement: "bookmarks do not disturb the order: what follows one is newer", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "bookmarks are in order: later events are newer", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		s := c.Watch(t, path+"?"+withBookmark+"&"+notRoot+"&resourceVersion="+c.Get(t, path).ResourceVersion(t))
 		stop := make(chan struct{})
@@ -109,16 +109,16 @@ var watchBookmarks = []kit.Promise{
 				break
 			}
 			if version := revisionOf(t, e); version <= last {
-				t.Errorf("%s %d follows a bookmark of %d", e.Type, version, last)
+				t.Errorf("%s %d follows a bookmark at %d", e.Type, version, last)
 			}
 		}
 	}},
 }
 
-// streaming asks for the initial state with the bookmark that ends it.
+// streamingQuery requests the initial state with the bookmark that ends it.
 const streamingQuery = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
 
-// initial reads up to the bookmark that ends the initial state, and returns the names before it, sorted, and its revision.
+// initial reads up to the bookmark that ends the initial state, and returns the sorted names before it, and its revision.
 func initial(t testing.TB, s *kit.Stream) (names []string, version int64) {
 	t.Helper()
 	for {
@@ -135,7 +135,7 @@ func initial(t testing.TB, s *kit.Stream) (names []string, version int64) {
 }
 
 var streamingLists = []kit.Promise{
-	{Statement: "a streaming list has what exists, a bookmark that says so, and then what changes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a streaming list sends existing objects, a bookmark, and then changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for path, object := range map[string]func(string) map[string]any{
 			c.Path("v1", "configmaps"):      func(name string) map[string]any { return kit.ConfigMap(name, nil) },
@@ -149,7 +149,7 @@ var streamingLists = []kit.Promise{
 				names, at := initial(t, s)
 				kit.Equal(t, names, []string{"a", "b"})
 				if at < list && version != "&resourceVersion=0" {
-					t.Errorf("the state of %d is older than %d, which was before", at, list)
+					t.Errorf("the state at %d is older than %d, read before", at, list)
 				}
 				for _, name := range []string{"a", "b"} {
 					c.Delete(t, path+"/"+name).Want(t, http.StatusOK)
@@ -161,7 +161,7 @@ var streamingLists = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a streaming list without resourceVersion has every write that was acknowledged before", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a streaming list without resourceVersion includes every previously acknowledged write", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		var want []string
 		for i := range 10 {
@@ -173,7 +173,7 @@ var streamingLists = []kit.Promise{
 			s.Stop()
 			kit.Equal(t, names, want)
 			if at < revisionOf(t, kit.Event{Object: created.Object(t)}) {
-				t.Errorf("the state is of %d, before %s", at, created.ResourceVersion(t))
+				t.Errorf("the state is at %d, before %s", at, created.ResourceVersion(t))
 			}
 		}
 	}},
@@ -183,10 +183,10 @@ var streamingLists = []kit.Promise{
 		names, at := initial(t, c.Watch(t, path+"?"+notRoot+"&"+streamingQuery+"&resourceVersion="+created.ResourceVersion(t)))
 		kit.Equal(t, names, []string{"a"})
 		if at < revisionOf(t, kit.Event{Object: created.Object(t)}) {
-			t.Errorf("the state is of %d, before %s", at, created.ResourceVersion(t))
+			t.Errorf("the state is at %d, before %s", at, created.ResourceVersion(t))
 		}
 	}},
-	{Statement: "a streaming list of nothing is the bookmark alone, and selectors hold", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an empty streaming list is only the bookmark, and selectors apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "x", "metadata", "labels", "l")).Want(t, http.StatusCreated)
@@ -217,7 +217,7 @@ var streamingLists = []kit.Promise{
 			c.Delete(t, path+"/"+name).Want(t, http.StatusOK)
 		}
 	}},
-	{Statement: "what does not go together in a streaming list is refused with 422", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid combinations of parameters in a streaming list are rejected with 422", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for _, path := range []string{c.Path("v1", "configmaps"), c.Path(groupVersion, "widgets")} {
 			for query, message := range map[string]string{
@@ -232,7 +232,7 @@ var streamingLists = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "a streaming list at a revision that does not come is told so by an event", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a streaming list at a revision that is not reached gets an ERROR event", Proof: func(t *testing.T, c *kit.Cluster) {
 		s := c.Watch(t, c.Path("v1", "configmaps")+"?"+streamingQuery+"&resourceVersion=1000000000")
 		e := s.Next(t)
 		message, _ := e.Object["message"].(string)
@@ -242,7 +242,7 @@ var streamingLists = []kit.Promise{
 		}
 		s.End(t)
 	}},
-	{Statement: "a streaming list comes in every media type of watches, and in every form", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a streaming list is available in every media type of watches, and in every form", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		query := path + "?" + notRoot + "&" + streamingQuery
@@ -259,7 +259,7 @@ var streamingLists = []kit.Promise{
 		if len(events) < 2 || events[0].Type != "ADDED" {
 			t.Fatalf("the Tables are %v", events)
 		}
-		// The row of a bookmark holds its metadata.
+		// The row of a bookmark has its metadata.
 		row := events[1].Object["rows"].([]any)[0].(map[string]any)
 		if !endsInitial(t, kit.Event{Type: events[1].Type, Object: row["object"].(map[string]any)}) {
 			t.Errorf("the second row is %v", row)

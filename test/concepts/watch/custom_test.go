@@ -9,9 +9,9 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// Watches of custom resources are as those of built-in ones; promises on both are in the other files.
+// Watches of custom resources, where they differ from built-in ones; promises about both are in the other files.
 
-// watchEnds reads a watch to its end, past what still comes, and returns that.
+// ends reads a watch to its end, and returns the remaining events.
 func ends(s *kit.Stream) (events []kit.Event) {
 	for {
 		var e kit.Event
@@ -42,7 +42,7 @@ var watchesOfCustomResources = []kit.Promise{
 			t.Errorf("it was deleted at %s", deleted.ResourceVersion())
 		}
 	}},
-	{Statement: "watches end when the definition changes, and new ones go on with the changed one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watches end when the definition changes, and new ones use the changed one", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, "{type: object, properties: {spec: {type: object, properties: {a: {type: string}}}}}")
 		path := c.Path(groupVersion, "widgets")
 		s := c.Watch(t, path+"?watch=1&resourceVersion="+c.Get(t, path).ResourceVersion(t))
@@ -53,12 +53,12 @@ var watchesOfCustomResources = []kit.Promise{
 			Want(t, http.StatusOK)
 		s.End(t)
 		c.Post(t, path, kit.Widget(groupVersion, "b")).Want(t, http.StatusCreated)
-		list := c.Get(t, path) // what was before the change may be forgotten
+		list := c.Get(t, path) // older revisions may no longer be kept
 		c.Patch(t, kit.MergePatch, path+"/b", `{"spec":{"a":"y"}}`).Want(t, http.StatusOK)
 		e := seen(t, c.Watch(t, path+"?watch=1&resourceVersion="+list.ResourceVersion(t)), "MODIFIED b")[0]
 		kit.Equal(t, e.Object["spec"], any(map[string]any{"a": "y", "b": "new"}))
 	}},
-	{Statement: "when the definition goes its objects are DELETED, watches end, and the path is not found", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "when the definition is deleted, its objects are DELETED, watches end, and the path is not found", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		path := c.Path(groupVersion, "widgets")
 		c.Post(t, path, kit.Widget(groupVersion, "a")).Want(t, http.StatusCreated)
@@ -74,7 +74,7 @@ var watchesOfCustomResources = []kit.Promise{
 		kit.Equal(t, names, []string{"DELETED a", "DELETED b"})
 		c.WaitGone(t, path+"?watch=1&timeoutSeconds=1")
 	}},
-	{Statement: "before it is defined a custom resource can't be watched", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a custom resource can't be watched before it is defined", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Get(t, c.Path(c.Namespace+".example.com/v1", "widgets")+"?watch=1").Want(t, http.StatusNotFound)
 	}},
 }

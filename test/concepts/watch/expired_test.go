@@ -12,13 +12,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestExpiredWatch is of watches from what is forgotten, which happens soon here. (kube-apiserver has forgotten what was
-// before its start.)
+// TestExpiredWatch tests watches from compacted revisions, with a short retention. (kube-apiserver has no revisions from before
+// its start.)
 func TestExpiredWatch(t *testing.T) {
 	kit.Prove(t, []string{"--retention=1s"},
-		kit.Promise{Statement: "a watch from a forgotten revision is answered with 200, and 410 in its only event", Proof: func(t *testing.T, c *kit.Cluster) {
-			// The documents speak of a status code; kube-apiserver has always sent the event.
-			forgotten(t, c)
+		kit.Promise{Statement: "a watch from a compacted revision gets 200, and 410 in its only event", Proof: func(t *testing.T, c *kit.Cluster) {
+			// The documentation describes a status code; kube-apiserver has always sent the event.
+			compacted(t, c)
 			groupVersion := c.DefineWidgets(t, kit.AnySchema)
 			for _, path := range []string{
 				c.Path("v1", "configmaps") + "?watch=1&", c.ClusterPath("v1", "configmaps") + "?watch=1&",
@@ -37,8 +37,8 @@ func TestExpiredWatch(t *testing.T) {
 				s.End(t)
 			}
 		}},
-		kit.Promise{Statement: "410 comes in the media type of the watch, and as itself where Tables are asked for", Proof: func(t *testing.T, c *kit.Cluster) {
-			forgotten(t, c)
+		kit.Promise{Statement: "410 is sent in the media type of the watch, and as a Status if Tables are requested", Proof: func(t *testing.T, c *kit.Cluster) {
+			compacted(t, c)
 			for _, accept := range []string{
 				runtime.ContentTypeJSON, kit.Protobuf, kit.CBOR, kit.AsTable(runtime.ContentTypeJSON, "v1"),
 				kit.AsMetadata(kit.CBOR, "v1"),
@@ -50,29 +50,29 @@ func TestExpiredWatch(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "a client that got 410 lists, and watches from there", Proof: func(t *testing.T, c *kit.Cluster) {
-			forgotten(t, c)
+			compacted(t, c)
 			list := c.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 			seen(t, c.Watch(t, c.Path("v1", "configmaps")+"?watch=1&"+notRoot+"&resourceVersion="+list.ResourceVersion(t)), "ADDED a")
 		}},
-		kit.Promise{Statement: "a running watch goes on, however much is forgotten behind it", Proof: func(t *testing.T, c *kit.Cluster) {
+		kit.Promise{Statement: "a running watch continues, however much is compacted", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "configmaps")
 			start := c.Get(t, path).ResourceVersion(t)
 			s := c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+start)
 			c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 			seen(t, s, "ADDED a")
-			forgotten(t, c)
+			compacted(t, c)
 			c.Delete(t, path+"/a").Want(t, http.StatusOK)
 			seen(t, s, "DELETED a")
 		}},
 	)
 }
 
-// forgotten makes changes until the first revision is.
-func forgotten(t *testing.T, c *kit.Cluster) {
+// compacted makes changes until the first revision is compacted.
+func compacted(t *testing.T, c *kit.Cluster) {
 	t.Helper()
 	i := 0
-	harness.Eventually(t, "the first revision is forgotten", func() bool {
+	harness.Eventually(t, "the first revision is compacted", func() bool {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap(fmt.Sprint("change", i), nil)).Want(t, http.StatusCreated)
 		c.Delete(t, c.Path("v1", "configmaps", fmt.Sprint("change", i))).Want(t, http.StatusOK)
 		i++

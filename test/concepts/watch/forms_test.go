@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// Watches in the media types and forms that there are, and under many writes.
+// Watches in all media types and forms, and under many writes.
 
 var watchForms = []kit.Promise{
 	{Statement: "a watch has the same events in JSON, protobuf and CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -46,12 +46,12 @@ var watchForms = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "there are no watches in YAML, which is refused with a list of what there is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watches in YAML are rejected with a list of the supported types", Proof: func(t *testing.T, c *kit.Cluster) {
 		status := c.GetAs(t, runtime.ContentTypeYAML, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1").
 			Want(t, http.StatusNotAcceptable).DecodeAs(t, runtime.ContentTypeYAML)
 		kit.Equal(t, status["message"], any("only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"))
 		a := c.GetAs(t, "application/yaml, application/json;q=0.5", c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1")
-		a.Want(t, http.StatusNotAcceptable) // the first type that objects have counts
+		a.Want(t, http.StatusNotAcceptable) // the first type supported for objects counts
 	}},
 	{Statement: "a watch as Tables has a row in each event, and the columns in the first", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
@@ -101,7 +101,7 @@ var watchForms = []kit.Promise{
 			events := a.Want(t, http.StatusOK).Events(t)
 			kit.Equal(t, len(events), 4)
 			for i, e := range events {
-				// kube-apiserver, which encodes events once for all watches too, sends the columns again to some.
+				// kube-apiserver, which also encodes events once for all watches, repeats the columns for some.
 				if columns, _ := e.Object["columnDefinitions"].([]any); len(columns) == 0 && i == 0 {
 					t.Error("the first event has no columns")
 				}
@@ -128,19 +128,19 @@ var watchForms = []kit.Promise{
 	}},
 }
 
-// writers write at once in the promise that needs many, each its share.
+// The concurrent writers, and the writes of each.
 const (
 	writers = 16
 	share   = 12
 )
 
 var watchManyWriters = []kit.Promise{
-	{Statement: "watches have all changes of many writers at once, each once and in the order of their resourceVersions", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watches receive all changes of many concurrent writers, each once and in the order of resourceVersions", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		live := []*kit.Stream{c.Watch(t, path+"?watch=1&"+notRoot),
 			c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+c.Get(t, path).ResourceVersion(t))}
 		start := c.Post(t, path, kit.ConfigMap("first", nil)).Want(t, http.StatusCreated).ResourceVersion(t)
-		for _, s := range live { // a watch without a resourceVersion begins with what is there by then
+		for _, s := range live { // a watch without a resourceVersion begins with what exists then
 			kit.Equal(t, s.Next(t).Name(), "first")
 		}
 		written := make([][]string, writers)
@@ -190,7 +190,7 @@ var watchManyWriters = []kit.Promise{
 				first = all
 			}
 			if !slices.Equal(all, first) {
-				t.Errorf("watch %d has another order than the first", i)
+				t.Errorf("watch %d has a different order than the first", i)
 			}
 		}
 	}},

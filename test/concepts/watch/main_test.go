@@ -1,4 +1,4 @@
-// Package watch holds sqube to what the documents say of watches, bookmarks and streaming lists.
+// Package watch tests sqube against the documentation of watches, bookmarks and streaming lists.
 package watch
 
 import (

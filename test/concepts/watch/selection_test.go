@@ -10,7 +10,7 @@ import (
 // Watches with selectors.
 
 var watchSelections = []kit.Promise{
-	{Statement: "an object that begins to match a label selector is ADDED, and DELETED when it ends to, as it was before", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object that begins to match a label selector is ADDED, and DELETED with its previous state when it no longer matches", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		s := c.Watch(t, path+"?watch=1&labelSelector=l=in&resourceVersion="+c.Get(t, path).ResourceVersion(t))
 		label := func(value, data string) kit.Answer {
@@ -24,7 +24,7 @@ var watchSelections = []kit.Promise{
 		kit.Equal(t, seen(t, s, "MODIFIED a")[0].Object, in.Object(t))
 		for _, out := range []string{`"out"`, "null"} {
 			left := label(out, "3")
-			want := in.Object(t) // the state that the client knows, with the resourceVersion to go on from
+			want := in.Object(t) // the state that the client has, with the resourceVersion to resume from
 			want["metadata"].(map[string]any)["resourceVersion"] = left.ResourceVersion(t)
 			kit.Equal(t, seen(t, s, "DELETED a")[0].Object, want)
 			label(out, "4")
@@ -37,7 +37,7 @@ var watchSelections = []kit.Promise{
 		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Want(t, http.StatusCreated)
 		seen(t, s, "ADDED b")
 	}},
-	{Statement: "an object that begins to match a field selector is ADDED, and DELETED when it ends to", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object that begins to match a field selector is ADDED, and DELETED when it no longer matches", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		path := c.Path("v1", "pods")
 		c.Post(t, path, kit.Pod("a")).Want(t, http.StatusCreated)
@@ -55,7 +55,7 @@ var watchSelections = []kit.Promise{
 			t.Errorf("it was deleted at %s instead of %s", got, now)
 		}
 	}},
-	{Statement: "selectors hold for changes of the past as for those to come", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "selectors apply to past changes and to new ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		start := c.Get(t, path).ResourceVersion(t)
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
@@ -72,7 +72,7 @@ var watchSelections = []kit.Promise{
 			s.End(t)
 		}
 	}},
-	{Statement: "what exists is selected, too, where a watch begins with it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "selectors apply to the initial state, too", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Want(t, http.StatusCreated)
@@ -81,7 +81,7 @@ var watchSelections = []kit.Promise{
 		c.Patch(t, kit.MergePatch, path+"/b", `{"metadata":{"labels":null}}`).Want(t, http.StatusOK)
 		seen(t, s, "DELETED b")
 	}},
-	{Statement: "selectors that can't be are refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "invalid selectors are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, query := range []string{"labelSelector=a==b==c", "labelSelector=,,", "fieldSelector=spec.colour=red", "fieldSelector=metadata.name"} {
 			c.Get(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&"+query).
 				Refused(t, http.StatusBadRequest, "BadRequest")

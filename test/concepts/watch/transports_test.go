@@ -22,7 +22,7 @@ import (
 
 // Watches over HTTP/1.1, HTTP/2 and WebSocket.
 
-// http11 is the administrator over HTTP/1.1.
+// http11 returns the administrator's client over HTTP/1.1.
 func http11(t testing.TB, c *kit.Cluster) *kit.Client {
 	t.Helper()
 	config := rest.CopyConfig(c.Config)
@@ -30,7 +30,7 @@ func http11(t testing.TB, c *kit.Cluster) *kit.Client {
 	return kit.NewClient(t, config)
 }
 
-// dialWebSocket opens a watch by an upgrade of the connection, as a browser does.
+// dialWebSocket opens a watch by an upgrade of the connection, like a browser.
 func dialWebSocket(t testing.TB, c *kit.Cluster, config *rest.Config, path string, headers kit.Header,
 	protocols ...string) (*websocket.Conn, error) {
 	t.Helper()
@@ -67,7 +67,7 @@ func receive(t testing.TB, ws *websocket.Conn) kit.Event {
 }
 
 var watchTransports = []kit.Promise{
-	{Statement: "over HTTP/1.1 a watch is sent in chunks, each event when it happens", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "over HTTP/1.1, a watch is sent in chunks, each event immediately", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		response := http11(t, c).Open(t, http.MethodGet, path+"?watch=1&"+notRoot+"&resourceVersion="+c.Get(t, path).
 			ResourceVersion(t), nil, nil)
@@ -86,7 +86,7 @@ var watchTransports = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "over HTTP/2 many watches share a connection", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "over HTTP/2, many watches share a connection", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		start := c.Get(t, path).ResourceVersion(t)
 		var streams []*kit.Stream
@@ -111,7 +111,7 @@ var watchTransports = []kit.Promise{
 			kit.Equal(t, []any{a.Header.Get("Content-Encoding"), a.Events(t)[0].Name()}, []any{"", "a"})
 		}
 		list := c.Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", "gzip"}, nil)
-		kit.Equal(t, list.Header.Get("Content-Encoding"), "gzip") // as the list is
+		kit.Equal(t, list.Header.Get("Content-Encoding"), "gzip") // like the list
 	}},
 	{Statement: "a watch over WebSocket has a message for each event", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
@@ -129,7 +129,7 @@ var watchTransports = []kit.Promise{
 			kit.Equal(t, receive(t, ws).Type, "DELETED")
 		}
 	}},
-	{Statement: "over WebSocket JSON comes in text frames, protobuf and CBOR in binary ones", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "over WebSocket, JSON is sent in text frames, protobuf and CBOR in binary ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		for accept, want := range map[string]byte{"": websocket.TextFrame, kit.Protobuf: websocket.BinaryFrame,
@@ -167,7 +167,7 @@ var watchTransports = []kit.Promise{
 			t.Errorf("the watch ends with %v, %v", e, err)
 		}
 	}},
-	{Statement: "the one subprotocol that a client of a watch offers is accepted, several are not", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch accepts a single subprotocol from a client, but not several", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		for _, protocol := range []string{"base64.binary.k8s.io", "binary.k8s.io", "anything"} {
@@ -176,13 +176,13 @@ var watchTransports = []kit.Promise{
 				t.Fatal(err)
 			}
 			kit.Equal(t, ws.Config().Protocol, []string{protocol})
-			kit.Equal(t, receive(t, ws).Name(), "a") // in the same frames as without
+			kit.Equal(t, receive(t, ws).Name(), "a") // in the same frames as without one
 		}
 		if _, err := dialWebSocket(t, c, c.Config, path+"?watch=1", nil, "a", "b"); err == nil {
 			t.Error("two subprotocols are accepted")
 		}
 	}},
-	{Statement: "browsers give their token as a subprotocol beside another one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "browsers send their token as a subprotocol, in addition to another one", Proof: func(t *testing.T, c *kit.Cluster) {
 		account, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).
 			Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "browser"}},
 				metav1.CreateOptions{})
@@ -205,7 +205,7 @@ var watchTransports = []kit.Promise{
 		nobody := rest.AnonymousClientConfig(c.Config)
 		bearer := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token.Status.Token))
 		query := path + "?watch=1&fieldSelector=metadata.name=a"
-		harness.Eventually(t, "the token lets in", func() bool {
+		harness.Eventually(t, "the token is accepted", func() bool {
 			ws, err := dialWebSocket(t, c, nobody, query, nil, bearer, "base64.binary.k8s.io")
 			if err != nil {
 				return false
@@ -219,11 +219,11 @@ var watchTransports = []kit.Promise{
 				bearer, "x"}, "a wrong token": {bearer[:len(bearer)-8], "x"},
 		} {
 			if _, err := dialWebSocket(t, c, nobody, query, nil, protocols...); err == nil {
-				t.Errorf("let in with %s", what)
+				t.Errorf("accepted with %s", what)
 			}
 		}
 	}},
-	{Statement: "an upgrade to WebSocket without an Origin, which browsers always send, is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an upgrade to WebSocket without an Origin, which browsers always send, is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		response := http11(t, c).Send(t, http.MethodGet, c.Path("v1", "configmaps")+"?watch=1", kit.Header{
 			"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version", "13",
 		}, nil)

@@ -11,7 +11,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Sections "Efficient detection of changes" and "Semantics for watch". One server for all subjects, which have a file each.
+// Sections "Efficient detection of changes" and "Semantics for watch". One server for all subjects, each of which has its own
+// file.
 func TestWatch(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(
 		watchBeginnings, watchEvents, watchSelections, watchPaths, watchBookmarks, streamingLists, watchForms,
@@ -34,8 +35,8 @@ func seen(t testing.TB, s *kit.Stream, want ...string) []kit.Event {
 	return events
 }
 
-// revisionOf is the resourceVersion of an event's object as a number. (Only for tests: to clients it is opaque, as the
-// documents have it, though they may compare two of one resource since Kubernetes 1.35.)
+// revisionOf returns the resourceVersion of an event's object as a number. (Only for tests: to clients it is opaque, although
+// since Kubernetes 1.35 they may compare two of one resource.)
 func revisionOf(t testing.TB, e kit.Event) int64 {
 	t.Helper()
 	version, err := strconv.ParseInt(e.ResourceVersion(), 10, 64)
@@ -45,16 +46,16 @@ func revisionOf(t testing.TB, e kit.Event) int64 {
 	return version
 }
 
-// notRoot leaves out the ConfigMap that a controller makes in every namespace.
+// notRoot excludes the ConfigMap that a controller creates in every namespace.
 const notRoot = "fieldSelector=metadata.name!=kube-root-ca.crt"
 
 var watchBeginnings = []kit.Promise{
-	{Statement: "a watch without resourceVersion begins with what exists, and goes on with what changes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch without resourceVersion begins with existing objects, and continues with changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, version := range []string{"", "&resourceVersion=", "&resourceVersion=0"} {
 			path := c.Path("v1", "configmaps")
 			c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 			c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
-			// "0" allows for an old state; what has been read from a list is in it.
+			// "0" allows an old state, which includes what a list has returned.
 			c.Get(t, path).Want(t, http.StatusOK)
 			s := c.Watch(t, path+"?watch=1&"+notRoot+version)
 			initial := []string{s.Next(t).Name(), s.Next(t).Name()}
@@ -69,7 +70,7 @@ var watchBeginnings = []kit.Promise{
 			s.Stop()
 		}
 	}},
-	{Statement: "a watch at a list's resourceVersion has every change after the list, and no other", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch at a list's resourceVersion receives exactly the changes after the list", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		list := c.Get(t, path)
@@ -81,7 +82,7 @@ var watchBeginnings = []kit.Promise{
 		c.Delete(t, path+"/a").Want(t, http.StatusOK)
 		seen(t, s, "DELETED a")
 	}},
-	{Statement: "a watch at an object's resourceVersion, or at an event's, goes on behind it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch at an object's or an event's resourceVersion continues after it", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		created := c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "1"})).Want(t, http.StatusOK)
@@ -91,7 +92,7 @@ var watchBeginnings = []kit.Promise{
 		again := seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+first.ResourceVersion()), "MODIFIED a")[0]
 		kit.Equal(t, kit.FieldOf(t, again.Object, "data", "k"), any("2"))
 	}},
-	{Statement: "a watch at a revision that is to come is silent until then", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch at a future revision is silent until then", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		now, err := strconv.Atoi(c.Get(t, path).ResourceVersion(t))
 		if err != nil {
@@ -100,9 +101,9 @@ var watchBeginnings = []kit.Promise{
 		a := c.Get(t, path+"?watch=1&timeoutSeconds=1&resourceVersion="+strconv.Itoa(now+1_000_000)).Want(t, http.StatusOK)
 		kit.Equal(t, len(a.Body), 0)
 	}},
-	{Statement: "a resourceVersion that is none is refused with 400", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid resourceVersion is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, version := range []string{"x", "-1", "1.5", "99999999999999999999"} {
-			// kube-apiserver says 500, though it is the client's mistake.
+			// kube-apiserver returns 500, although it is the client's mistake.
 			c.Get(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+version).
 				Refused(t, http.StatusBadRequest, "BadRequest", "resourceVersion: Invalid value")
 		}
@@ -116,7 +117,7 @@ var watchBeginnings = []kit.Promise{
 }
 
 var watchEvents = []kit.Promise{
-	{Statement: "events carry the object as the write left it, with its resourceVersion", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "events have the object as written, with its resourceVersion", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		start := c.Get(t, path).ResourceVersion(t)
 		var written []map[string]any
@@ -129,7 +130,7 @@ var watchEvents = []kit.Promise{
 			kit.Equal(t, e.Object, written[i])
 		}
 	}},
-	{Statement: "DELETED carries the object's last state, with the resourceVersion of the deletion", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "DELETED has the object's last state, with the resourceVersion of the deletion", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		last := c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
 		c.Delete(t, path+"/a").Want(t, http.StatusOK)
@@ -138,24 +139,24 @@ var watchEvents = []kit.Promise{
 		want := last.Object(t)
 		if deleted, before, after := revisionOf(t, e), revisionOf(t, kit.Event{Object: want}),
 			revisionOf(t, kit.Event{Object: list.Object(t)}); deleted <= before || deleted > after {
-			t.Errorf("the object of %d was deleted at %d, before %d", before, deleted, after)
+			t.Errorf("the object at %d was deleted at %d, before %d", before, deleted, after)
 		}
 		want["metadata"].(map[string]any)["resourceVersion"] = e.ResourceVersion()
 		kit.Equal(t, e.Object, want)
 	}},
-	{Statement: "what waits for finalizers is MODIFIED first, and DELETED when they are done", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object with finalizers is MODIFIED first, and DELETED when they are removed", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		created := c.Post(t, path, kit.With(kit.ConfigMap("a", nil), []any{"example.com/f"}, "metadata", "finalizers")).
 			Want(t, http.StatusCreated)
 		c.Delete(t, path+"/a").Want(t, http.StatusOK)
 		s := c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.ResourceVersion(t))
 		if e := seen(t, s, "MODIFIED a")[0]; kit.FieldOf(t, e.Object, "metadata", "deletionTimestamp") == nil {
-			t.Errorf("it is not marked: %v", e.Object)
+			t.Errorf("it has no deletionTimestamp: %v", e.Object)
 		}
 		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"finalizers":null}}`).Want(t, http.StatusOK)
 		seen(t, s, "DELETED a")
 	}},
-	{Statement: "an object made anew is DELETED and ADDED, with another uid", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a recreated object is DELETED and ADDED, with another uid", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		created := c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		c.Delete(t, path+"/a").Want(t, http.StatusOK)
@@ -165,7 +166,7 @@ var watchEvents = []kit.Promise{
 			t.Error("the uid is the same")
 		}
 	}},
-	{Statement: "a write that changes nothing, or does not succeed, brings no event", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a write that fails or changes nothing causes no event", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		created := c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
 		c.Patch(t, kit.MergePatch, path+"/a", `{"data":{"k":"v"}}`).Want(t, http.StatusOK)
@@ -176,7 +177,7 @@ var watchEvents = []kit.Promise{
 		c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
 		seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.ResourceVersion(t)), "ADDED b")
 	}},
-	{Statement: "the deletion of a collection brings an event for each object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the deletion of a collection causes an event for each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
 			c.Post(t, path, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}}", name)).
@@ -195,7 +196,7 @@ var watchEvents = []kit.Promise{
 }
 
 var watchPaths = []kit.Promise{
-	{Statement: "a watch in a namespace has that namespace's changes, one without has all", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch in a namespace receives that namespace's changes, one without receives all", Proof: func(t *testing.T, c *kit.Cluster) {
 		other := c.Namespace + "-other"
 		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", other)).
 			Want(t, http.StatusCreated)
@@ -210,7 +211,7 @@ var watchPaths = []kit.Promise{
 		one := seen(t, c.Watch(t, c.Path("v1", "configmaps")+query), "ADDED a")[0]
 		kit.Equal(t, kit.FieldOf(t, one.Object, "metadata", "namespace"), any(c.Namespace))
 	}},
-	{Statement: "a watch of one object, by a selector of its name, has only its changes, and before it exists none", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a watch of one object, by a selector for its name, receives only its changes, and none before it exists", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		s := c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+c.Get(t, path).ResourceVersion(t))
 		c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
@@ -221,7 +222,7 @@ var watchPaths = []kit.Promise{
 		node := c.Watch(t, c.ClusterPath("v1", "namespaces")+"?watch=1&fieldSelector=metadata.name="+c.Namespace)
 		seen(t, node, "ADDED "+c.Namespace)
 	}},
-	{Statement: "the parameter watch on the path of one object does nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the parameter watch on the path of one object has no effect", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		kit.Equal(t, c.Get(t, c.Path("v1", "configmaps", "a")+"?watch=1").Want(t, http.StatusOK).Text(t, "kind"), "ConfigMap")
 	}},
@@ -245,7 +246,7 @@ var watchPaths = []kit.Promise{
 			seen(t, c.Watch(t, "/apis/"+groupVersion+path), "ADDED a")
 		}
 	}},
-	{Statement: "what can't be watched says so", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "resources that can't be watched return an error", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Get(t, "/api/v1/componentstatuses?watch=1").Refused(t, http.StatusMethodNotAllowed, "MethodNotAllowed")
 		c.Get(t, "/apis/authentication.k8s.io/v1/tokenreviews?watch=1").Want(t, http.StatusMethodNotAllowed)
 	}},
@@ -267,7 +268,7 @@ var watchAccess = []kit.Promise{
 			return c.Send(t, http.MethodGet, c.Path("v1", "configmaps")+"?"+query,
 				kit.Header{"Impersonate-User", c.Namespace + "-" + who}, nil)
 		}
-		harness.Eventually(t, "the roles hold", func() bool {
+		harness.Eventually(t, "the roles are in effect", func() bool {
 			return as("list", "").Code == http.StatusOK && as("watch", "watch=1&timeoutSeconds=1").Code == http.StatusOK &&
 				as("one", "watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a").Code == http.StatusOK
 		})
@@ -282,7 +283,7 @@ var watchAccess = []kit.Promise{
 		forbidden(as("one", "watch=1&timeoutSeconds=1"), "one", "watch")
 		if events := as("one", "watch=1&timeoutSeconds=3&fieldSelector=metadata.name=a").Events(t); len(events) != 1 ||
 			events[0].Name() != "a" {
-			t.Errorf("who may watch one object sees %v", events)
+			t.Errorf("a user who may watch one object receives %v", events)
 		}
 	}},
 }

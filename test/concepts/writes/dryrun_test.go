@@ -12,26 +12,26 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Section "Dry-run". Those of deletes of collections are in package deletion, of apply in package apply.
+// Section "Dry-run". Dry runs of collection deletes are in package deletion, of apply in package apply.
 func TestDryRun(t *testing.T) {
 	kit.Prove(t, nil, append(dryRuns, dryAdmission...)...)
 }
 
 var dryRuns = []kit.Promise{
-	{Statement: "a dry run of a create is answered with the object that would be, and makes none", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of a create returns the object that would be created, and creates none", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.ChangesNothing(t, c.Path("v1", "configmaps"), kit.ConfigMap("z", nil), func() {
 			a := c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("a", map[string]string{"a": "1"})).Created(t)
 			if a.Text(t, "metadata", "uid") == "" || a.Text(t, "metadata", "creationTimestamp") == "" || a.Text(t, "data", "a") != "1" {
-				t.Errorf("the answer is %s", a.Body)
+				t.Errorf("the response is %s", a.Body)
 			}
 			if version := a.ResourceVersion(t); version != "" {
-				t.Errorf("it has the version %s", version)
+				t.Errorf("it has the resourceVersion %s", version)
 			}
 			c.Get(t, c.Path("v1", "configmaps", "a")).NotFound(t)
 			c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("A B", nil)).Invalid(t)
 		})
 	}},
-	{Statement: "a dry run of an update or a patch is answered with the merged, defaulted object, and changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of an update or a patch returns the merged, defaulted object, and changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
 		deployments := c.Path("apps/v1", "deployments")
 		created := c.Post(t, deployments, kit.Deployment("web")).Created(t)
 		c.ChangesNothing(t, deployments, kit.Deployment("z"), func() {
@@ -55,7 +55,7 @@ var dryRuns = []kit.Promise{
 			c.Put(t, deployments+"/none?dryRun=All", kit.Deployment("none")).NotFound(t)
 		})
 	}},
-	{Statement: "a dry run of a delete is answered as a delete is, and deletes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of a delete has the same response as a delete, and deletes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("b", "example.com/one")).Created(t)
@@ -64,7 +64,7 @@ var dryRuns = []kit.Promise{
 			for _, policy := range []string{"Foreground", "Orphan", "Background"} {
 				a := c.Delete(t, c.Path("v1", "configmaps", "b")+"?dryRun=All&propagationPolicy="+policy).OK(t)
 				if a.Value(t, "metadata", "deletionTimestamp") == nil {
-					t.Errorf("%s: the answer is %s", policy, a.Body)
+					t.Errorf("%s: the response is %s", policy, a.Body)
 				}
 			}
 			c.Delete(t, c.Path("v1", "configmaps")+"?dryRun=All").OK(t)
@@ -78,12 +78,12 @@ var dryRuns = []kit.Promise{
 			c.Delete(t, c.Path("v1", "pods", "p")+"?dryRun=All&gracePeriodSeconds=0").OK(t)
 		})
 	}},
-	{Statement: "a dry run of a delete of a namespace does not begin to empty it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of a namespace's deletion deletes nothing in it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Delete(t, c.ClusterPath("v1", "namespaces", c.Namespace)+"?dryRun=All").OK(t)
 		kit.Equal(t, c.Get(t, c.ClusterPath("v1", "namespaces", c.Namespace)).Text(t, "status", "phase"), "Active")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 	}},
-	{Statement: "a dry run of a subresource leaves its object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of a subresource does not change its object", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		deployments := c.Path("apps/v1", "deployments")
 		c.Post(t, deployments, kit.Deployment("web")).Created(t)
@@ -106,7 +106,7 @@ var dryRuns = []kit.Promise{
 			"spec", "finalizers")).OK(t)
 		kit.Equal(t, c.Get(t, namespaces).Value(t, "spec", "finalizers"), []any{"kubernetes"})
 	}},
-	{Statement: "a dry run of a custom resource leaves it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of a custom resource does not change it", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		path := c.Path(groupVersion, "widgets")
 		created := c.Post(t, path, kit.Widget(groupVersion, "a")).Created(t)
@@ -127,7 +127,7 @@ var dryRuns = []kit.Promise{
 		c.Get(t, kit.Definitions+"/widgets."+group).NotFound(t)
 		c.Get(t, "/apis/"+group).Want(t, http.StatusNotFound)
 	}},
-	{Statement: "a dry run of a service takes no address and no port", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run of a service allocates no address or port", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "services")
 		first := c.Post(t, path, kit.With(kit.Service("first"), "NodePort", "spec", "type")).Created(t)
 		c.Delete(t, path+"/first").OK(t)
@@ -138,7 +138,7 @@ var dryRuns = []kit.Promise{
 		}
 		c.Post(t, path, again).Created(t)
 	}},
-	{Statement: "a dry run generates names, uids and addresses of its own", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run generates its own names, uids and addresses", Proof: func(t *testing.T, c *kit.Cluster) {
 		object := kit.Manifest("{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}")
 		seen := map[string]bool{}
 		for _, query := range []string{"?dryRun=All", "?dryRun=All", ""} {
@@ -151,15 +151,15 @@ var dryRuns = []kit.Promise{
 		}
 		a := c.Post(t, c.Path("v1", "services")+"?dryRun=All", kit.With(kit.Service("a"), "NodePort", "spec", "type")).Created(t)
 		if a.Text(t, "spec", "clusterIP") == "" {
-			t.Errorf("the answer is %s", a.Body)
+			t.Errorf("the response is %s", a.Body)
 		}
 	}},
-	{Statement: "dryRun takes the value All, once or several times, and no other, in the query and in a body", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "dryRun only accepts the value All, once or several times, in the query and in a body", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		c.Post(t, path+"?dryRun=All&dryRun=All", kit.ConfigMap("b", nil)).Created(t)
 		c.Get(t, path+"/b").NotFound(t)
-		// The documents say that an empty value allows side effects; kube-apiserver refuses it.
+		// According to the documentation, an empty value allows side effects; kube-apiserver rejects it.
 		for _, query := range []string{"dryRun", "dryRun=", "dryRun&pretty=true", "dryRun=all", "dryRun=true", "dryRun=All,All", "dryRun=All&dryRun=Some"} {
 			for _, a := range []kit.Answer{
 				c.Post(t, path+"?"+query, kit.ConfigMap("b", nil)),
@@ -173,7 +173,7 @@ var dryRuns = []kit.Promise{
 		}
 		kit.Equal(t, c.Get(t, path+"/a").Value(t, "data"), nil)
 	}},
-	{Statement: "who may not make a request may not run it dry, and who may, may", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run needs the same permissions as the request", Proof: func(t *testing.T, c *kit.Cluster) {
 		deployments := c.Path("apps/v1", "deployments")
 		c.Post(t, deployments, kit.Deployment("web")).Created(t)
 		as := func(method, path, contentType, body string) kit.Answer {
@@ -195,20 +195,20 @@ var dryRuns = []kit.Promise{
 		as(http.MethodPost, deployments+"?dryRun=All", "application/json",
 			string(kit.JSON(kit.Deployment("x")))).Forbidden(t, "cannot create")
 		as(http.MethodDelete, deployments+"/web?dryRun=All", "application/json", "{}").Forbidden(t, "cannot delete")
-		// An apply that would create needs the right to create.
+		// An apply that would create needs the permission to create.
 		as(http.MethodPatch, deployments+"/x?dryRun=All&fieldManager=a", kit.ApplyPatch,
 			string(kit.JSON(kit.Deployment("x")))).Forbidden(t, "create")
 	}},
 }
 
 var dryAdmission = []kit.Promise{
-	{Statement: "admission is part of a dry run", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a dry run includes admission", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "limitranges"),
 			kit.Manifest(`{metadata: {name: l}, spec: {limits: [{type: Container, default: {cpu: "1"}, max: {cpu: "2"}}]}}`)).Created(t)
 		body := kit.With(kit.Pod("a"), []any{map[string]any{"name": "c", "image": "i",
 			"resources": map[string]any{"limits": map[string]any{"cpu": "3"}}}}, "spec", "containers")
-		harness.Eventually(t, "the limits are known", func() bool {
+		harness.Eventually(t, "the limits are in effect", func() bool {
 			return c.Post(t, c.Path("v1", "pods")+"?dryRun=All", body).Want(t, http.StatusForbidden,
 				http.StatusCreated).Code == http.StatusForbidden
 		})
@@ -218,13 +218,13 @@ var dryAdmission = []kit.Promise{
 		kit.Equal(t, containers[0].(map[string]any)["resources"].(map[string]any)["limits"], map[string]any{"cpu": "1"})
 		c.Post(t, "/api/v1/namespaces/none-"+c.Namespace+"/configmaps?dryRun=All", kit.ConfigMap("a", nil)).NotFound(t)
 	}},
-	{Statement: "a webhook that has no side effects is called in a dry run, and told that it is one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook without side effects is called in a dry run, which is marked as such", Proof: func(t *testing.T, c *kit.Cluster) {
 		webhookIsTold(t, c, "None")
 	}},
-	{Statement: "a webhook that has no side effects in a dry run is called, too", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook without side effects in a dry run is called, too", Proof: func(t *testing.T, c *kit.Cluster) {
 		webhookIsTold(t, c, "NoneOnDryRun")
 	}},
-	{Statement: "a webhook must say that it has no side effects, or none in a dry run", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a webhook must declare no side effects, or none in a dry run", Proof: func(t *testing.T, c *kit.Cluster) {
 		hooks := c.ClusterPath("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
 		for _, sideEffects := range []string{"sideEffects: Some,", "sideEffects: Unknown,", ""} {
 			c.Post(t, hooks,
@@ -234,7 +234,8 @@ var dryAdmission = []kit.Promise{
 	}},
 }
 
-// webhookIsTold shows that a webhook with these side effects takes part in every verb, dry or not, and knows which it is.
+// webhookIsTold checks that a webhook with these side effects is called for every verb, dry run or not, and that its request
+// says which.
 func webhookIsTold(t *testing.T, c *kit.Cluster, sideEffects string) {
 	h := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if r.Operation == admissionv1.Delete {
@@ -250,7 +251,7 @@ func webhookIsTold(t *testing.T, c *kit.Cluster, sideEffects string) {
 		a.Want(t, http.StatusOK, http.StatusCreated)
 		calls++
 		if all := h.Requests(); len(all) != calls || ptr.Deref(all[calls-1].DryRun, false) != dryRun {
-			t.Errorf("%s: the webhook saw %v", a.Request, all)
+			t.Errorf("%s: the webhook received %v", a.Request, all)
 		}
 		return a
 	}

@@ -15,11 +15,11 @@ func TestFieldValidation(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(levels, anomalies(), kubectlValidates)...)
 }
 
-// odd is a ConfigMap with an unknown field at the top, one in a struct, and a duplicate one.
+// odd is a ConfigMap with an unknown field at the top, another in a struct, and a duplicate one.
 const odd = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","colour":"red"},"data":{"k":"1","k":"2"},"extra":{"deep":1}}`
 
 var levels = []kit.Promise{
-	{Statement: "a field of the wrong type is refused at every level, and no unknown or duplicate field is mentioned", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a field of the wrong type is rejected at every level, without mentioning unknown or duplicate fields", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, level := range []string{"", "Ignore", "Warn", "Strict"} {
 			body := strings.Replace(odd, `"colour"`, `"generation":"x","colour"`, 1)
 			a := c.Post(t, c.Path("v1", "configmaps")+"?fieldValidation="+level, body).BadRequest(t,
@@ -29,7 +29,7 @@ var levels = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "Strict tells of unknown and duplicate fields before what is invalid, Warn beside it", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "Strict reports unknown and duplicate fields before invalid values, Warn in addition to them", Proof: func(t *testing.T, c *kit.Cluster) {
 		body := strings.Replace(odd, `"a"`, `"A B"`, 1)
 		a := c.Post(t, c.Path("v1", "configmaps")+"?fieldValidation=Strict", body).BadRequest(t, `unknown field "extra"`)
 		if strings.Contains(a.Text(t, "message"), "metadata.name") {
@@ -38,7 +38,7 @@ var levels = []kit.Promise{
 		a = c.Post(t, c.Path("v1", "configmaps"), body).Invalid(t, "metadata.name")
 		kit.Equal(t, kit.Warnings(t, a), []string{`duplicate field "data.k"`, `unknown field "extra"`, `unknown field "metadata.colour"`})
 	}},
-	{Statement: "the level is Ignore, Warn or Strict, in this spelling, for every verb that takes one", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the level is Ignore, Warn or Strict, in this spelling, for every verb that has one", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		for options, a := range map[string]kit.Answer{
@@ -57,7 +57,7 @@ var levels = []kit.Promise{
 		kit.Equal(t, a.Value(t, "data"), nil)
 		kit.Equal(t, kit.Warnings(t, a), []string{`unknown field "Data"`})
 	}},
-	{Statement: "where a schema keeps unknown fields none is unknown, except in the object's metadata", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "if a schema preserves unknown fields, none is reported, except in the object's metadata", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		path := c.Path(groupVersion, "widgets")
 		any := kit.With(kit.Widget(groupVersion, "a"), "red", "anything", "colour")
@@ -69,10 +69,10 @@ var levels = []kit.Promise{
 		path := c.Path("v1", "configmaps") + "?fieldValidation=Strict"
 		c.Post(t, path, kit.ConfigMap("a", map[string]string{"a": "b"})).Created(t)
 		c.Send(t, http.MethodPost, path, kit.Header{"Content-Type", "application/yaml"}, "metadata: {name: b}").Created(t)
-		// In protobuf fields have numbers, and those that nobody knows are dropped without a word.
+		// In protobuf, fields have numbers, and unknown ones are dropped silently.
 		c.Send(t, http.MethodPost, path, kit.Header{"Content-Type", "application/vnd.kubernetes.protobuf"}, protobufConfigMap).Created(t)
 	}},
-	{Statement: "of very many unknown fields each is told, up to a limit of bytes", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "many unknown fields are all reported, up to a limit in bytes", Proof: func(t *testing.T, c *kit.Cluster) {
 		few := c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", many(50)).Created(t)
 		if n := len(kit.Warnings(t, few)); n != 50 {
 			t.Errorf("%d warnings", n)
@@ -87,7 +87,7 @@ var levels = []kit.Promise{
 // protobufConfigMap is the ConfigMap {"metadata":{"name":"p"}} with a field of number 15 that does not exist.
 const protobufConfigMap = "k8s\x00" + "\x0a\x0f\x0a\x02v1\x12\x09ConfigMap" + "\x12\x07" + "\x0a\x03\x0a\x01p" + "\x78\x01"
 
-// many is a ConfigMap with n unknown fields.
+// many returns a ConfigMap with n unknown fields.
 func many(n int) string {
 	body := `{"metadata":{"name":"many"}`
 	for i := range n {
@@ -104,12 +104,13 @@ type anomaly struct {
 	contentType string
 	on          func(c *kit.Cluster, groupVersion string) string
 	body        string
-	// warnings is what is warned of. With Strict the message tells all of it.
+	// warnings are the expected warnings. With Strict, the message contains all of them.
 	warnings []string
-	// strict is the code of the refusal. It is 400, as documented, but 422 for patches: to kube-apiserver it is what they make of
-	// the object that is wrong.
+	// strict is the status with Strict. It is 400, as documented, but 422 for patches: kube-apiserver attributes the error to
+	// the patched object.
 	strict int
-	// reads says whether the answer, if it is an object, has no trace of the odd fields but the last value of the duplicate one.
+	// reads reports whether the response, if it is an object, has none of the odd fields except the last value of the duplicate
+	// one.
 	reads func(t *testing.T, a kit.Answer) bool
 }
 
@@ -216,7 +217,7 @@ func (o anomaly) prove(t *testing.T, c *kit.Cluster) {
 	for name, level := range map[string]string{"default": "", "warn": "Warn", "ignore": "Ignore"} {
 		a := send(name, level).Want(t, http.StatusOK, http.StatusCreated)
 		if !o.reads(t, a) {
-			t.Errorf("%s: the answer is %s", name, a.Body)
+			t.Errorf("%s: the response is %s", name, a.Body)
 		}
 		if level == "Ignore" {
 			kit.Equal(t, kit.Warnings(t, a), []string{})

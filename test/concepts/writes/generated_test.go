@@ -11,9 +11,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Section "Generated values": what the server sets, and what it makes of a client that sets it.
+// Section "Generated values": what the server sets, and what happens if a client sets it.
 var generatedValues = []kit.Promise{
-	{Statement: "a new object gets a uid, the time, and a version, whatever the client says they are", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a new object gets a uid, a creation time and a resourceVersion, whatever the client sends", Proof: func(t *testing.T, c *kit.Cluster) {
 		before := time.Now().Add(-2 * time.Second) // times are in whole seconds
 		object := kit.Manifest(`{metadata: {name: a, uid: mine, creationTimestamp: "2001-01-01T00:00:00Z", generation: 7, selfLink: /mine}}`)
 		a := c.Post(t, c.Path("v1", "configmaps"), object).Created(t)
@@ -25,24 +25,24 @@ var generatedValues = []kit.Promise{
 			t.Errorf("it was created %s, %v", at, err)
 		}
 		if a.ResourceVersion(t) == "" || a.Value(t, "metadata", "selfLink") != nil {
-			t.Errorf("the answer is %s", a.Body)
+			t.Errorf("the response is %s", a.Body)
 		}
 	}},
-	{Statement: "a create with a resourceVersion is refused", Proof: func(t *testing.T, c *kit.Cluster) {
-		// kube-apiserver answers 500 and gives no reason.
+	{Statement: "a create with a resourceVersion is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
+		// kube-apiserver returns 500 without a reason.
 		a := c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"name":"a","resourceVersion":"5"}}`).Want(t,
 			http.StatusBadRequest, http.StatusInternalServerError)
 		kit.Equal(t, a.Text(t, "message"), "resourceVersion should not be set on objects to be created")
 		c.Get(t, c.Path("v1", "configmaps", "a")).NotFound(t)
 	}},
-	{Statement: "a name is generated from generateName where there is no name, which then stays as it is", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "without a name, one is generated from generateName, which is kept", Proof: func(t *testing.T, c *kit.Cluster) {
 		names := map[string]bool{}
 		for range 5 {
 			a := c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"generateName":"a-"}}`).Created(t)
 			name := a.Text(t, "metadata", "name")
 			if !regexp.MustCompile(`^a-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(name) || a.Text(t, "metadata",
 				"generateName") != "a-" {
-				t.Errorf("the answer is %s", a.Body)
+				t.Errorf("the response is %s", a.Body)
 			}
 			names[name] = true
 		}
@@ -57,7 +57,7 @@ var generatedValues = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{}}`).Invalid(t,
 			"metadata.name: Required value: name or generateName is required")
 	}},
-	{Statement: "a Job without labels has those of its template, some of which the server sets, and is found by them", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a Job without labels gets those of its template, some of which the server sets, and can be selected by them", Proof: func(t *testing.T, c *kit.Cluster) {
 		jobs := c.Path("batch/v1", "jobs")
 		job := kit.Manifest(`{metadata: {name: once}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}}`)
 		kit.Equal(t, c.Post(t, jobs, job).Created(t).Text(t, "metadata", "labels", "job-name"), "once")
@@ -65,7 +65,7 @@ var generatedValues = []kit.Promise{
 		c.Patch(t, kit.MergePatch, c.Path("batch/v1", "jobs", "once"), `{"metadata":{"labels":null}}`).OK(t)
 		kit.Equal(t, c.Get(t, c.Path("batch/v1", "jobs", "once")).OK(t).Text(t, "metadata", "labels", "job-name"), "once")
 	}},
-	{Statement: "the uid, the creation time and the name can't be changed, and need not be sent", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the uid, the creation time and the name are immutable, and need not be sent", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		created := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		for _, a := range []kit.Answer{
@@ -85,7 +85,7 @@ var generatedValues = []kit.Promise{
 				"the name of the object (b) does not match the name on the URL (a)")
 		}
 	}},
-	{Statement: "the generation of what has a desired state is 1, rises with each change of it, and not with others", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object's generation starts at 1 and rises only with changes of its spec", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		controller := kit.Manifest(`{metadata: {name: a}, spec: {replicas: 3, selector: {a: b},
 			template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}`)
@@ -104,7 +104,7 @@ var generatedValues = []kit.Promise{
 			kit.Equal(t, generation(c.Patch(t, kit.MergePatch, path, `{"spec":{"replicas":4},"metadata":{"generation":9}}`)), 2.0)
 			c.Patch(t, kit.MergePatch, path+"/scale", `{"spec":{"replicas":5}}`).OK(t)
 			kit.Equal(t, generation(c.Get(t, path)), 3.0)
-			// A deletion that begins is a change, too.
+			// The start of a deletion is a change, too.
 			kit.Equal(t, generation(c.SetFinalizers(t, path, "example.com/one")), 3.0)
 			kit.Equal(t, generation(c.Delete(t, path+"?propagationPolicy=Background")), 4.0)
 			c.SetFinalizers(t, path).OK(t)
@@ -112,7 +112,7 @@ var generatedValues = []kit.Promise{
 		a := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		kit.Equal(t, a.Value(t, "metadata", "generation"), nil)
 	}},
-	{Statement: "a service gets a cluster IP, which never changes, and node ports, and keeps them through updates", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a service gets a cluster IP, which is immutable, and node ports, which updates keep", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "services", "a")
 		created := c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("a"), "NodePort", "spec", "type")).Created(t)
 		ip := created.Text(t, "spec", "clusterIP")
@@ -136,7 +136,7 @@ var generatedValues = []kit.Promise{
 		headless := c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("c"), "None", "spec", "clusterIP")).Created(t)
 		kit.Equal(t, headless.Text(t, "spec", "clusterIP"), "None")
 	}},
-	{Statement: "fields that are left out get their defaults, from the kind and from admission", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "omitted fields get their defaults, from the kind and from admission", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		a := c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("a"), "", "spec", "nodeName")).Created(t)
 		for field, want := range map[string]any{

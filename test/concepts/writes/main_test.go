@@ -1,4 +1,5 @@
-// Package writes holds sqube to what the documents say of writes: updates, patches, dry run, field validation, generated values.
+// Package writes tests sqube against the documentation of writes: updates, patches, dry run, field validation, generated
+// values.
 package writes
 
 import (

@@ -15,10 +15,10 @@ func TestPatches(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(jsonPatches, mergePatches, strategicPatches)...)
 }
 
-// unprocessable is what kube-apiserver says of a JSON patch that can't be carried out.
+// unprocessable is kube-apiserver's message for a JSON patch that can't be applied.
 const unprocessable = "the server rejected our request due to an error in our request"
 
-// patchable makes the ConfigMap that most patches are of, and returns its path.
+// patchable creates the ConfigMap that most patches change, and returns its path.
 func patchable(t *testing.T, c *kit.Cluster) string {
 	t.Helper()
 	object := kit.With(kit.ConfigMap("a", map[string]string{"a": "1", "b": "2"}), map[string]any{"x": "1", "y": "2"}, "metadata", "labels")
@@ -27,7 +27,7 @@ func patchable(t *testing.T, c *kit.Cluster) string {
 }
 
 var jsonPatches = []kit.Promise{
-	{Statement: "a JSON patch adds, replaces, copies, moves, removes and tests, one after the other", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a JSON patch adds, replaces, copies, moves, removes and tests, in sequence", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		a := c.Patch(t, kit.JSONPatch, path, `[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/c","value":"3"},
 			{"op":"replace","path":"/data/a","value":"4"},{"op":"copy","from":"/data/a","path":"/data/d"},
@@ -37,7 +37,7 @@ var jsonPatches = []kit.Promise{
 		kit.Equal(t, a.Value(t, "data"), map[string]any{"a": "4", "d": "4", "e": "2"})
 		kit.Equal(t, a.Value(t, "metadata", "annotations"), map[string]any{"example.com/a": "2"})
 	}},
-	{Statement: "a JSON patch reaches into arrays", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a JSON patch can change arrays", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		a := c.Patch(t, kit.JSONPatch, path, `[{"op":"add","path":"/spec/template/spec/containers/-","value":{"name":"last","image":"i"}},
@@ -47,7 +47,7 @@ var jsonPatches = []kit.Promise{
 		c.Patch(t, kit.JSONPatch, path, `[{"op":"add","path":"/spec/template/spec/containers/9","value":{"name":"x","image":"i"}}]`).
 			Refused(t, http.StatusUnprocessableEntity, "Invalid", unprocessable)
 	}},
-	{Statement: "a JSON patch is carried out as a whole or, when a test fails or a path leads nowhere, not at all", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a JSON patch is applied as a whole, or not at all if a test fails or a path does not exist", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		before := c.Get(t, path).Object(t)
 		for _, operation := range []string{
@@ -66,7 +66,7 @@ var jsonPatches = []kit.Promise{
 		}
 		kit.Equal(t, c.Get(t, path).Object(t), before)
 	}},
-	{Statement: "the operation test makes a patch conditional on what is there, so that an increment needs no read", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the operation test makes a patch conditional on the current value, so an increment needs no read", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		increment := func(from, to int) kit.Answer {
 			return c.Patch(t, kit.JSONPatch, path,
@@ -77,7 +77,7 @@ var jsonPatches = []kit.Promise{
 		increment(1, 2).Invalid(t)
 		increment(2, 3).OK(t)
 	}},
-	{Statement: "what is no JSON patch is 400", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid JSON patch gets 400", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		for _, body := range []string{"", `{"data":{"a":"1"}}`, `[{"op":"add"`, `"a"`, `[1]`} {
 			c.Patch(t, kit.JSONPatch, path, body).BadRequest(t, "error decoding patch: ")
@@ -100,7 +100,7 @@ var jsonPatches = []kit.Promise{
 		bomb := fmt.Sprintf(`[{"op":"add","path":"/data/big","value":"%s"}%s]`, strings.Repeat("x", 100_000), copies.String())
 		c.Patch(t, kit.JSONPatch, path, bomb).Invalid(t, unprocessable)
 	}},
-	{Statement: "a JSON patch that makes another object, or none, of it is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a JSON patch whose result is another object, or not an object, is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		for operation, code := range map[string]int{
 			`{"op":"replace","path":"/metadata/name","value":"b"}`:            http.StatusBadRequest,
@@ -117,7 +117,7 @@ var jsonPatches = []kit.Promise{
 	}},
 }
 
-// containers are the names and images of a Deployment's containers.
+// containers returns the names and images of a Deployment's containers.
 func containers(t testing.TB, a kit.Answer) []string {
 	t.Helper()
 	var found []string
@@ -130,7 +130,7 @@ func containers(t testing.TB, a kit.Answer) []string {
 }
 
 var mergePatches = []kit.Promise{
-	{Statement: "a merge patch sets what it has, deletes what is null, and replaces arrays as a whole", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a merge patch sets its fields, deletes null ones, and replaces arrays as a whole", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		a := c.Patch(t, kit.MergePatch, path, `{"metadata":{"labels":{"x":null}},"data":{"b":null,"c":"3","none":null}}`).OK(t)
 		kit.Equal(t, a.Value(t, "data"), map[string]any{"a": "1", "c": "3"})
@@ -141,7 +141,7 @@ var mergePatches = []kit.Promise{
 		a = c.Patch(t, kit.MergePatch, path, `{"spec":{"template":{"spec":{"containers":[{"name":"z","image":"j"}]}}}}`).OK(t)
 		kit.Equal(t, containers(t, a), []string{"z j"})
 	}},
-	{Statement: "what is no merge patch is 400, and one whose result is no such object is 422", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid merge patch gets 400, and one with an invalid result 422", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		for _, body := range []string{"", "null", "[]", `"a"`, `{"data":`, `data: {a: "1"}`} {
 			c.Patch(t, kit.MergePatch, path, body).BadRequest(t)
@@ -150,7 +150,7 @@ var mergePatches = []kit.Promise{
 			c.Patch(t, kit.MergePatch, path, body).Invalid(t)
 		}
 	}},
-	{Statement: "a patch of any kind with a resourceVersion is an update of that version, and else a conflict", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a patch of any kind with a resourceVersion updates only that version, and is otherwise a conflict", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		old := c.Get(t, path).ResourceVersion(t)
 		now := c.Patch(t, kit.MergePatch, path, `{"data":{"now":"1"}}`).OK(t).ResourceVersion(t)
@@ -168,13 +168,13 @@ var mergePatches = []kit.Promise{
 			a.OK(t)
 		}
 	}},
-	{Statement: "a patch of what does not exist is 404, whatever its kind, and one of a collection 405", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a patch of any kind gets 404 for a missing object, and 405 for a collection", Proof: func(t *testing.T, c *kit.Cluster) {
 		for kind, body := range map[string]string{kit.JSONPatch: "[]", kit.MergePatch: "{}", kit.StrategicPatch: "{}"} {
 			c.Patch(t, kind, c.Path("v1", "configmaps", "none"), body).NotFound(t, `configmaps "none" not found`)
 			c.Patch(t, kind, c.Path("v1", "configmaps"), body).Refused(t, http.StatusMethodNotAllowed, "MethodNotAllowed")
 		}
 	}},
-	{Statement: "the kind of a patch is its Content-Type, whose parameters don't matter; another is 415", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the kind of a patch is its Content-Type, without parameters; an unknown one gets 415", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		for _, kind := range []string{kit.MergePatch + "; charset=utf-8", kit.StrategicPatch + ";charset=UTF-8"} {
 			c.Patch(t, kind, path, `{"data":{"a":"2"}}`).OK(t)
@@ -187,7 +187,7 @@ var mergePatches = []kit.Promise{
 		c.Patch(t, kit.MergePatch, patchable(t, c)+"?force=true", `{}`).Invalid(t,
 			"force: Forbidden: may not be specified for non-apply patch")
 	}},
-	{Statement: "subresources are patched as objects are", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "subresources are patched like objects", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		kit.Equal(t, c.Patch(t, kit.MergePatch, path+"/scale", `{"spec":{"replicas":4}}`).OK(t).Value(t, "spec", "replicas"), 4.0)
@@ -202,7 +202,7 @@ var mergePatches = []kit.Promise{
 		}
 		c.Patch(t, kit.MergePatch, path+"/none", `{}`).NotFound(t)
 	}},
-	{Statement: "custom resources take JSON and merge patches, and no strategic ones", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "custom resources accept JSON and merge patches, but no strategic ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		path := c.Path(groupVersion, "widgets", "a")
 		c.Post(t, kit.CollectionOf(path), kit.With(kit.Widget(groupVersion, "a"), kit.Manifest("{list: [1, 2], a: 1}"), "spec", "free")).Created(t)
@@ -218,7 +218,7 @@ var mergePatches = []kit.Promise{
 }
 
 var strategicPatches = []kit.Promise{
-	{Statement: "a strategic merge patch merges lists whose elements have a key, and adds what is new", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a strategic merge patch merges lists whose elements have a key, and adds new ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		a := c.Patch(t, kit.StrategicPatch, path,
@@ -259,7 +259,7 @@ var strategicPatches = []kit.Promise{
 		a = c.Patch(t, kit.StrategicPatch, path, `{"metadata":{"labels":{"$patch":"delete"}}}`).OK(t)
 		kit.Equal(t, a.Value(t, "metadata", "labels"), nil)
 	}},
-	{Statement: "the directive $retainKeys drops what a union had before", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the directive $retainKeys drops the previous members of a union", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		c.Patch(t, kit.StrategicPatch, path, `{"spec":{"strategy":{"type":"Recreate"}}}`).Invalid(t,
@@ -267,7 +267,7 @@ var strategicPatches = []kit.Promise{
 		a := c.Patch(t, kit.StrategicPatch, path, `{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}`).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "strategy"), map[string]any{"type": "Recreate"})
 	}},
-	{Statement: "the directive $setElementOrder puts the elements of a list in order", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the directive $setElementOrder sets the order of a list's elements", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		for _, order := range [][]string{{"new", "c"}, {"c", "new"}} {
@@ -275,18 +275,18 @@ var strategicPatches = []kit.Promise{
 				"containers":[{"name":"new","image":"i"}]}}}}`, order[0], order[1])).OK(t)
 			kit.Equal(t, containers(t, a), []string{order[0] + " i", order[1] + " i"})
 		}
-		// kube-apiserver answers 500 and gives no reason.
+		// kube-apiserver returns 500 without a reason.
 		a := c.Patch(t, kit.StrategicPatch, path,
 			`{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"c"}],"containers":[{"name":"x","image":"i"}]}}}}`)
 		a.Want(t, http.StatusBadRequest, http.StatusInternalServerError)
 	}},
-	{Statement: "what is no strategic merge patch is 400, and one that does not fit the object 422", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an invalid strategic merge patch gets 400, and one that does not fit the object 422", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		for _, body := range []string{"", "[]", `"a"`, `{"spec":`} {
 			c.Patch(t, kit.StrategicPatch, path, body).BadRequest(t)
 		}
-		// kube-apiserver answers 500 and gives no reason.
+		// kube-apiserver returns 500 without a reason.
 		c.Patch(t, kit.StrategicPatch, path, `{"spec":{"template":{"spec":{"containers":[{"image":"i"}]}}}}`).Want(t,
 			http.StatusBadRequest, http.StatusInternalServerError)
 		c.Patch(t, kit.StrategicPatch, path, `{"spec":[]}`).Invalid(t, "cannot restore struct from: slice")

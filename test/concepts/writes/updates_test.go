@@ -27,7 +27,7 @@ var updates = []kit.Promise{
 		kit.Equal(t, a.Value(t, "metadata", "labels"), nil)
 		kit.Equal(t, c.Get(t, path).OK(t).Object(t), a.Object(t))
 	}},
-	{Statement: "an update of an older version, or of one that does not exist, is a conflict, and changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an update with an old or unknown resourceVersion is a conflict, and changes nothing", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		created := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		second := c.Put(t, path, kit.With(created.Object(t), "2", "data", "a")).OK(t)
@@ -36,12 +36,12 @@ var updates = []kit.Promise{
 			a.Conflict(t, `Operation cannot be fulfilled on configmaps "a": `+kit.ModifiedMessage)
 			kit.Equal(t, a.Value(t, "details"), map[string]any{"name": "a", "kind": "configmaps"})
 		}
-		// kube-apiserver answers 500 and gives no reason.
+		// kube-apiserver returns 500 without a reason.
 		c.Put(t, path, kit.With(kit.ConfigMap("a", nil), "x", "metadata", "resourceVersion")).Want(t, http.StatusBadRequest,
 			http.StatusInternalServerError)
 		kit.Equal(t, c.Get(t, path).Object(t), second.Object(t))
 	}},
-	{Statement: "an update without a version is unconditional for most kinds, and refused for some", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an update without a resourceVersion is unconditional for most kinds, and rejected for some", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for path, object := range map[string]map[string]any{
 			c.Path("v1", "configmaps", "a"):                        kit.ConfigMap("a", nil),
@@ -55,7 +55,7 @@ var updates = []kit.Promise{
 		} {
 			c.Post(t, kit.CollectionOf(path), object).Created(t)
 			c.Put(t, path, object).OK(t)
-			c.Put(t, path, kit.With(object, "0", "metadata", "resourceVersion")).OK(t) // 0 is none, too
+			c.Put(t, path, kit.With(object, "0", "metadata", "resourceVersion")).OK(t) // 0 means none, too
 		}
 		for path, object := range map[string]map[string]any{
 			c.Path("coordination.k8s.io/v1", "leases", "a"):  kit.Manifest("{metadata: {name: a}, spec: {}}"),
@@ -66,7 +66,7 @@ var updates = []kit.Promise{
 			c.Put(t, path, object).Invalid(t, "metadata.resourceVersion: Invalid value: ", "must be specified for an update")
 		}
 	}},
-	{Statement: "an update of what does not exist is 404 for most kinds, and a create for some", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an update of a missing object gets 404 for most kinds, and is a create for some", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for path, object := range map[string]map[string]any{
 			c.Path("v1", "configmaps", "a"):       kit.ConfigMap("a", nil),
@@ -89,7 +89,7 @@ var updates = []kit.Promise{
 			kit.Equal(t, c.Get(t, path).OK(t).Object(t), a.Object(t))
 		}
 	}},
-	{Statement: "an update that changes nothing leaves the version, and watchers see none", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an update that changes nothing keeps the resourceVersion, and causes no event", Proof: func(t *testing.T, c *kit.Cluster) {
 		deployments := c.Path("apps/v1", "deployments")
 		created := c.Post(t, deployments, kit.Deployment("a")).Created(t)
 		watch := c.Watch(t, deployments+"?watch=true&resourceVersion="+created.ResourceVersion(t))
@@ -106,7 +106,7 @@ var updates = []kit.Promise{
 		changed := c.Patch(t, kit.MergePatch, deployments+"/a", `{"spec":{"replicas":4}}`).OK(t)
 		kit.Equal(t, watch.Next(t).ResourceVersion(), changed.ResourceVersion(t))
 	}},
-	{Statement: "an object whose name, namespace or kind is not that of the path is refused", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "an object whose name, namespace or kind differs from the path is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		for body, message := range map[string]string{
@@ -121,7 +121,7 @@ var updates = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"name":"b","namespace":"default"}}`).BadRequest(t,
 			"the namespace of the provided object does not match the namespace sent on the request")
 	}},
-	{Statement: "more than 3 MiB at once is 413, in every write", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "more than 3 MiB get 413, in every write", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, kit.CollectionOf(path), kit.ConfigMap("a", nil)).Created(t)
 		large := kit.ConfigMap("a", map[string]string{"a": strings.Repeat("x", 3<<20)})
@@ -137,7 +137,7 @@ var updates = []kit.Promise{
 			a.Refused(t, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
 		}
 	}},
-	{Statement: "no update is lost: of 16 writers who increment a number, all increments are counted", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "no update is lost: all increments of a number by 16 writers are counted", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "counter")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("counter", map[string]string{"n": "0"})).Created(t)
 		const writers, each = 16, 5
@@ -156,7 +156,7 @@ var updates = []kit.Promise{
 						done++
 					case http.StatusConflict:
 					default:
-						t.Errorf("the answer is %d: %s", a.Code, a.Body)
+						t.Errorf("the response is %d: %s", a.Code, a.Body)
 					}
 				}
 			})
@@ -164,7 +164,7 @@ var updates = []kit.Promise{
 		group.Wait()
 		kit.Equal(t, c.Get(t, path).Text(t, "data", "n"), strconv.Itoa(writers*each))
 	}},
-	{Statement: "the server repeats a patch that lost against another write: 16 patchers of one object all succeed", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "the server retries a patch after a conflict: 16 concurrent patches of one object all succeed", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		var group sync.WaitGroup
@@ -172,7 +172,7 @@ var updates = []kit.Promise{
 			group.Go(func() {
 				for i := range 5 {
 					if a := c.Patch(t, kit.MergePatch, path, fmt.Sprintf(`{"data":{"w%d-%d":"1"}}`, writer, i)); a.Code != http.StatusOK {
-						t.Errorf("the answer is %d: %s", a.Code, a.Body)
+						t.Errorf("the response is %d: %s", a.Code, a.Body)
 					}
 				}
 			})
@@ -185,7 +185,7 @@ var updates = []kit.Promise{
 }
 
 var subresourceUpdates = []kit.Promise{
-	{Statement: "a write of the object leaves its status, and a write of the status leaves its spec", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a write of the object keeps its status, and a write of the status keeps its spec", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		for path, object := range map[string]map[string]any{
 			c.Path("apps/v1", "deployments", "a"): kit.Deployment("a"),
@@ -193,7 +193,7 @@ var subresourceUpdates = []kit.Promise{
 		} {
 			created := c.Post(t, kit.CollectionOf(path), kit.With(object, 7, "status", "replicas")).Created(t)
 			if n := created.Value(t, "status", "replicas"); n != nil {
-				t.Errorf("%s: the status came with the create: %v", path, n)
+				t.Errorf("%s: the create set the status: %v", path, n)
 			}
 			a := c.Patch(t, kit.MergePatch, path+"/status",
 				`{"status":{"replicas":2},"spec":{"replicas":9},"metadata":{"labels":{"a":"b"}}}`).OK(t)
@@ -210,7 +210,7 @@ var subresourceUpdates = []kit.Promise{
 			kit.Equal(t, c.Get(t, path+"/status").OK(t).Object(t), c.Get(t, path).Object(t))
 		}
 	}},
-	{Statement: "a write of the scale changes the replicas and nothing else", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "a write of the scale changes only the replicas", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
 		for path, object := range map[string]map[string]any{
 			c.Path("apps/v1", "deployments", "a"): kit.Deployment("a"),

@@ -14,7 +14,7 @@ type Event struct {
 	Version uint64
 }
 
-// byKey sorts events by their object, in the order in which they came.
+// byKey groups events by object, in order.
 func byKey(events []Event) map[Key][]Event {
 	sorted := map[Key][]Event{}
 	for _, e := range events {
@@ -23,7 +23,7 @@ func byKey(events []Event) map[Key][]Event {
 	return sorted
 }
 
-// CheckEvents tells whether a watch has seen each change of the kind exactly once, and in the order of its versions.
+// CheckEvents checks that a watch has received each change of the kind exactly once, and in the order of its versions.
 func (l *Ledger) CheckEvents(kind Kind, events []Event) error {
 	for i := 1; i < len(events); i++ {
 		if events[i].Version <= events[i-1].Version {
@@ -40,7 +40,7 @@ func (l *Ledger) CheckEvents(kind Kind, events []Event) error {
 			expected = append(expected, e)
 		}
 		if h.Deleted {
-			// A deletion has a version of its own, which its acknowledgement does not tell.
+			// A deletion has its own version, which its acknowledgement does not include.
 			last := Event{watch.Deleted, key, 0}
 			if len(seen) > 0 {
 				last.Version = seen[len(seen)-1].Version
@@ -48,16 +48,15 @@ func (l *Ledger) CheckEvents(kind Kind, events []Event) error {
 			expected = append(expected, last)
 		}
 		if !slices.Equal(seen, expected) {
-			return fmt.Errorf("the watch saw %v, not %v", seen, expected)
+			return fmt.Errorf("the watch received %v, not %v", seen, expected)
 		}
 		return nil
 	})
 }
 
-// CheckInformer tells whether an informer has seen what it must. Of each object it has seen versions that were
-// acknowledged, in their order, and the last of them, or the deletion. A version may be missing only because a later one
-// had superseded it when the informer listed anew, which lists says how often it did; one that has listed only at its
-// start has missed none.
+// CheckInformer checks what an informer has received. Of each object, it must have received acknowledged versions, in order,
+// and the last of them or the deletion. A version may be missing only because a later one had replaced it when the informer
+// relisted. lists is how often it has listed; if only at its start, no version may be missing.
 func (l *Ledger) CheckInformer(kind Kind, events []Event, lists int) error {
 	return l.compare(kind, events, func(key Key, h History, seen []Event) error {
 		deleted := len(seen) > 0 && seen[len(seen)-1].Type == watch.Deleted
@@ -67,21 +66,21 @@ func (l *Ledger) CheckInformer(kind Kind, events []Event, lists int) error {
 		}
 		if lists <= 1 {
 			if !slices.Equal(versions, h.Versions) {
-				return fmt.Errorf("the informer saw %v, not %v", versions, h.Versions)
+				return fmt.Errorf("the informer received %v, not %v", versions, h.Versions)
 			}
 			return nil
 		}
 		if !isSubsequence(versions, h.Versions) {
-			return fmt.Errorf("the informer saw %v, which is out of the order of %v", versions, h.Versions)
+			return fmt.Errorf("the informer received %v, which is out of the order of %v", versions, h.Versions)
 		}
 		if !h.Deleted && (len(versions) == 0 || versions[len(versions)-1] != h.Last()) {
-			return fmt.Errorf("the informer saw %v, and not the last of %v", versions, h.Versions)
+			return fmt.Errorf("the informer received %v, and not the last of %v", versions, h.Versions)
 		}
 		return nil
 	})
 }
 
-// compare runs check for each object of the kind with what was seen of it, and fails when other objects were seen.
+// compare runs check for each object of the kind with its received events, and fails if there are events of other objects.
 func (l *Ledger) compare(kind Kind, events []Event, check func(Key, History, []Event) error) error {
 	seen := byKey(events)
 	for key, h := range l.of(kind) {
@@ -91,13 +90,12 @@ func (l *Ledger) compare(kind Kind, events []Event, check func(Key, History, []E
 		delete(seen, key)
 	}
 	for key, events := range seen {
-		return fmt.Errorf("%s: nothing of it was acknowledged, yet this was seen: %v", key, events)
+		return fmt.Errorf("%s: received without any acknowledged change: %v", key, events)
 	}
 	return nil
 }
 
-// versionsOf returns the versions that were seen of an object, each once although an informer that lists anew tells of
-// one that it has; without that of its deletion.
+// versionsOf returns the received versions of an object, without duplicates from relists, and without that of its deletion.
 func versionsOf(seen []Event) []uint64 {
 	var versions []uint64
 	for _, e := range seen {
@@ -108,7 +106,7 @@ func versionsOf(seen []Event) []uint64 {
 	return slices.Compact(versions)
 }
 
-// isSubsequence tells whether all of part come in whole, in the same order.
+// isSubsequence reports whether part is a subsequence of whole.
 func isSubsequence(part, whole []uint64) bool {
 	for _, version := range part {
 		i := slices.Index(whole, version)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewClient returns a client for writers, whose own limits would otherwise be what they meet first.
+// NewClient returns a client for writers without a client-side rate limit.
 func NewClient(t testing.TB, config *rest.Config) dynamic.Interface {
 	t.Helper()
 	config = rest.CopyConfig(config)

@@ -1,10 +1,9 @@
-// Package ledger writes objects through failures of the server and remembers what the server has acknowledged, so that a
-// test can tell whether anything of it was lost, came twice or came out of order.
+// Package ledger writes objects through failures of the server and records what the server has acknowledged, so that a test can
+// check that nothing was lost, duplicated or reordered.
 //
-//   - A Writer makes changes and repeats the ones whose answer was lost, until it knows what became of them.
-//   - The Ledger has the history of every object: the resourceVersions that were acknowledged, in order.
-//   - A Follower watches a resource across restarts, each time from the last version that it has seen.
+//   - A Writer makes changes and retries those whose response was lost, until their outcome is known.
+//   - The Ledger has the history of every object: its acknowledged resourceVersions, in order.
+//   - Follow watches a resource across restarts, each time from the last version received.
 //
-// Every update carries the version that it replaces, so that a write which the server has acknowledged and then lost fails
-// the next one.
+// Every update carries the version that it replaces, so a write that was acknowledged and then lost fails the next one.
 package ledger

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Log collects events and lets others wait for one. It is safe for concurrent use.
+// Log collects events and lets callers wait for one. It is safe for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	events  []Event
@@ -35,7 +35,7 @@ func (l *Log) Add(e Event) {
 	l.changed = make(chan struct{})
 }
 
-// fail says that no more events come, and why.
+// fail ends the log with an error.
 func (l *Log) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *Log) fail(err error) {
 	l.changed = make(chan struct{})
 }
 
-// Wait returns all events once one has come with the version or a higher one.
+// Wait returns all events once there is one with the version or a higher one.
 func (l *Log) Wait(ctx context.Context, version uint64) ([]Event, error) {
 	looked := 0
 	for {
@@ -67,8 +67,8 @@ func (l *Log) Wait(ctx context.Context, version uint64) ([]Event, error) {
 	}
 }
 
-// Follow watches the kind's objects that Writers write, from now on until ctx ends. Where the watch ends before, since
-// the server does, it goes on from the last version that it has seen.
+// Follow watches the kind's objects written by Writers, from now on until ctx ends. If the watch ends earlier, because the
+// server does, it resumes from the last version received.
 func Follow(ctx context.Context, c dynamic.Interface, kind Kind) (*Log, error) {
 	list, err := kind.client(c).List(ctx, metav1.ListOptions{LabelSelector: Selector})
 	if err != nil {
@@ -94,7 +94,7 @@ func Follow(ctx context.Context, c dynamic.Interface, kind Kind) (*Log, error) {
 	return log, nil
 }
 
-// follow runs one watch from a version and returns the last one that it has seen. The end of the connection is no error.
+// follow runs one watch from a version and returns the last version received. The end of the connection is not an error.
 func follow(ctx context.Context, c dynamic.Interface, kind Kind, last uint64, log *Log) (uint64, error) {
 	w, err := kind.client(c).Watch(ctx, metav1.ListOptions{LabelSelector: Selector, ResourceVersion: strconv.FormatUint(last, 10)})
 	if err != nil {
@@ -124,7 +124,7 @@ func follow(ctx context.Context, c dynamic.Interface, kind Kind, last uint64, lo
 	return last, nil
 }
 
-// isBroken tells whether an error event is one that the client library makes when the connection breaks.
+// isBroken reports whether the client library generated an error event because the connection broke.
 func isBroken(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Namespace holds the objects of the namespaced kinds.
+// Namespace is the namespace of the objects.
 const Namespace = "ledger"
 
-// Label marks every object that a Writer writes; Selector selects these.
+// Label marks every object written by a Writer; Selector selects these.
 const (
 	Label    = "ledger"
 	Selector = Label + "=yes"
@@ -25,11 +25,11 @@ const (
 type Kind struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
-	// Deletable is false for kinds whose deletion takes more than one change: that of a pod marks it first, that of a
-	// namespace waits for a controller to empty it.
+	// Deletable is false for kinds whose deletion takes more than one change: a pod is marked first, a namespace waits for a
+	// controller to empty it.
 	Deletable bool
 	kind      string
-	content   map[string]any // beside the metadata
+	content   map[string]any // in addition to the metadata
 }
 
 // The kinds.
@@ -82,8 +82,8 @@ func (k Kind) object(name string) *unstructured.Unstructured {
 // key identifies an object of the kind.
 func (k Kind) key(name string) Key { return Key{k.Resource.Resource, name} }
 
-// Prepare makes what the kinds need: the namespace, its service account and the definition of the gadgets. It returns
-// once gadgets are served.
+// Prepare creates what the kinds need: the namespace, its service account and the definition of gadgets. It returns once
+// gadgets are served.
 func Prepare(ctx context.Context, c dynamic.Interface) error {
 	core := schema.GroupVersion{Version: "v1"}
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -130,7 +130,7 @@ func gadgetDefinition() map[string]any {
 	}
 }
 
-// waitServed waits until gadgets can be listed. Nothing can be watched before.
+// waitServed waits until gadgets can be listed. They can't be watched earlier.
 func waitServed(ctx context.Context, c dynamic.Interface) error {
 	for {
 		_, err := Gadgets.client(c).List(ctx, metav1.ListOptions{})

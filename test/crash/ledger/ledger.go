@@ -15,18 +15,18 @@ type Key struct{ Resource, Name string }
 
 func (k Key) String() string { return k.Resource + "/" + k.Name }
 
-// History is what the server has acknowledged of one object.
+// History is what the server has acknowledged for one object.
 type History struct {
 	// Versions are the resourceVersions of its creation and its updates, in the order in which they were made.
 	Versions []uint64
-	// Deleted tells that its deletion was acknowledged, too.
+	// Deleted is set if its deletion was acknowledged, too.
 	Deleted bool
 }
 
 // Last returns the version that the object has, or had before it was deleted.
 func (h History) Last() uint64 { return h.Versions[len(h.Versions)-1] }
 
-// Ledger holds the histories of all objects. It is safe for concurrent use.
+// Ledger has the histories of all objects. It is safe for concurrent use.
 type Ledger struct {
 	mu        sync.Mutex
 	histories map[Key]History
@@ -47,15 +47,15 @@ func (l *Ledger) Changes() int {
 	return l.changes
 }
 
-// floor returns the highest version that was acknowledged so far. Whatever is written from now on must get a higher one.
+// floor returns the highest version acknowledged so far. All writes from now on must get a higher one.
 func (l *Ledger) floor() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.highest
 }
 
-// acknowledge notes the version of a create or an update that began when the floor was the given one. It fails when the
-// version is not above it, or was handed out before.
+// acknowledge records the version of a create or an update that began at the given floor. It fails if the version is not above
+// the floor, or was handed out before.
 func (l *Ledger) acknowledge(key Key, version, floor uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *Ledger) acknowledge(key Key, version, floor uint64) error {
 		return fmt.Errorf("%s got the resourceVersion %d, after %d had been handed out", key, version, floor)
 	}
 	if other, taken := l.handedOut[version]; taken {
-		return fmt.Errorf("%s got the resourceVersion %d, which %s has", key, version, other)
+		return fmt.Errorf("%s got the resourceVersion %d of %s", key, version, other)
 	}
 	h := l.histories[key]
 	h.Versions = append(h.Versions, version)
@@ -73,7 +73,7 @@ func (l *Ledger) acknowledge(key Key, version, floor uint64) error {
 	return nil
 }
 
-// acknowledgeDelete notes a deletion.
+// acknowledgeDelete records a deletion.
 func (l *Ledger) acknowledgeDelete(key Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *Ledger) acknowledgeDelete(key Key) {
 	l.changes++
 }
 
-// of returns the histories of a kind's objects. It must not be called while Writers run, whose histories grow.
+// of returns the histories of a kind's objects. It must not be called while Writers run.
 func (l *Ledger) of(kind Kind) map[Key]History {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,8 +96,8 @@ func (l *Ledger) of(kind Kind) map[Key]History {
 	return found
 }
 
-// CheckStored compares what the server lists with the ledger: every object in its last version, and no other. No Writer
-// may run meanwhile.
+// CheckStored compares what the server lists with the ledger: every object in its last version, and no others. No Writer may
+// run meanwhile.
 func (l *Ledger) CheckStored(ctx context.Context, c dynamic.Interface, kind Kind) error {
 	list, err := kind.client(c).List(ctx, metav1.ListOptions{LabelSelector: Selector})
 	if err != nil {
@@ -116,21 +116,20 @@ func (l *Ledger) CheckStored(ctx context.Context, c dynamic.Interface, kind Kind
 		delete(stored, key)
 		switch {
 		case exists && h.Deleted:
-			return fmt.Errorf("%s is there in version %d, though its deletion was acknowledged", key, version)
+			return fmt.Errorf("%s exists in version %d, although its deletion was acknowledged", key, version)
 		case !exists && !h.Deleted:
 			return fmt.Errorf("%s is lost; its last version was %d", key, h.Last())
 		case exists && version != h.Last():
-			return fmt.Errorf("%s is there in version %d; the last that was acknowledged is %d", key, version, h.Last())
+			return fmt.Errorf("%s exists in version %d; the last acknowledged one is %d", key, version, h.Last())
 		}
 	}
 	for key, version := range stored {
-		return fmt.Errorf("%s is there in version %d, of which nothing was acknowledged", key, version)
+		return fmt.Errorf("%s exists in version %d, but was never acknowledged", key, version)
 	}
 	return nil
 }
 
-// Version reads a resourceVersion. The API promises that they can be compared as numbers
-// (https://kep.k8s.io/5504).
+// Version parses a resourceVersion. The API promises that they can be compared as numbers (https://kep.k8s.io/5504).
 func Version(resourceVersion string) (uint64, error) {
 	version, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil || version == 0 {

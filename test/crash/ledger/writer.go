@@ -13,16 +13,16 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// changeAnnotation numbers the changes of a Writer, by which it recognises its own after an answer was lost.
+// changeAnnotation numbers the changes of a Writer, so that it recognises its own after a response was lost.
 const changeAnnotation = "ledger/change"
 
-// retryPause is how long a Writer leaves alone a server that does not answer. Nothing tells a client when it is back.
+// retryPause is how long a Writer waits before it retries. Clients are not notified when a server is back.
 const retryPause = 10 * time.Millisecond
 
-// changeTimeout bounds the time until a change is acknowledged, a restart of the server included.
+// changeTimeout limits the time until a change is acknowledged, including a restart of the server.
 const changeTimeout = 30 * time.Second
 
-// Writer makes changes, one after the other, to objects that nobody else writes. It is for one goroutine.
+// Writer makes changes, in sequence, to its own objects. It is for one goroutine.
 type Writer struct {
 	client dynamic.Interface
 	ledger *Ledger
@@ -32,17 +32,17 @@ type Writer struct {
 	object *unstructured.Unstructured
 }
 
-// NewWriter returns a Writer of objects of the kinds, whose names begin with its own.
+// NewWriter returns a Writer of objects of the kinds, with the Writer's name as prefix.
 func (l *Ledger) NewWriter(c dynamic.Interface, name string, kinds ...Kind) *Writer {
 	return &Writer{client: c, ledger: l, name: name, kinds: kinds}
 }
 
-// objectChanges is how many changes a Writer makes to one object before it begins the next.
+// objectChanges is how many changes a Writer makes to one object before it starts the next.
 const objectChanges = 6
 
-// Step makes the next change: six to an object, of which the last deletes every second one that can be, then the next
-// object, of the next kind. It returns once the change is acknowledged, however often it has to ask. An error says that
-// the server has broken a promise, or that ctx has ended.
+// Step makes the next change: six changes to an object, the last of which deletes every second deletable one, then the next
+// object, of the next kind. It returns once the change is acknowledged, however many retries that takes. An error means that
+// the server has broken a guarantee, or that ctx has ended.
 func (w *Writer) Step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -61,7 +61,7 @@ func (w *Writer) Step(ctx context.Context) error {
 	}
 }
 
-// Last creates one more object of the kind and returns its version. Whoever has seen it has seen every change that was
+// Last creates another object of the kind and returns its version. A watcher that has received it has received all changes
 // acknowledged before.
 func (w *Writer) Last(ctx context.Context, kind Kind) (uint64, error) {
 	w.change++
@@ -92,8 +92,8 @@ func (w *Writer) mark(object *unstructured.Unstructured) {
 	object.SetAnnotations(map[string]string{changeAnnotation: strconv.Itoa(w.change)})
 }
 
-// put repeats a create or an update until it is acknowledged. A refusal after a lost answer may come from the change
-// itself, which a look at the object tells.
+// put retries a create or an update until it is acknowledged. A rejection after a lost response may be due to the change
+// itself, so put then reads the object.
 func (w *Writer) put(ctx context.Context, kind Kind, name string, refused func(error) bool, write func() (*unstructured.Unstructured, error)) error {
 	floor := w.ledger.floor()
 	stored, uncertain, err := w.persist(ctx, write)
@@ -102,7 +102,7 @@ func (w *Writer) put(ctx context.Context, kind Kind, name string, refused func(e
 			return kind.client(w.client).Get(ctx, name, metav1.GetOptions{})
 		})
 		if err == nil && stored.GetAnnotations()[changeAnnotation] != strconv.Itoa(w.change) {
-			err = fmt.Errorf("an acknowledged write was lost, since the object is at change %q", stored.GetAnnotations()[changeAnnotation])
+			err = fmt.Errorf("an acknowledged write was lost: the object is at change %q", stored.GetAnnotations()[changeAnnotation])
 		}
 	}
 	if err != nil {
@@ -129,8 +129,8 @@ func (w *Writer) delete(ctx context.Context, kind Kind, name string) error {
 	return nil
 }
 
-// persist repeats a request until the server has answered it. It tells whether an answer was lost before, in which case
-// the request may have had its effect without being acknowledged.
+// persist retries a request until the server has responded. It reports whether a response was lost, in which case the request
+// may have taken effect without being acknowledged.
 func (w *Writer) persist(ctx context.Context, request func() (*unstructured.Unstructured, error)) (_ *unstructured.Unstructured, uncertain bool, _ error) {
 	for {
 		object, err := request()
@@ -146,8 +146,7 @@ func (w *Writer) persist(ctx context.Context, request func() (*unstructured.Unst
 	}
 }
 
-// isTransient tells whether a request is to be repeated: its connection failed, or the server said that it was starting
-// or ending.
+// isTransient reports whether a request should be retried: its connection failed, or the server was starting or stopping.
 func isTransient(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

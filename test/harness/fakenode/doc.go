@@ -1,3 +1,3 @@
-// Package fakenode plays nodes: it registers Nodes, renews their Leases and reports what a kubelet reports of the Pods bound to
-// them, without running anything.
+// Package fakenode simulates nodes: it registers Nodes, renews their Leases and reports what a kubelet reports about the Pods
+// bound to them, without running anything.
 package fakenode

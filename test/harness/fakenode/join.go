@@ -11,20 +11,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// testInterval is how often nodes of tests renew their Leases and look at their Nodes. A kubelet does it each 10 s; a shorter
-// one lets tests shorten --node-monitor-grace-period.
+// testInterval is how often nodes of tests renew their Leases and check their Nodes. A kubelet does so every 10 s; a shorter
+// interval lets tests shorten --node-monitor-grace-period.
 const testInterval = 2 * time.Second
 
-// Joined is a node that a test has.
+// Joined is a node of a test.
 type Joined struct {
 	node *Node
 	t    testing.TB
 
 	mu   sync.Mutex
-	stop func() // ends the kubelet and waits until it has; nil while the node is silent
+	stop func() // stops the kubelet and waits for its end; nil while the node is silent
 }
 
-// Join adds a Node that is ready and has the Pods bound to it run, until the test ends.
+// Join adds a Node that is ready and runs the Pods bound to it, until the test ends.
 func Join(t testing.TB, c kubernetes.Interface, o Options) *Joined {
 	t.Helper()
 	o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, testInterval), cmp.Or(o.StatusInterval, testInterval)
@@ -38,7 +38,7 @@ func Join(t testing.TB, c kubernetes.Interface, o Options) *Joined {
 	return j
 }
 
-// Silence has the kubelet end without a word, as when the machine loses power.
+// Silence stops the kubelet abruptly, as when the machine loses power.
 func (j *Joined) Silence() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -48,7 +48,7 @@ func (j *Joined) Silence() {
 	}
 }
 
-// Return has the kubelet of a silent node start again.
+// Return restarts the kubelet of a silent node.
 func (j *Joined) Return() {
 	j.t.Helper()
 	j.mu.Lock()
@@ -63,7 +63,7 @@ func (j *Joined) Return() {
 	j.stop = background(j.node.Run)
 }
 
-// JoinPods has the Pods bound to a node that is there already run, as its kubelet does, until the test ends.
+// JoinPods runs the Pods bound to an existing node, like its kubelet, until the test ends.
 func JoinPods(t testing.TB, c kubernetes.Interface, node string) {
 	t.Helper()
 	t.Cleanup(background(func(ctx context.Context) {
@@ -71,7 +71,7 @@ func JoinPods(t testing.TB, c kubernetes.Interface, node string) {
 	}))
 }
 
-// background runs something until what it returns is called, which then waits for its end.
+// background calls run in the background. stop ends it and waits for its end.
 func background(run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -82,7 +82,7 @@ func background(run func(context.Context)) (stop func()) {
 	}
 }
 
-// ReportStatus reports the status of a Node, of which controllers change the rest at the same time.
+// ReportStatus reports the status of a Node, while controllers change the rest of it.
 func ReportStatus(t testing.TB, c kubernetes.Interface, name string, status corev1.NodeStatus) {
 	t.Helper()
 	if err := patchStatus(t.Context(), c, name, status); err != nil {

@@ -21,12 +21,12 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// streamIdle is after how long a kubelet ends a connection into a container that no one uses.
+// streamIdle is how long a connection into a container may be idle before the kubelet closes it.
 const streamIdle = time.Minute
 
-// Kubelet is what a kubelet serves. Clients show a certificate of ClientCAs, and are let in if the cluster gives them
-// nodes/proxy of the node. The log of a container is one line, NAMESPACE/POD/CONTAINER. Commands are played: "echo" and "cat" do
-// what they do in a shell, "exit CODE" ends with that code.
+// Kubelet serves a kubelet's API. Clients need a certificate of ClientCAs, and permission for nodes/proxy of the node in the
+// cluster. The log of a container is one line, NAMESPACE/POD/CONTAINER. Commands are simulated: "echo" and "cat" behave as in a
+// shell, "exit CODE" exits with that code.
 type Kubelet struct {
 	Node        string
 	Client      kubernetes.Interface // as the node
@@ -46,7 +46,7 @@ func (k Kubelet) Serve(t testing.TB, listener net.Listener) {
 	t.Cleanup(server.Close)
 }
 
-// authorized asks the cluster about who sends a request, as a kubelet with authorization mode Webhook does.
+// authorized authorizes the sender of a request with the cluster, like a kubelet with authorization mode Webhook.
 func (k Kubelet) authorized(next http.Handler) http.Handler {
 	verbs := map[string]string{http.MethodGet: "get", http.MethodPost: "create"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +68,7 @@ func (k Kubelet) authorized(next http.Handler) http.Handler {
 	})
 }
 
-// here says whether the Pod of a request is on the node, or answers that it is not.
+// here reports whether the Pod of a request is on the node, or else responds that it is not.
 func (k Kubelet) here(w http.ResponseWriter, r *http.Request) bool {
 	pod, err := k.Client.CoreV1().Pods(r.PathValue("namespace")).Get(r.Context(), r.PathValue("pod"), metav1.GetOptions{})
 	if err == nil && pod.Spec.NodeName != k.Node {
@@ -98,7 +98,7 @@ func (k Kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// played runs commands in containers that are not there.
+// played simulates commands in containers.
 type played struct{}
 
 // ExecInContainer runs a command, for package remotecommand.
