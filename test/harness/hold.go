@@ -11,20 +11,20 @@ import (
 	"syscall"
 )
 
-// Held is a server that the benchmark built, started and holds.
+// Held is a server that the benchmark has built and started, and keeps running.
 type Held struct {
-	Kubeconfig string // path of the administrator's
+	Kubeconfig string // path of the administrator's kubeconfig
 	State      string // where a kube-apiserver keeps its state: etcd's URL, kine's file or DSN
 
 	cmd *exec.Cmd
 }
 
-// Hold starts a server as the benchmark does, by its name there, such as sqube-sqlite, etcd and kine-postgres, with further
-// flags. The working directory must be the repository's root. The server and its state go with Close.
+// Hold starts a server with the benchmark, by its name there, such as sqube-sqlite, etcd or kine-postgres, with additional
+// flags. The working directory must be the repository's root. Close removes the server and its state.
 func Hold(ctx context.Context, name string, flags ...string) (*Held, error) {
 	h := &Held{cmd: exec.CommandContext(ctx, "go", append([]string{"run", "./test/bench", "hold", name}, flags...)...)}
 	h.cmd.Stderr = os.Stderr
-	// An interrupt ends the server and what it keeps; the go command hands it on.
+	// An interrupt stops the server and removes its state; the go command forwards it.
 	h.cmd.Cancel = func() error { return h.cmd.Process.Signal(os.Interrupt) }
 	stdout, err := h.cmd.StdoutPipe()
 	if err != nil {
@@ -45,7 +45,7 @@ func Hold(ctx context.Context, name string, flags ...string) (*Held, error) {
 	return h, nil
 }
 
-// Close ends the server and removes what it keeps.
+// Close stops the server and removes its state.
 func (h *Held) Close() error {
 	err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGINT)
 	var exit *exec.ExitError

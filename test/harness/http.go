@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Do sends a request and returns the status and the whole body of the answer. It fails the test if there is no answer.
+// Do sends a request and returns the status and the whole body of the response. It fails the test if there is no response.
 func Do(t testing.TB, client *http.Client, request *http.Request) (code int, body string) {
 	t.Helper()
 	response, err := client.Do(request)

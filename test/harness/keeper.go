@@ -8,17 +8,16 @@ import (
 	"syscall"
 )
 
-// Keeper is a shell that outlives this process for a moment, to end a server that it has started and to remove what that
-// has written. It waits on a pipe whose other end only this process holds; the kernel closes that however the process
-// ends, by exit, panic or SIGKILL. (A parent-death signal would not do: it comes at the death of a thread.)
+// Keeper is a shell that outlives this process for a moment, to stop a server that this process has started and to remove its
+// files. It waits on a pipe whose other end only this process holds; the kernel closes that however the process ends, by exit,
+// panic or SIGKILL. (A parent-death signal would not do: it is sent at the death of a thread.)
 type Keeper struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-// keeperScript gets the directory to remove, which may be "". It reads process ids until the end of its input, sends
-// SIGQUIT to the process that the last line names, if any, and removes the directory, in which that process may for a
-// moment still write.
+// keeperScript gets the directory to remove, which may be "". It reads process ids until the end of its input, sends SIGQUIT to
+// the process in the last line, if any, and removes the directory, to which that process may still write for a moment.
 const keeperScript = `
 pid=
 while read -r line; do pid=$line; done
@@ -31,11 +30,11 @@ done
 exit 1
 `
 
-// keepers holds every keeper that is not dismissed: the garbage collector closes a pipe that nothing refers to.
+// keepers has every keeper that is not dismissed: the garbage collector closes unreferenced pipes.
 var keepers sync.Map
 
-// NewKeeper starts a keeper that removes the directory when this process ends, unless it is dismissed before. An empty
-// name stands for no directory.
+// NewKeeper starts a keeper that removes the directory when this process ends, unless it is dismissed before. An empty name
+// means no directory.
 func NewKeeper(dir string) (*Keeper, error) {
 	cmd := exec.Command("sh", "-c", keeperScript, "keeper", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a control-C at the terminal must not end it
@@ -44,26 +43,26 @@ func NewKeeper(dir string) (*Keeper, error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the shell that cleans up: %w", err)
+		return nil, fmt.Errorf("starting the shell that cleans up: %w", err)
 	}
 	k := &Keeper{cmd: cmd, pipe: pipe}
 	keepers.Store(k, nil)
 	return k, nil
 }
 
-// Watch makes the process the one to end, in place of the one before.
+// Watch sets the process to stop, replacing the previous one.
 func (k *Keeper) Watch(pid int) error {
 	_, err := fmt.Fprintln(k.pipe, pid)
 	return err
 }
 
-// Forget tells the keeper that the process has ended: its number may soon be another's.
+// Forget tells the keeper that the process has ended: its id may soon be reused.
 func (k *Keeper) Forget() error {
 	_, err := fmt.Fprintln(k.pipe)
 	return err
 }
 
-// Dismiss lets the keeper do its work now and waits for it. Doing so twice is harmless.
+// Dismiss makes the keeper clean up now and waits for it. Calling it twice is harmless.
 func (k *Keeper) Dismiss() error {
 	if _, waits := keepers.LoadAndDelete(k); !waits {
 		return nil

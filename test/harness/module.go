@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Module returns the directory of a published Go module, such as "sigs.k8s.io/gateway-api@v1.6.3", in the module cache,
-// into which it is downloaded unless it is there. Sum is that of its content, as in a go.sum.
+// Module returns the directory of a published Go module, such as "sigs.k8s.io/gateway-api@v1.6.3", in the module cache, and
+// downloads it if necessary. sum is that of its content, as in a go.sum.
 func Module(t testing.TB, module, sum string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = t.TempDir() // in no module, so that none changes
+	cmd.Dir = t.TempDir() // outside of any module, so that none changes
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	output, err := cmd.Output()
 	if err != nil {

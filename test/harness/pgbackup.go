@@ -11,8 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// BaseBackup has the server archive its log from now on, for which it starts again, and makes a base backup, which Restore
-// takes.
+// BaseBackup restarts the server with archiving of its log, and makes a base backup for Restore.
 func (s *PostgresServer) BaseBackup(t testing.TB) {
 	t.Helper()
 	err := errors.Join(
@@ -32,8 +31,8 @@ func (s *PostgresServer) BaseBackup(t testing.TB) {
 	}
 }
 
-// Restore starts another server on the base backup, and what was archived since up to a moment. The server that was backed up
-// must have logged something later, and have been stopped, which has it archive all. The other one ends with the test.
+// Restore starts another server on the base backup and the archive up to a moment. The original server must have logged
+// something later, and been stopped, so that it has archived everything. The new one is stopped when the test ends.
 func (s *PostgresServer) Restore(t testing.TB, moment time.Time) *PostgresServer {
 	t.Helper()
 	restored, err := newPostgres(nil, func(restored *PostgresServer) error {
@@ -42,7 +41,7 @@ func (s *PostgresServer) Restore(t testing.TB, moment time.Time) *PostgresServer
 			return err
 		}
 		if out, err := restored.anyCommand("cp", "--archive", s.backup(), restored.dataDir()).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy the base backup: %w\n%s", err, out)
+			return fmt.Errorf("copying the base backup: %w\n%s", err, out)
 		}
 		return errors.Join(restored.write("recovery.signal", ""), restored.configure(
 			"restore_command = 'cp "+s.archive()+"/%f %p'",
@@ -51,15 +50,15 @@ func (s *PostgresServer) Restore(t testing.TB, moment time.Time) *PostgresServer
 		))
 	})
 	if err != nil {
-		t.Fatalf("restore a base backup: %v", err)
+		t.Fatalf("restoring a base backup: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := restored.Close(); err != nil {
-			t.Errorf("end the restored server: %v", err)
+			t.Errorf("stopping the restored server: %v", err)
 		}
 	})
-	// It answers reads before it has reached the moment.
-	Eventually(t, "the restored server takes writes", func() bool {
+	// It accepts reads before it has reached the moment.
+	Eventually(t, "the restored server accepts writes", func() bool {
 		db, err := pgx.Connect(t.Context(), restored.DSN())
 		if err != nil {
 			return false

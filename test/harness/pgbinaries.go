@@ -12,12 +12,11 @@ import (
 	"syscall"
 )
 
-// installCommand is what puts the Postgres server on a Debian machine.
+// installCommand installs the Postgres server on Debian.
 const installCommand = "apt-get update && apt-get install --yes --no-install-recommends postgresql"
 
-// findPostgres returns the directory that holds initdb and postgres, of the version that PG_VERSION names if it is set: the
-// one on PATH, else the newest of Debian's, else the one that it installs, which only root may. The error names the command
-// for a user to run.
+// findPostgres returns the directory with initdb and postgres, of the version in PG_VERSION if it is set: the one in PATH, else
+// the newest of Debian's, else the one that it installs, which needs root. The error contains the command for a user to run.
 func findPostgres() (string, error) {
 	if major := os.Getenv(VersionVariable); major != "" {
 		return findVersion(major)
@@ -35,20 +34,19 @@ func findPostgres() (string, error) {
 	if dir := installedPostgres(); dir != "" {
 		return dir, nil
 	}
-	return "", fmt.Errorf("the postgresql package is installed, yet there is no /usr/lib/postgresql/*/bin/postgres; set %s to the DSN of a server", PostgresVariable)
+	return "", fmt.Errorf("the postgresql package is installed, but there is no /usr/lib/postgresql/*/bin/postgres; set %s to the DSN of a server", PostgresVariable)
 }
 
-// PostgresPrograms returns the directory that holds all programs of Postgres, of the version that PG_VERSION names if it is
-// set.
+// PostgresPrograms returns the directory with all of Postgres' programs, of the version in PG_VERSION if it is set.
 func PostgresPrograms() (string, error) {
 	dir, err := findPostgres()
 	if err == nil && !isExecutable(filepath.Join(dir, "pg_basebackup")) {
-		return "", fmt.Errorf("%s holds no pg_basebackup: it takes all programs of Postgres", dir)
+		return "", fmt.Errorf("%s has no pg_basebackup: all of Postgres' programs are needed", dir)
 	}
 	return dir, err
 }
 
-// installedPostgres returns the first directory where Postgres is, and "" where there is none.
+// installedPostgres returns the first directory with Postgres, or "" if there is none.
 func installedPostgres() string {
 	if dirs := postgresDirs(); len(dirs) > 0 {
 		return dirs[0]
@@ -56,12 +54,12 @@ func installedPostgres() string {
 	return ""
 }
 
-// postgresDirs lists the directories where Postgres is, the preferred one first.
+// postgresDirs lists the directories with Postgres, the preferred one first.
 func postgresDirs() (dirs []string) {
 	var candidates []string
 	for _, name := range []string{"initdb", "postgres"} {
 		if path, err := exec.LookPath(name); err == nil {
-			// A link in /usr/local/bin leads to the directory that holds the rest.
+			// A link in /usr/local/bin leads to the directory with the other programs.
 			if path, err = filepath.EvalSymlinks(path); err == nil {
 				candidates = append(candidates, filepath.Dir(path))
 			}
@@ -82,7 +80,7 @@ func isPostgres(dir string) bool {
 // debianPostgres lists the directories of Debian's packages, the newest version first.
 func debianPostgres() []string {
 	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if err != nil { // only a malformed pattern, which this one is not
+	if err != nil { // only for a malformed pattern, which this is not
 		return nil
 	}
 	version := func(dir string) int {
@@ -101,8 +99,8 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// installPostgres installs Debian's package. The lock makes test processes that come here together take turns; all but
-// the first then find the package in place.
+// installPostgres installs Debian's package. The lock makes concurrent test processes take turns; all but the first then find
+// the package installed.
 func installPostgres() error {
 	unlock, err := lockFile(filepath.Join(os.TempDir(), "sqube-install-postgres.lock"))
 	if err != nil {
@@ -116,20 +114,20 @@ func installPostgres() error {
 	cmd := exec.Command("sh", "-c", installCommand)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("install Postgres: %w\n%s\nrun this yourself, or set %s to the DSN of a server\n    %s",
+		return fmt.Errorf("installing Postgres: %w\n%s\nrun this yourself, or set %s to the DSN of a server\n    %s",
 			err, strings.TrimSpace(string(out)), PostgresVariable, installCommand)
 	}
 	return nil
 }
 
-// lockFile waits until no other process holds the lock of a file, which it makes, and takes it.
+// lockFile locks a file, which it creates if necessary, and waits for other processes to unlock it first.
 func lockFile(name string) (unlock func(), err error) {
 	lock, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for another installation of Postgres: %w", err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("waiting for another installation of Postgres: %w", err), lock.Close())
 	}
-	return func() { lock.Close() }, nil // which also releases the lock
+	return func() { lock.Close() }, nil // also releases the lock
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PgBouncer starts a pooler in transaction mode in front of the database that the DSN names, and returns the DSN through
-// it. It takes the server's few sessions in turn, so that a client hardly gets the same one twice. It ends with the test.
+// PgBouncer starts a pooler in transaction mode in front of the database at dsn, and returns the DSN through it. It uses the
+// server's few sessions in turn, so that a client rarely gets the same one twice. It is stopped when the test ends.
 func PgBouncer(t testing.TB, dsn string) string {
 	t.Helper()
 	pooled, err := startPgBouncer(t, dsn)
@@ -31,7 +31,7 @@ func PgBouncer(t testing.TB, dsn string) string {
 func startPgBouncer(t testing.TB, dsn string) (pooled string, err error) {
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		// Debian has it where only root looks.
+		// Debian installs it in a directory that is only in root's PATH.
 		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
 			return "", errors.New("pgbouncer is missing; install it:\n    test/tools/need pgbouncer pgbouncer")
 		}
@@ -44,7 +44,7 @@ func startPgBouncer(t testing.TB, dsn string) (pooled string, err error) {
 	if err != nil {
 		return "", err
 	}
-	as, err := OrdinaryUser() // it refuses root as well
+	as, err := OrdinaryUser() // it does not run as root either
 	if err != nil {
 		return "", err
 	}
@@ -59,7 +59,7 @@ func startPgBouncer(t testing.TB, dsn string) (pooled string, err error) {
 	var process *Process
 	t.Cleanup(func() {
 		if err := errors.Join(process.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
-			t.Errorf("end PgBouncer: %v", err)
+			t.Errorf("stopping PgBouncer: %v", err)
 		}
 	})
 	file, err := configurePgBouncer(dir, server, port, as)
@@ -101,7 +101,7 @@ max_client_conn = 500
 	return file, errors.Join(os.Chown(dir, int(as.Uid), int(as.Gid)), os.Chown(file, int(as.Uid), int(as.Gid)))
 }
 
-// answers waits until there is a database at dsn.
+// answers waits until the database at dsn responds.
 func answers(dsn string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func answers(dsn string) error {
 			return conn.Close(ctx)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("nothing answered within %s: %w", startTimeout, err)
+			return fmt.Errorf("no response within %s: %w", startTimeout, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

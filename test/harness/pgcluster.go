@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// initialize makes the cluster. Text sorts by the rules of English where the version can (15 and later), so that a
-// query which relies on the database's collation instead of naming its own fails here rather than at a user's.
+// initialize creates the cluster. Text sorts by the rules of English if the version can do that (15 and later), so that a query
+// that relies on the database's collation instead of its own fails here and not at a user's.
 func (s *PostgresServer) initialize() error {
 	passwordFile := filepath.Join(s.dir, "password")
 	if err := os.WriteFile(passwordFile, []byte(s.password), 0o600); err != nil {
@@ -24,7 +24,7 @@ func (s *PostgresServer) initialize() error {
 	args := []string{
 		"-D", s.dataDir(), "-U", postgresUser, "--pwfile", passwordFile, "--auth", "scram-sha-256",
 		"--encoding", "UTF8", "--locale", "C",
-		"--no-sync", // a machine that goes down now loses a cluster that nobody has used
+		"--no-sync", // a crash now loses only an unused cluster
 	}
 	if major, err := majorVersion(s.bin); err != nil {
 		return err
@@ -37,36 +37,36 @@ func (s *PostgresServer) initialize() error {
 	return nil
 }
 
-// handOver makes the files those of the user whom the cluster runs as.
+// handOver gives the files to the user whom the cluster runs as.
 func (s *PostgresServer) handOver(paths ...string) error {
 	if s.as == nil {
 		return nil
 	}
 	for _, path := range paths {
 		if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
-			return fmt.Errorf("hand the cluster to an ordinary user: %w", err)
+			return fmt.Errorf("handing the cluster to an ordinary user: %w", err)
 		}
 	}
 	return nil
 }
 
-// command prepares one of Postgres' programs, as anyCommand does.
+// command prepares one of Postgres' programs, like anyCommand.
 func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
 	return s.anyCommand(filepath.Join(s.bin, program), args...)
 }
 
-// anyCommand prepares a program, run as the cluster's user in a process group of its own, so that a control-C at the
-// terminal is for the tests.
+// anyCommand prepares a program that runs as the cluster's user in its own process group, so that control-C in the terminal
+// only reaches the tests.
 func (s *PostgresServer) anyCommand(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = s.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} // without a PGPORT and the like of the user's own
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} // without the user's PGPORT etc.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.as}
 	return cmd
 }
 
-// OrdinaryUser returns whom to run Postgres as when the tests run as root, whom initdb refuses: postgres, which the
-// package makes, or nobody. It returns nil when the tests run as an ordinary user themselves.
+// OrdinaryUser returns the user for Postgres if the tests run as root, which initdb refuses: postgres, which the package
+// creates, or nobody. It returns nil if the tests run as an ordinary user.
 func OrdinaryUser() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

@@ -21,25 +21,25 @@ import (
 // postgresUser is the superuser of the servers that the harness starts.
 const postgresUser = "sqube"
 
-// startTimeout bounds the start of a server, crash recovery included, on a machine that is busy with a build.
+// startTimeout limits the start of a server, including crash recovery, on a busy machine.
 const startTimeout = 2 * time.Minute
 
-// PostgresServer is a throwaway Postgres server: a cluster in a temporary directory and the process that serves it. Its
-// address stays the same over stop and start. Its methods are not for concurrent use.
+// PostgresServer is a throwaway Postgres server: a cluster in a temporary directory and the process that serves it. Its address
+// does not change when it is restarted. Its methods are not safe for concurrent use.
 type PostgresServer struct {
 	bin      string // directory of initdb and postgres
 	dir      string // removed at the end
 	port     int
 	password string
-	as       *syscall.Credential // the ordinary user to run as; nil when the tests themselves run as one
+	as       *syscall.Credential // the ordinary user to run as; nil if the tests themselves run as one
 	keeper   *Keeper
-	prepare  func(*exec.Cmd) // changes the command before each start; nil for nothing
+	prepare  func(*exec.Cmd) // changes the command before each start; may be nil
 
-	process *Process // that was started last
+	process *Process // started last
 }
 
-// NewPostgresServer starts a server for one test alone, which may stop, kill and start it; it ends with the test. It
-// does not use SQUBE_TEST_POSTGRES, since a server that was lent is not to be stopped.
+// NewPostgresServer starts a server for a single test, which may stop, kill and start it; it is stopped when the test ends. It
+// does not use SQUBE_TEST_POSTGRES, since that server must not be stopped.
 func NewPostgresServer(t testing.TB) *PostgresServer {
 	t.Helper()
 	return NewFaultyPostgresServer(t, nil)
@@ -55,21 +55,21 @@ func NewFaultyPostgresServer(t testing.TB, prepare func(*exec.Cmd)) *PostgresSer
 	}
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
-			t.Errorf("end Postgres: %v", err)
+			t.Errorf("stopping Postgres: %v", err)
 		}
 	})
 	return server
 }
 
-// StartPostgres makes a cluster and starts it. Close ends it; where nobody calls Close, it ends with this process, and
-// also when that is killed.
+// StartPostgres creates a cluster and starts it. Close stops it; without Close, it is stopped when this process ends, even if
+// that is killed.
 func StartPostgres() (*PostgresServer, error) { return startPostgres(nil) }
 
 func startPostgres(prepare func(*exec.Cmd)) (*PostgresServer, error) {
 	return newPostgres(prepare, (*PostgresServer).initialize)
 }
 
-// newPostgres starts a server on the cluster that initialize makes.
+// newPostgres starts a server on the cluster that initialize creates.
 func newPostgres(prepare func(*exec.Cmd), initialize func(*PostgresServer) error) (_ *PostgresServer, err error) {
 	bin, err := findPostgres()
 	if err != nil {
@@ -113,16 +113,16 @@ func (s *PostgresServer) DSN() string {
 	return u.String()
 }
 
-// Database returns the DSN of a fresh, empty database, dropped when the test ends; the server must run by then.
+// Database returns the DSN of a new, empty database, dropped when the test ends; the server must be running then.
 func (s *PostgresServer) Database(t testing.TB) string {
 	t.Helper()
 	return createDatabase(t, s.DSN())
 }
 
-// Start starts a server that was stopped or killed and waits until it answers queries.
+// Start starts a stopped or killed server and waits until it answers queries.
 func (s *PostgresServer) Start() error {
 	if s.process.Runs() {
-		return errors.New("postgres runs already")
+		return errors.New("postgres is already running")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -153,8 +153,9 @@ func (s *PostgresServer) launch() error {
 	return err
 }
 
-// settings differ from Postgres' own defaults only where a throwaway server must: it listens on loopback TCP alone, is
-// small in memory and has connections for many tests at once; some tests prepare transactions. Commits reach the disk as in production.
+// settings differ from Postgres' defaults only where a throwaway server needs it: it listens only on loopback TCP, uses little
+// memory and has connections for many concurrent tests; some tests prepare transactions. Commits are synced to disk as in
+// production.
 var settings = []string{
 	"-c", "listen_addresses=127.0.0.1",
 	"-c", "unix_socket_directories=",
@@ -163,8 +164,8 @@ var settings = []string{
 	"-c", "max_prepared_transactions=2",
 }
 
-// errMemoryInUse says that backends of a server that was killed have not yet noticed that it is gone.
-var errMemoryInUse = errors.New("memory of the server before is still in use")
+// errMemoryInUse is the error if backends of a killed server have not yet noticed that it is gone.
+var errMemoryInUse = errors.New("memory of the previous server is still in use")
 
 // waitReady waits until the server answers a query, which it refuses while it recovers from a crash.
 func (s *PostgresServer) waitReady(ctx context.Context) error {
@@ -179,35 +180,35 @@ func (s *PostgresServer) waitReady(ctx context.Context) error {
 			if strings.Contains(log, "pre-existing shared memory block") {
 				return fmt.Errorf("%w:\n%s", errMemoryInUse, log)
 			}
-			return fmt.Errorf("postgres ended at its start:\n%s", log)
+			return fmt.Errorf("postgres ended during its start:\n%s", log)
 		case <-ctx.Done():
 			return fmt.Errorf("postgres was not ready within %s: %w\n%s", startTimeout, err, s.logTail())
-		case <-time.After(20 * time.Millisecond): // the server says nothing when it gets ready
+		case <-time.After(20 * time.Millisecond): // there is no notification when it gets ready
 		}
 	}
 }
 
-// Stop ends the server in an orderly way, which breaks its clients' connections, and keeps its data.
+// Stop stops the server gracefully, which closes its clients' connections, and keeps its data.
 func (s *PostgresServer) Stop() error { return s.process.End(syscall.SIGINT) }
 
-// StopAtOnce ends the server and its sessions without a word to them, as pg_ctl does in mode immediate, and keeps its data.
+// StopAtOnce stops the server and its sessions abruptly, like pg_ctl in mode immediate, and keeps its data.
 func (s *PostgresServer) StopAtOnce() error { return s.process.End(syscall.SIGQUIT) }
 
-// Kill ends the server at once, as a crash does, and keeps its data.
+// Kill kills the server, like a crash, and keeps its data.
 func (s *PostgresServer) Kill() error { return s.process.End(syscall.SIGKILL) }
 
 // Signal sends a signal, such as SIGSTOP or SIGCONT, to all processes of the server, the first one first.
 func (s *PostgresServer) Signal(signal syscall.Signal) error {
 	if !s.process.Runs() {
-		return errors.New("postgres does not run")
+		return errors.New("postgres is not running")
 	}
 	pid := s.process.Pid()
 	if err := syscall.Kill(pid, signal); err != nil {
-		return fmt.Errorf("signal postgres: %w", err)
+		return fmt.Errorf("signalling postgres: %w", err)
 	}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
-		return fmt.Errorf("find the processes of postgres: %w", err)
+		return fmt.Errorf("finding the processes of postgres: %w", err)
 	}
 	for _, text := range strings.Fields(string(children)) {
 		child, err := strconv.Atoi(text)
@@ -215,21 +216,21 @@ func (s *PostgresServer) Signal(signal syscall.Signal) error {
 			return err
 		}
 		if err := syscall.Kill(child, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("signal a process of postgres: %w", err)
+			return fmt.Errorf("signalling a process of postgres: %w", err)
 		}
 	}
 	return nil
 }
 
-// Ended returns a channel that is closed when the process that was started last has ended.
+// Ended returns a channel that is closed when the process started last has ended.
 func (s *PostgresServer) Ended() <-chan struct{} { return s.process.Exited() }
 
-// Log returns what the server has written since it was started last.
+// Log returns the server's log since its last start.
 func (s *PostgresServer) Log() ([]byte, error) { return os.ReadFile(s.logFile()) }
 
-// Close ends the server and removes its data. Closing twice is harmless.
+// Close stops the server and removes its data. Closing twice is harmless.
 func (s *PostgresServer) Close() error {
-	// Nobody needs the data, so it need not be flushed.
+	// The data is no longer needed, so it need not be flushed.
 	return errors.Join(s.StopAtOnce(), s.keeper.Dismiss())
 }
 

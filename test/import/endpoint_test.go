@@ -54,17 +54,17 @@ func TestEtcdEndpoint(t *testing.T) {
 	refuses(t, "etcd was compacted meanwhile", append(slices.Replace(slices.Clone(arguments), 2, 3, harness.SQLite(t)), "--etcd-prefix", compactedPrefix)...)
 }
 
-// sorted puts what is named in one line in order: sources yield keys in their own.
+// sorted sorts the names within lines: each source has its own order of keys.
 func sorted(report string) string {
 	words := strings.FieldsFunc(report, func(r rune) bool { return r == ' ' || r == ',' })
 	slices.Sort(words)
 	return strings.Join(words, " ")
 }
 
-// compactedPrefix is that of keys which the fake etcd no longer has at the revision that is asked for.
+// compactedPrefix is the prefix of keys that the fake etcd no longer has at the requested revision.
 const compactedPrefix = "/compacted"
 
-// etcd answers what the importer asks for, as etcd does, from the keys of a snapshot.
+// etcd serves the importer's requests, like etcd, from the keys of a snapshot.
 type etcd struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedLeaseServer
@@ -83,7 +83,7 @@ func serveEtcd(t *testing.T, snapshot string, config *tls.Config) string {
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
 	etcdserverpb.RegisterKVServer(server, e)
 	etcdserverpb.RegisterLeaseServer(server, e)
-	go server.Serve(listener) // it ends with Stop
+	go server.Serve(listener) // until Stop
 	t.Cleanup(server.Stop)
 	return listener.Addr().String()
 }
@@ -120,7 +120,7 @@ func readSnapshot(t *testing.T, path string) *etcd {
 	return e
 }
 
-// Range answers with the keys from Key up to RangeEnd.
+// Range returns the keys from Key up to RangeEnd.
 func (e *etcd) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	if bytes.HasPrefix(r.Key, []byte(compactedPrefix)) {
 		return nil, rpctypes.ErrGRPCCompacted
@@ -142,7 +142,7 @@ func (e *etcd) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserv
 	return response, nil
 }
 
-// LeaseTimeToLive tells that every lease is granted for an hour.
+// LeaseTimeToLive returns an hour for every lease.
 func (e *etcd) LeaseTimeToLive(_ context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
 	return &etcdserverpb.LeaseTimeToLiveResponse{Header: &etcdserverpb.ResponseHeader{Revision: e.revision}, ID: r.ID, TTL: 3600}, nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// encryption are the flags for what the recorded kube-apiservers have encrypted.
+// encryption are the flags for decrypting what the recorded kube-apiservers have encrypted.
 var encryption = []string{"--encryption-provider-config", "testdata/encryption.yaml"}
 
-// left is what the report has to say of all that is not taken, whatever the source, as regular expressions.
+// left is what the report must have about everything that is not imported, from any source, as regular expressions.
 var left = []string{
 	`configmaps +- +1 +default/broken: its value can't be stored: `,
 	`configmaps +- +1 +default/misplaced: its value can't be stored: the value is a default/plain`,
@@ -45,7 +45,7 @@ func TestKinePostgres(t *testing.T) {
 	imported(t, harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}, "kine-postgres", "--from", "kine-postgres", kineDatabase(t))
 }
 
-// imported imports a recording and looks at the database and at what is served from it.
+// imported imports a recording and checks the database and what is served from it.
 func imported(t *testing.T, engine harness.Engine, name string, source ...string) {
 	arguments := append(append([]string{"import", "--datastore", engine.Datastore}, source...), encryption...)
 	dry := succeeds(t, append(arguments, "--dry-run")...)
@@ -56,10 +56,10 @@ func imported(t *testing.T, engine harness.Engine, name string, source ...string
 		}
 	}
 	if !strings.Contains(report, "--service-cluster-ip-range 10.0.0.0/16, as before") {
-		t.Errorf("the report does not tell the range of Services:\n%s", report)
+		t.Errorf("the report does not have the range of Services:\n%s", report)
 	}
 	if table(dry) != table(report) {
-		t.Errorf("the dry run said\n%sand the import\n%s", dry, report)
+		t.Errorf("the dry run printed\n%sand the import\n%s", dry, report)
 	}
 	refuses(t, "is not empty: give another --datastore", arguments...)
 	refuses(t, "is not empty: give another --datastore", append(arguments, "--dry-run")...)
@@ -77,7 +77,7 @@ func table(report string) string {
 	return before
 }
 
-// expires looks whether events, and nothing else, have a time to live: kube-apiserver gives them an hour.
+// expires checks that events, and nothing else, have a time to live: kube-apiserver gives them an hour.
 func expires(t *testing.T, engine harness.Engine) {
 	t.Helper()
 	var events, others int
@@ -88,7 +88,7 @@ WHERE expires_at - written_at BETWEEN 3000000 AND 3700000 AND resource = 'events
 	}
 }
 
-// TestDryRunWritesNothing also tells what a cluster's administrator sees who forgot the keys.
+// TestDryRunWritesNothing also tests the report without the encryption keys.
 func TestDryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sqube.db")
@@ -98,7 +98,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 		t.Errorf("no %s in\n%s", form, report)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the dry run made %s: %v", path, err)
+		t.Errorf("the dry run created %s: %v", path, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func emptyFile(t *testing.T) string {
 	return path
 }
 
-// succeeds runs sqube and returns what it wrote to standard output.
+// succeeds runs sqube, which must succeed, and returns its standard output.
 func succeeds(t *testing.T, arguments ...string) string {
 	t.Helper()
 	stdout, stderr, err := run(t, arguments)
@@ -153,7 +153,7 @@ func succeeds(t *testing.T, arguments ...string) string {
 	return stdout
 }
 
-// refuses runs sqube and expects that it says why it does not, on one line.
+// refuses runs sqube and expects it to fail with a one-line error.
 func refuses(t *testing.T, want string, arguments ...string) {
 	t.Helper()
 	stdout, stderr, err := run(t, arguments)

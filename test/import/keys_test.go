@@ -47,7 +47,7 @@ func newKey(t *testing.T) *rsa.PrivateKey {
 // pem is the certificate.
 func (a *authority) pem() []byte { return encode(a.certificate.Raw) }
 
-// write writes certificate and key as kubeadm does.
+// write writes certificate and key in kubeadm's format.
 func (a *authority) write(t *testing.T, certificate, key string) {
 	t.Helper()
 	for path, data := range map[string][]byte{certificate: a.pem(), key: keyPEM(t, a.key)} {
@@ -57,7 +57,7 @@ func (a *authority) write(t *testing.T, certificate, key string) {
 	}
 }
 
-// client is the configuration of a user with a certificate of this authority, who trusts servers.
+// client returns the configuration of a user with a certificate of this authority who trusts servers.
 func (a *authority) client(t *testing.T, url string, servers *authority, user string) *rest.Config {
 	t.Helper()
 	key := newKey(t)
@@ -88,7 +88,7 @@ func keyPEM(t *testing.T, key *rsa.PrivateKey) []byte {
 	return data
 }
 
-// user returns whom the server takes a client for.
+// user returns the client's identity on the server.
 func user(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)

@@ -55,7 +55,7 @@ func recording(t *testing.T, name string) string {
 	return path
 }
 
-// kineDatabase returns the DSN of a database with kine's table as it was recorded.
+// kineDatabase returns the DSN of a database with the recorded table of kine.
 func kineDatabase(t *testing.T) string {
 	t.Helper()
 	dsn := harness.Postgres(t)
@@ -76,7 +76,7 @@ create_revision BIGINT, prev_revision BIGINT, lease INTEGER, value bytea, old_va
 	return dsn
 }
 
-// answers are what a recorded kube-apiserver has given out: see record.Answers.
+// answers are what a recorded kube-apiserver has returned; see record.Answers.
 type answers struct {
 	Token string
 	Lists map[string]json.RawMessage

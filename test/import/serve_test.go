@@ -22,7 +22,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// serves starts sqube on an imported database, with the old cluster's key of service accounts, and looks at it.
+// serves starts sqube on an imported database, with the old cluster's service account key, and tests it.
 func serves(t *testing.T, engine harness.Engine, name string) {
 	t.Helper()
 	var revision int64
@@ -36,7 +36,7 @@ func serves(t *testing.T, engine harness.Engine, name string) {
 	if err := os.WriteFile(filepath.Join(dir, "pki", "sa.key"), recorded(t, name+".sa.key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// As with kubeadm's keys, and as with those of k3s, where clients have an authority of their own.
+	// As with kubeadm's keys, and with those of k3s, where clients have a separate authority.
 	servers, clients := newAuthority(t), newAuthority(t)
 	servers.write(t, filepath.Join(dir, "pki", "ca.crt"), filepath.Join(dir, "pki", "ca.key"))
 	clients.write(t, filepath.Join(dir, "client-ca.crt"), filepath.Join(dir, "client-ca.key"))
@@ -58,7 +58,7 @@ func serves(t *testing.T, engine harness.Engine, name string) {
 			continue
 		}
 		if diff := cmp.Diff(items(t, want), items(t, got)); diff != "" {
-			t.Errorf("%s: kube-apiserver's answer (-) and sqube's (+) differ:\n%s", path, diff)
+			t.Errorf("%s: kube-apiserver's response (-) and sqube's (+) differ:\n%s", path, diff)
 		}
 	}
 	token := &rest.Config{Host: s.URL, BearerToken: a.Token, TLSClientConfig: rest.TLSClientConfig{CAData: servers.pem()}}
@@ -74,7 +74,7 @@ func serves(t *testing.T, engine harness.Engine, name string) {
 	writes(t, client, revision)
 }
 
-// items returns the items of a list by namespace and name, but for what is not taken.
+// items returns the items of a list by namespace and name, except for those not imported.
 func items(t *testing.T, list []byte) map[string]any {
 	t.Helper()
 	var parsed unstructured.UnstructuredList
@@ -90,7 +90,7 @@ func items(t *testing.T, list []byte) map[string]any {
 		if item.GetLabels()["apiserver.kubernetes.io/identity"] == "kube-apiserver" {
 			continue
 		}
-		// On etcd these have one revision.
+		// On etcd, these have one revision.
 		if strings.HasPrefix(item.GetName(), "json-") {
 			item.SetResourceVersion("")
 		}
@@ -99,7 +99,7 @@ func items(t *testing.T, list []byte) map[string]any {
 	return byName
 }
 
-// writes goes on where the old cluster was left.
+// writes continues where the old cluster stopped.
 func writes(t *testing.T, client kubernetes.Interface, revision int64) {
 	t.Helper()
 	maps := client.CoreV1().ConfigMaps("prod")
@@ -108,16 +108,16 @@ func writes(t *testing.T, client kubernetes.Interface, revision int64) {
 		t.Fatal(err)
 	}
 	if version, err := strconv.ParseInt(made.ResourceVersion, 10, 64); err != nil || version <= revision {
-		t.Errorf("a new object has version %s, after an import that ended at %d", made.ResourceVersion, revision)
+		t.Errorf("a new object has resourceVersion %s, after an import that ended at %d", made.ResourceVersion, revision)
 	}
-	// The deletion that had begun ends with its finalizer.
+	// The pending deletion ends with its finalizer.
 	if _, err := maps.Patch(t.Context(), "going", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := maps.Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the object whose last finalizer is gone: %v", err)
 	}
-	// Addresses and ports of Services are taken.
+	// Addresses and ports of Services are in use.
 	services := client.CoreV1().Services("prod")
 	web, err := services.Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -132,7 +132,7 @@ func writes(t *testing.T, client kubernetes.Interface, revision int64) {
 			t.Errorf("a second Service with %v: %v", spec, err)
 		}
 	}
-	// Fields that selectors name were extracted.
+	// Selectable fields were extracted.
 	for selector, want := range map[string]string{"spec.color=blue": "newer", "metadata.name=older": "older"} {
 		list, err := client.Discovery().RESTClient().Get().AbsPath("/apis/example.com/v1/widgets").Param("fieldSelector", selector).DoRaw(t.Context())
 		if err != nil || len(items(t, list)) != 1 || items(t, list)["prod/"+want] == nil {

@@ -19,18 +19,18 @@ import (
 const (
 	changes = 5000
 	writers = 16
-	// testTimeout bounds a test on a machine that is busy with others.
+	// testTimeout limits a test on a busy machine.
 	testTimeout = 3 * time.Minute
 )
 
 var kinds = []ledger.Kind{ledger.Pods, ledger.Gadgets, ledger.Namespaces}
 
-// TestInformersSeeEveryChange makes 5,000 changes by 16 concurrent writers to pods, custom resources and namespaces and
-// restarts the server in the midst. Informers with and without watch-list and plain watches look on.
+// TestInformersSeeEveryChange makes 5,000 changes by 16 concurrent writers to pods, custom resources and namespaces, and
+// restarts the server in between. It observes them with informers, with and without watch-list, and with plain watches.
 //
-// A plain watch that goes on from its last version after the restart sees each change exactly once, in the order of the
-// versions. An informer sees the same unless it has to list anew because its connection broke; then it sees of each object
-// the acknowledged versions in order, without those that a later one had superseded by then, and always the last.
+// A plain watch that resumes from its last version after the restart receives each change exactly once, in the order of
+// versions. So does an informer, unless it has to relist because its connection broke; then it receives the acknowledged
+// versions of each object in order, except for those replaced by then, and always the last.
 func TestInformersSeeEveryChange(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
@@ -59,14 +59,14 @@ func TestInformersSeeEveryChange(t *testing.T) {
 	})
 }
 
-// finish waits until every observer has seen the last change, and compares what they saw with what was acknowledged.
+// finish waits until every observer has received the last change, and compares what they received with what was acknowledged.
 func finish(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynamic.Interface, observers []observer) {
 	t.Helper()
 	last := book.NewWriter(client, "finish")
 	for _, kind := range kinds {
 		seen := make(map[string][]ledger.Event)
-		// Who has listed anew tells of the objects in any order. Once it has told of one, all are in its queue, before
-		// that of the second.
+		// An informer that has relisted reports objects in any order. Once it has reported one, all are in its queue, before
+		// the second one.
 		for range 2 {
 			version, err := last.Last(ctx, kind)
 			if err != nil {
@@ -96,21 +96,21 @@ func finish(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynam
 	}
 }
 
-// load is the work of the writers.
+// load runs the writers.
 type load struct {
 	book    *ledger.Ledger
 	running sync.WaitGroup
 	ended   chan struct{}
 	mu      sync.Mutex
 	err     error
-	stepped chan struct{} // has room for one signal that there was progress
+	stepped chan struct{} // buffered, one: signals progress
 }
 
 // startLoad starts the writers, which share the changes evenly.
 func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interface) *load {
 	l := &load{book: book, ended: make(chan struct{}), stepped: make(chan struct{}, 1)}
 	for i := range writers {
-		// Each begins with another kind, so that all are written at all times.
+		// Each begins with a different kind, so that all are written at all times.
 		mine := slices.Concat(kinds[i%len(kinds):], kinds[:i%len(kinds)])
 		w := book.NewWriter(client, fmt.Sprintf("writer-%02d", i), mine...)
 		l.running.Go(func() {
@@ -135,7 +135,7 @@ func startLoad(ctx context.Context, book *ledger.Ledger, client dynamic.Interfac
 	return l
 }
 
-// reach waits until so many changes were acknowledged, while the load goes on.
+// reach waits until n changes are acknowledged, while the load continues.
 func (l *load) reach(ctx context.Context, n int) error {
 	for l.book.Changes() < n {
 		select {

@@ -21,7 +21,7 @@ import (
 	"github.com/sqube/sqube/test/crash/ledger"
 )
 
-// observer is one that sees the changes of one kind.
+// observer receives the changes of one kind.
 type observer struct {
 	name  string
 	kind  ledger.Kind
@@ -51,7 +51,7 @@ func observe(t *testing.T, ctx context.Context, config *rest.Config, client dyna
 // inform starts informers of all kinds and returns once they have caught up.
 func inform(t *testing.T, ctx context.Context, config *rest.Config, name string, watchList bool) []observer {
 	t.Helper()
-	// An informer looks at the feature when it starts, which those before have done.
+	// An informer reads the feature when it starts, which the earlier ones have done.
 	featuretesting.SetFeatureDuringTest(t, features.WatchListClient, watchList)
 	config = rest.CopyConfig(config)
 	requests := newCounter()
@@ -99,7 +99,7 @@ func inform(t *testing.T, ctx context.Context, config *rest.Config, name string,
 	return all
 }
 
-// recorder returns a handler that logs what it sees of the writers' objects.
+// recorder returns a handler that logs the events of the writers' objects.
 func recorder(t *testing.T, kind ledger.Kind, log *ledger.Log) cache.ResourceEventHandler {
 	record := func(how watch.EventType, o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -107,7 +107,7 @@ func recorder(t *testing.T, kind ledger.Kind, log *ledger.Log) cache.ResourceEve
 		}
 		object, err := meta.Accessor(o)
 		if err != nil {
-			t.Errorf("an informer told of %T: %v", o, err)
+			t.Errorf("an informer reported %T: %v", o, err)
 			return
 		}
 		if object.GetLabels()[ledger.Label] == "" {
@@ -127,7 +127,7 @@ func recorder(t *testing.T, kind ledger.Kind, log *ledger.Log) cache.ResourceEve
 	}
 }
 
-// counter counts the requests that bring all objects of a resource: lists and the watches that begin with them.
+// counter counts the requests that return all objects of a resource: lists, and watches that begin with them.
 type counter struct {
 	mu    sync.Mutex
 	lists map[string]int  // by resource

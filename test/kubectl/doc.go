@@ -1,5 +1,6 @@
-// Package kubectl runs the real kubectl against sqube, on every engine, and compares what its user sees.
+// Package kubectl runs the real kubectl against sqube, on every engine, and compares its output.
 //
-// The transcripts in testdata are written as a terminal shows them: lines after "$ " are commands, and what follows is
-// their output. They hold what kube-apiserver answers, but where a comment says so; see transcript.go for the form and -record for how to get it.
+// The transcripts in testdata look like a terminal session: lines after "$ " are commands, followed by their output. They have
+// kube-apiserver's results, except where a comment says otherwise; see transcript.go for the format and -record for how to
+// record them.
 package kubectl

@@ -11,19 +11,19 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// kube-apiserver is the reference. Give it one transcript at a time and a fresh cluster for each, with the namespace,
-// garbage-collector, service-account, root-CA, quota, clusterrole-aggregation and protection controllers and no others:
+// kube-apiserver is the reference. Run one transcript at a time, each on a new cluster, with only the namespace,
+// garbage-collector, service-account, root-CA, quota, clusterrole-aggregation and protection controllers:
 //
 //	go test ./test/kubectl -run TestKubectl/get -against FILE -record
 var (
-	against = flag.String("against", "", "replay the transcripts on the cluster that this kubeconfig names, instead of on sqube")
-	record  = flag.Bool("record", false, "write the transcripts anew, with the output of that cluster")
+	against = flag.String("against", "", "replay the transcripts on the cluster in this kubeconfig, instead of on sqube")
+	record  = flag.Bool("record", false, "rewrite the transcripts with the output of that cluster")
 )
 
-// TestKubectl runs each transcript on a fresh server with an empty database.
+// TestKubectl runs each transcript on a new server with an empty database.
 func TestKubectl(t *testing.T) {
 	if *record && *against == "" {
-		t.Fatal("-record needs -against: what sqube answers is not what it should answer")
+		t.Fatal("-record needs -against: sqube's own output is not the reference")
 	}
 	scripts, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
@@ -52,7 +52,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// compare fails the test for every command whose output is not the one that was wanted.
+// compare fails the test for every command whose output is not the expected one.
 func compare(t *testing.T, script string, want, got transcript) {
 	t.Helper()
 	for i, w := range want {
@@ -62,7 +62,7 @@ func compare(t *testing.T, script string, want, got transcript) {
 	}
 }
 
-// replay runs the commands of a transcript against a cluster and returns the transcript of that.
+// replay runs the commands of a transcript against a cluster and returns the resulting transcript.
 func replay(t *testing.T, steps transcript, kubeconfig string) transcript {
 	t.Helper()
 	dir := t.TempDir()

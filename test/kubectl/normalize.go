@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// placeholders stand for what differs from run to run. They apply in order.
+// placeholders replace what differs between runs. They are applied in order.
 var placeholders = []struct {
 	pattern     *regexp.Regexp
 	replacement string
@@ -22,7 +22,7 @@ var placeholders = []struct {
 	{regexp.MustCompile(`(Resource Version:) +\d+`), "$1  <version>"},
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? \+0000( UTC)?`), "<time>"},
 	{regexp.MustCompile(`(?m)^([IWE])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ `), "$1<time> "},
-	// Once in a hundred times kubectl logs its own --timeout: it sees the end of its watch before that of the time.
+	// Once in a hundred times, kubectl logs its own --timeout: it notices the end of its watch before the timeout.
 	{regexp.MustCompile(`(?m)^E<time> reflector\.go:\d+\] "Failed to watch" err="context deadline exceeded".*\n`), ""},
 	{regexp.MustCompile(`\bX509SHA256=[0-9a-f]{64}`), "X509SHA256=<sum>"},
 	{regexp.MustCompile(`\bkube-api-access-\w{5}\b`), "kube-api-access-<n>"},
@@ -36,8 +36,7 @@ var (
 	gaps      = regexp.MustCompile(`(\S) {2,}`)
 )
 
-// normalize replaces what differs from run to run, so that the output of two runs is the same text, but for the widths
-// of columns.
+// normalize replaces what differs between runs, so that the output of two runs is the same, except for the widths of columns.
 func normalize(output, dir string) string {
 	output = strings.ReplaceAll(output, dir, "<dir>")
 	for _, p := range placeholders {
@@ -60,7 +59,7 @@ func normalize(output, dir string) string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// same tells whether two normalized outputs differ at most in the widths of columns.
+// same reports whether two normalized outputs differ at most in the widths of columns.
 func same(a, b string) bool {
 	return gaps.ReplaceAllString(a, "$1  ") == gaps.ReplaceAllString(b, "$1  ")
 }

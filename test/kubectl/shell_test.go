@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// commandTimeout bounds one command of a transcript, what it waits for included.
+// commandTimeout limits one command of a transcript, including what it waits for.
 const commandTimeout = time.Minute
 
 // prelude comes before every command of a transcript.
@@ -34,14 +34,14 @@ type shell struct {
 	env []string
 }
 
-// run returns what the command writes to stdout and stderr, in order, and its exit code where that is not 0.
+// run returns what the command writes to stdout and stderr, in order, and its exit code if that is not 0.
 func (s shell) run(t *testing.T, command string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", prelude+command)
 	cmd.Dir, cmd.Env = s.dir, s.env
-	cmd.WaitDelay = 5 * time.Second // for what a command that was ended has left running
+	cmd.WaitDelay = 5 * time.Second // for what a terminated command has left running
 	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
@@ -55,7 +55,7 @@ func (s shell) run(t *testing.T, command string) string {
 	return normalize(string(output), s.dir)
 }
 
-// diff shows two texts as `diff -u` does.
+// diff returns the output of `diff -u` for two texts.
 func diff(t *testing.T, want, got string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func diff(t *testing.T, want, got string) string {
 	cmd := exec.Command("diff", "-u", "--label", "want", "--label", "got", "want", "got")
 	cmd.Dir = dir
 	var exit *exec.ExitError
-	output, err := cmd.Output() // exit code 1 says that they differ
+	output, err := cmd.Output() // exit code 1 means that they differ
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}

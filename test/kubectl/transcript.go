@@ -17,11 +17,11 @@ import (
 //	Error from server (NotFound): configmaps "nothing" not found
 //	[exit 1]
 //
-// A command is bash's, with further lines after "> ". Its output is what it writes to stdout and stderr, followed by its
-// exit code where that is not 0. The output ends before an empty line and a comment or a command.
+// A command is for bash, with continuation lines after "> ". Its output is what it writes to stdout and stderr, followed by its
+// exit code if that is not 0. The output ends before an empty line followed by a comment or a command.
 type transcript []step
 
-// step is a command with the comment before it.
+// step is a command with the preceding comment.
 type step struct {
 	line    int // of the command
 	comment []string
@@ -35,7 +35,7 @@ const (
 	commentMark      = "# "
 )
 
-// parse reads a transcript. It returns an error for text that is neither comment, command nor output.
+// parse parses a transcript. It returns an error for text that is neither comment, command nor output.
 func parse(text string) (transcript, error) {
 	var steps transcript
 	lines := strings.Split(text, "\n")
@@ -65,7 +65,7 @@ func parse(text string) (transcript, error) {
 	return steps, nil
 }
 
-// endsOutput tells whether the lines start with an empty one after which there is a comment, a command or nothing.
+// endsOutput reports whether the lines start with an empty one followed by a comment, a command or nothing.
 func endsOutput(lines []string) bool {
 	if lines[0] != "" {
 		return false

@@ -33,7 +33,7 @@ $ true
 		t.Errorf("written as\n%s", got)
 	}
 	if _, err := parse("no command"); err == nil {
-		t.Error("text that is no transcript parses")
+		t.Error("text that is not a transcript parses")
 	}
 }
 

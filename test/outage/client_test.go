@@ -19,7 +19,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// cluster is a server under test and what its tests ask with.
+// cluster is a server under test and its clients.
 type cluster struct {
 	*sqube.Server
 	kubernetes.Interface
@@ -30,7 +30,7 @@ func serve(t *testing.T, datastore string, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Server: sqube.Start(t, sqube.Options{Datastore: datastore, Args: args})}
 	config := c.Config(t)
-	config.QPS = -1 // no limit of the client's own
+	config.QPS = -1 // no client-side limit
 	var err error
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func (c *cluster) create(t *testing.T, name string) error {
 	return err
 }
 
-// creates is create with as many tries as it takes.
+// creates is create with as many retries as necessary.
 func (c *cluster) creates(t *testing.T, name string) {
 	t.Helper()
 	var err error
@@ -62,7 +62,7 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": "outage"}}}
 }
 
-// request is one that needs the database.
+// request is a request that needs the database.
 type request struct{ method, path, body, token string }
 
 func (c *cluster) do(t *testing.T, r request) (*http.Response, []byte, error) {
@@ -88,7 +88,7 @@ func (c *cluster) do(t *testing.T, r request) (*http.Response, []byte, error) {
 	return response, body, err
 }
 
-// refused says why the answer is not the Status of a server whose database does not answer.
+// refused returns an error unless the response is the Status of a server whose database does not respond.
 func refused(response *http.Response, body []byte) error {
 	var status metav1.Status
 	if err := json.Unmarshal(body, &status); err != nil {
@@ -100,14 +100,14 @@ func refused(response *http.Response, body []byte) error {
 	case !known || status.Kind != "Status" || int(status.Code) != response.StatusCode || status.Reason != reason:
 		return fmt.Errorf("got %s, want a Status of 503 or 504", response.Status)
 	case !strings.Contains(status.Message, "the datastore"):
-		return errors.New("the message does not name the datastore")
+		return errors.New("the message does not mention the datastore")
 	case response.Header.Get("Retry-After") == "" || status.Details == nil || status.Details.RetryAfterSeconds == 0:
-		return errors.New("want to be told when to try again")
+		return errors.New("no Retry-After")
 	}
 	return nil
 }
 
-// watching is a watch of what create makes, from now on, as one stream that no client library mends.
+// watching is a watch of what create creates, from now on, as a single stream without a client library's retries.
 type watching struct {
 	response *http.Response
 	events   *json.Decoder
@@ -130,12 +130,12 @@ func (c *cluster) watch(t *testing.T) *watching {
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
 	if response.StatusCode != http.StatusOK {
-		t.Fatalf("the watch is answered with %s", response.Status)
+		t.Fatalf("the watch returned %s", response.Status)
 	}
 	return &watching{response, json.NewDecoder(response.Body)}
 }
 
-// next is one event: its type, and the name of its object or the code of its Status.
+// next returns one event: its type, and the name of its object or the code of its Status.
 func (w *watching) next() (string, error) {
 	var event struct {
 		Type   string
@@ -153,17 +153,17 @@ func (w *watching) next() (string, error) {
 	return event.Type + " " + event.Object.Metadata.Name, nil
 }
 
-// brings expects the events, and no others before or between them.
+// brings expects exactly these events next.
 func (w *watching) brings(t *testing.T, events ...string) {
 	t.Helper()
 	for _, want := range events {
 		if got, err := w.next(); err != nil || got != want {
-			t.Fatalf("the watch brings %q, %v, want %q", got, err, want)
+			t.Fatalf("the watch returned %q, %v, want %q", got, err, want)
 		}
 	}
 }
 
-// through returns the DSN with the address of a proxy in place of its server's, and that server's.
+// through returns the DSN with the address of a proxy in place of its server's.
 func through(t *testing.T, dsn, proxy string) string {
 	t.Helper()
 	u := harness.ParseDSN(t, dsn)
@@ -171,7 +171,7 @@ func through(t *testing.T, dsn, proxy string) string {
 	return u.String()
 }
 
-// execute runs a statement as the server's superuser, beside sqube.
+// execute runs a statement as the server's superuser, independently of sqube.
 func execute(t *testing.T, dsn, statement string) {
 	t.Helper()
 	db := harness.OpenDatabase(t, harness.Engine{Name: "postgres", Datastore: dsn})

@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// pair is a primary and its standby, with servers that know the addresses of both.
+// pair is a primary and its standby, with servers configured with both addresses.
 type pair struct {
 	primary, standby *harness.PostgresServer
 	dsn              string // of the primary
@@ -54,7 +54,7 @@ func version(t *testing.T, object metav1.Object) int {
 	return n
 }
 
-// TestFailover kills a primary amid writes. With synchronous replication, what was acknowledged is on the standby, which
+// TestFailover kills a primary during writes. With synchronous replication, all acknowledged writes are on the standby, which
 // the servers find by themselves.
 func TestFailover(t *testing.T) {
 	t.Parallel()
@@ -102,18 +102,18 @@ func TestFailover(t *testing.T) {
 	newest := 0
 	for i, object := range acknowledged {
 		if kept[object.Name] != object.ResourceVersion {
-			t.Errorf("%s was acknowledged as %s, and is %q", object.Name, object.ResourceVersion, kept[object.Name])
+			t.Errorf("%s was acknowledged as %s, but is %q", object.Name, object.ResourceVersion, kept[object.Name])
 		}
 		if i < before {
 			newest = max(newest, version(t, object))
-		} else if i > before+len(p.servers) && version(t, object) <= newest { // their last writes may be noted late
-			t.Errorf("%s, written after, has resourceVersion %s, and %d was seen before", object.Name, object.ResourceVersion, newest)
+		} else if i > before+len(p.servers) && version(t, object) <= newest { // their last writes may be recorded late
+			t.Errorf("%s, written afterwards, has resourceVersion %s, but %d was seen before", object.Name, object.ResourceVersion, newest)
 		}
 	}
 }
 
-// TestFailoverThatLosesWrites promotes a standby that lacks the primary's last commits. Nobody is told two contents for one
-// resourceVersion: watches end with 410, and clients that follow with an informer have what there is.
+// TestFailoverThatLosesWrites promotes a standby that lacks the primary's last commits. No resourceVersion is reused with other
+// contents: watches end with 410, and informers have the current state.
 func TestFailoverThatLosesWrites(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -151,17 +151,17 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		if at, err := strconv.Atoi(list.ResourceVersion); err != nil || at <= newest {
-			t.Errorf("a list is at resourceVersion %s, and %d was seen before", list.ResourceVersion, newest)
+			t.Errorf("a list is at resourceVersion %s, but %d was seen before", list.ResourceVersion, newest)
 		}
 		for _, object := range list.Items {
 			if strings.HasPrefix(object.Name, "lost-") {
-				t.Errorf("%s was not on the standby, and is there", object.Name)
+				t.Errorf("%s was not on the standby, but exists", object.Name)
 			}
 		}
-		harness.Eventually(t, "a watch that begins at what was lost is refused", func() bool {
+		harness.Eventually(t, "a watch from a lost revision is rejected", func() bool {
 			_, body, err := s.do(t, request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2&resourceVersion=" + strconv.Itoa(newest)})
 			if err != nil || strings.Contains(string(body), "ADDED") {
-				t.Fatalf("it is answered with %s, %v", body, err)
+				t.Fatalf("it returned %s, %v", body, err)
 			}
 			return strings.Contains(string(body), `"code":410`)
 		})
@@ -171,14 +171,14 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 	for {
 		event, err := w.next()
 		if err != nil || strings.HasPrefix(event, "ERROR") {
-			break // it has to begin anew
+			break // it has to start over
 		}
 		if events = append(events, event); event == "ADDED after" {
-			t.Errorf("a watch goes on as if nothing was lost: %q", events)
+			t.Errorf("a watch continues as if nothing was lost: %q", events)
 			break
 		}
 	}
-	harness.Eventually(t, "the informer has what there is", func() bool {
+	harness.Eventually(t, "the informer has the current state", func() bool {
 		all, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return false

@@ -8,17 +8,17 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// form is a request in one of the forms that there are.
+// form is a kind of request.
 type form struct {
 	method, path, body string
 	headers            map[string]string
-	// stored says that its answer needs the database.
+	// stored is set if its response needs the database.
 	stored bool
-	// hide matches what is no word about the database though it looks like one. Nil for nothing.
+	// hide matches what looks like a mention of the database but is not. It may be nil.
 	hide *regexp.Regexp
 }
 
-// visible returns the answer without what hide matches.
+// visible returns the response without what hide matches.
 func (f form) visible(answer string) string {
 	if f.hide == nil {
 		return answer
@@ -39,7 +39,7 @@ func content(mediaType string) map[string]string {
 	return map[string]string{"Content-Type": mediaType}
 }
 
-// forms are requests of every form. What they name is made by prepareForms.
+// forms are requests of every kind. prepareForms creates their objects.
 var forms = []form{
 	// Reads.
 	{method: http.MethodGet, path: maps + "/there", stored: true},
@@ -90,13 +90,13 @@ var forms = []form{
 	{method: http.MethodPost, path: pods + "/there/eviction", body: `{"metadata":{"name":"there"}}`, stored: true},
 	{method: http.MethodGet, path: "/apis/apps/v1/namespaces/default/deployments/there/scale", stored: true},
 	{method: http.MethodPost, path: "/api/v1/namespaces/default/serviceaccounts/default/token", body: `{}`, stored: true},
-	// Reviews, of which the server decides most by what it holds in memory.
+	// Reviews, most of which the server decides from memory.
 	{method: http.MethodPost, path: "/apis/authentication.k8s.io/v1/tokenreviews", body: `{"spec":{"token":"nonsense"}}`},
 	{method: http.MethodPost, path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", body: `{}`},
 	{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`},
 	{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body: `{"spec":{"namespace":"default"}}`},
 	{method: http.MethodGet, path: "/api/v1/componentstatuses", hide: regexp.MustCompile(`dial tcp.*?connection refused`)},
-	// What is no resource.
+	// Non-resource requests.
 	{method: http.MethodGet, path: "/healthz?verbose"},
 	{method: http.MethodGet, path: "/livez?verbose"},
 	{method: http.MethodGet, path: "/readyz?verbose"},
@@ -120,7 +120,7 @@ var forms = []form{
 	{method: http.MethodGet, path: "/no/such/path"},
 }
 
-// prepareForms makes what the forms name.
+// prepareForms creates the objects of the forms.
 func prepareForms(t *testing.T, c *cluster) {
 	t.Helper()
 	for _, object := range []struct{ path, body string }{
@@ -134,13 +134,13 @@ func prepareForms(t *testing.T, c *cluster) {
 			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`},
 		{customs, `{"apiVersion":"outage.example.com/v1","kind":"Thing","metadata":{"name":"there"}}`},
 	} {
-		harness.Eventually(t, "there is a thing in "+object.path, func() bool {
+		harness.Eventually(t, "a resource exists in "+object.path, func() bool {
 			response, body, err := c.do(t, request{method: http.MethodPost, path: object.path, body: object.body})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if response.StatusCode >= 400 && response.StatusCode != http.StatusNotFound {
-				t.Fatalf("create in %s: %s", object.path, body)
+				t.Fatalf("creating in %s: %s", object.path, body)
 			}
 			return response.StatusCode == http.StatusCreated
 		})

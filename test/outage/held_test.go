@@ -10,8 +10,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestDeadClientIsLetGo has a client vanish that is in the middle of a commit, with the counter locked, and the kernel at
-// its end still answer: the others write on within seconds.
+// TestDeadClientIsLetGo makes a client hang in the middle of a commit, with the counter locked, while its kernel still
+// responds: others can write again within seconds.
 func TestDeadClientIsLetGo(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)

@@ -19,14 +19,14 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// The objects of a list in which an outage comes: together more than the buffers between server and client hold, and
-// than the server holds of a protobuf list.
+// The objects of a list that an outage interrupts: together larger than the buffers between server and client, and than what
+// the server holds of a protobuf list.
 const (
 	listedObjects = 1300
 	listedBytes   = 24 << 10 // in base64
 )
 
-// TestListBreaksOff takes the database away while clients are in the middle of lists: none ends as if it were whole.
+// TestListBreaksOff takes the database away while clients read lists: no list ends as if it were complete.
 func TestListBreaksOff(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
@@ -62,7 +62,7 @@ func TestListBreaksOff(t *testing.T) {
 	for _, l := range lists[:2] {
 		l.begin(t, c, path)
 		if n := l.read(); l.err != nil || n != listedObjects {
-			t.Errorf("%s: afterwards a list has %d objects and ends with %v", l.name, n, l.err)
+			t.Errorf("%s: afterwards, a list has %d objects and ends with %v", l.name, n, l.err)
 		}
 	}
 }
@@ -92,12 +92,12 @@ func fillLists(t *testing.T, c *cluster) {
 	writers.Wait()
 }
 
-// brokenList is a list that a client has begun to read.
+// brokenList is a list that a client has started to read.
 type brokenList struct {
 	name, accept, path string
 	gzip, http1        bool
 	atOnce             bool // small enough to be sent before the database is gone
-	table              bool // which may be small enough
+	table              bool // may be small enough
 
 	response *http.Response
 	first    [1]byte
@@ -152,7 +152,7 @@ func (l *brokenList) read() int {
 	return bytes.Count(l.body.Bytes(), []byte(`"name":"listed-`))
 }
 
-// end expects that the list broke, or is whole.
+// end expects that the list broke, or is complete.
 func (l *brokenList) end(t *testing.T) {
 	n := l.read()
 	switch whole := n >= listedObjects; {
@@ -163,11 +163,11 @@ func (l *brokenList) end(t *testing.T) {
 		t.Errorf("%s: was read before the database was gone", l.name)
 	case l.response.Request.URL.Query().Has("watch"):
 		if bytes.Contains(l.body.Bytes(), []byte("initial-events-end")) {
-			t.Errorf("%s: says that %d objects are all", l.name, n)
+			t.Errorf("%s: is complete with %d objects", l.name, n)
 		}
 	case !l.atOnce && l.err == nil:
-		t.Errorf("%s: ends as if its %d objects were all: %q", l.name, n, l.body.Bytes()[max(0, l.body.Len()-200):])
+		t.Errorf("%s: ends as if complete with %d objects: %q", l.name, n, l.body.Bytes()[max(0, l.body.Len()-200):])
 	case bytes.Contains(l.body.Bytes(), []byte(`Status`)):
-		t.Errorf("%s: has a Status behind %d objects", l.name, n)
+		t.Errorf("%s: has a Status after %d objects", l.name, n)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestLosingPostgres takes the database away in several ways. Meanwhile each request is answered in time, with what
-// clients need to try again; afterwards everything goes on, the watch that was open too.
+// TestLosingPostgres takes the database away in several ways. Meanwhile each request gets a retryable error in time; afterwards
+// everything works again, including the open watch.
 func TestLosingPostgres(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second
@@ -50,9 +50,9 @@ func TestLosingPostgres(t *testing.T) {
 		lose, recover func(*testing.T)
 	}{
 		{"its packets are lost", do(plain(proxy.Drop)), do(plain(proxy.Resume))},
-		{"it stands still", do(signal(syscall.SIGSTOP)), do(signal(syscall.SIGCONT))},
+		{"it hangs", do(signal(syscall.SIGSTOP)), do(signal(syscall.SIGCONT))},
 		{"it crashes", do(postgres.StopAtOnce), do(postgres.Start)},
-		{"its packets are lost, and then it is another one", do(plain(proxy.Drop)), do(postgres.Stop, plain(proxy.Cut), postgres.Start, plain(proxy.Resume))},
+		{"its packets are lost, and then it is replaced", do(plain(proxy.Drop)), do(postgres.Stop, plain(proxy.Cut), postgres.Start, plain(proxy.Resume))},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			name := fmt.Sprint("before-", i)
@@ -91,7 +91,7 @@ func TestLosingPostgres(t *testing.T) {
 			c.WaitReady(t)
 			name = fmt.Sprint("after-", i)
 			c.creates(t, name)
-			// What was asked for meanwhile was refused, which does not say that it is not done in the end.
+			// Requests meanwhile returned errors, but may still have taken effect.
 			for {
 				event, err := w.next()
 				if err != nil || strings.HasPrefix(event, "ERROR") {
@@ -111,14 +111,14 @@ func TestLosingPostgres(t *testing.T) {
 			w.brings(t, "ADDED "+name)
 		}
 	})
-	t.Run("it takes no writes any more", func(t *testing.T) {
+	t.Run("it no longer accepts writes", func(t *testing.T) {
 		readOnly := func(setting string) {
 			execute(t, dsn, "ALTER SYSTEM SET default_transaction_read_only = "+setting)
 			execute(t, dsn, "SELECT pg_reload_conf()")
 		}
 		readOnly("on")
-		// What it would tell may be of the past, when another one took its place.
-		harness.Eventually(t, "reads are refused too", func() bool {
+		// Its state may be stale, if another server has taken its place.
+		harness.Eventually(t, "reads are rejected too", func() bool {
 			response, body, err := c.do(t, request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps"})
 			return err == nil && response.StatusCode != http.StatusOK && refused(response, body) == nil
 		})
@@ -129,10 +129,10 @@ func TestLosingPostgres(t *testing.T) {
 	var left []string
 	defer func() {
 		if len(left) > before {
-			t.Errorf("%d requests run instead of %d:\n%s", len(left), before, strings.Join(left, "\n\n"))
+			t.Errorf("%d requests are running instead of %d:\n%s", len(left), before, strings.Join(left, "\n\n"))
 		}
 	}()
-	harness.Eventually(t, "nothing is left of the requests", func() bool {
+	harness.Eventually(t, "no request is left running", func() bool {
 		left = serving(t, c)
 		return len(left) <= before
 	})
@@ -141,7 +141,7 @@ func TestLosingPostgres(t *testing.T) {
 	}
 }
 
-// controllersRun waits until they do: each has goroutines of its own.
+// controllersRun waits until the controllers run: each has its own goroutines.
 func controllersRun(t *testing.T, c *cluster) {
 	t.Helper()
 	namespaces := c.CoreV1().Namespaces()
@@ -158,7 +158,7 @@ func controllersRun(t *testing.T, c *cluster) {
 	})
 }
 
-// viewer returns the token of a service account that may look at everything.
+// viewer returns the token of a service account that may read everything.
 func viewer(t *testing.T, c *cluster) (token string) {
 	t.Helper()
 	_, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -169,7 +169,7 @@ func viewer(t *testing.T, c *cluster) (token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "a service account's token is good", func() bool {
+	harness.Eventually(t, "a service account's token is valid", func() bool {
 		got, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {
 			return false
@@ -181,9 +181,9 @@ func viewer(t *testing.T, c *cluster) (token string) {
 	return token
 }
 
-// lost sends a request whose answer has to be that the database does not answer, in time.
+// lost sends a request that must fail in time because the database does not respond.
 func lost(t *testing.T, c *cluster, r request, timeout time.Duration) {
-	const slack = 20 * time.Second // on a busy machine; ten requests that waited for each other would take longer
+	const slack = 20 * time.Second // for a busy machine; ten requests waiting for each other would take longer
 	began := time.Now()
 	response, body, err := c.do(t, r)
 	took := time.Since(began)

@@ -10,8 +10,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestPooler has two servers on one database behind PgBouncer in transaction mode: what one writes, the other reads, and
-// its watches bring; the schema, too, was made through it.
+// TestPooler runs two servers on one database behind PgBouncer in transaction mode: what one writes, the other reads, and its
+// watches receive. The schema is also created through it.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	dsn := harness.PgBouncer(t, harness.Postgres(t))
@@ -50,7 +50,7 @@ func TestPooler(t *testing.T) {
 	for range 40 {
 		event, err := w.next()
 		if err != nil || seen[event] {
-			t.Fatalf("the watch brings %q, %v, after %d of 40", event, err, len(seen))
+			t.Fatalf("the watch returned %q, %v, after %d of 40", event, err, len(seen))
 		}
 		seen[event] = true
 	}

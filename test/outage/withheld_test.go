@@ -17,12 +17,12 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestClientsLearnNothingOfTheDatabase lets the database fail in every way and sends requests of every form, as nobody, as a
-// user with few rights and as the administrator. No answer has a word of where the database is, who uses it and what it was
-// asked; the log has.
-func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
+// TestClientsLearnNothingAboutTheDatabase makes the database fail in every way and sends all kinds of requests, as an anonymous
+// user, as a user with few permissions and as the administrator. No response reveals the database's address, user or
+// statements; the log does.
+func TestClientsLearnNothingAboutTheDatabase(t *testing.T) {
 	t.Parallel()
-	// The same schema on both engines, in which what the server asks for is suddenly missing.
+	// The same schema on both engines, from which something that the server needs is removed.
 	const (
 		noColumn, column = "ALTER TABLE log RENAME COLUMN value TO content", "ALTER TABLE log RENAME COLUMN content TO value"
 		noTable, table   = "ALTER TABLE log RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO log"
@@ -68,13 +68,13 @@ func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
 	})
 }
 
-// askAlways has reads ask the database, which fails, also where they could do without.
+// askAlways makes all reads use the database, even those that could do without it.
 const askAlways = "--cache-size=0"
 
-// statements matches what SQL, its drivers and their errors consist of.
+// statements matches parts of SQL, drivers and their errors.
 const statements = `sqlstate|\bpgx\b|select (count|id|revision|counter)|insert into|relation "|no such (column|table)|column "?\w+"? does not exist|replaced_by|\.go:\d`
 
-// withheld is a server, the token of a user who may look at most things, and a pattern of what clients shall not see.
+// withheld is a server, the token of a user who may read most things, and a pattern of what clients must not see.
 type withheld struct {
 	*cluster
 	anonymous *http.Client // without a client certificate
@@ -92,7 +92,7 @@ func newWithheld(t *testing.T, c *cluster, secret string) *withheld {
 	return &withheld{c, anonymous, viewer(t, c), regexp.MustCompile(`(?i)` + secret + "|" + statements)}
 }
 
-// fails runs lose, sends every form of request and runs recover. logged is a pattern of what the server's log says then.
+// fails runs lose, sends every kind of request and runs recover. logged is a pattern of what the server then logs.
 func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func() error) {
 	t.Run(name, func(t *testing.T) {
 		if err := lose(); err != nil {
@@ -104,24 +104,24 @@ func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func()
 				asking.Go(func() {
 					code, answer := w.send(t, f, token)
 					if found := w.secret.FindString(f.visible(answer)); found != "" {
-						t.Errorf("%s %s as %s: the answer has %q\n%.2000s", f.method, f.path, who, found, answer)
+						t.Errorf("%s %s as %s: the response has %q\n%.2000s", f.method, f.path, who, found, answer)
 					}
 					if f.stored && token == administrator && code < 500 {
-						t.Errorf("%s %s as %s: got %d, want a failure of the server's\n%.2000s", f.method, f.path, who, code, answer)
+						t.Errorf("%s %s as %s: got %d, want a server error\n%.2000s", f.method, f.path, who, code, answer)
 					}
 				})
 			}
 		}
 		asking.Wait()
-		harness.Eventually(t, "the log says "+logged, func() bool {
-			w.send(t, forms[0], administrator) // what fails often is not logged each time
+		harness.Eventually(t, "the log has "+logged, func() bool {
+			w.send(t, forms[0], administrator) // frequent failures are not all logged
 			return regexp.MustCompile(logged).Match(w.Output(t))
 		})
 		if err := recover(); err != nil {
 			t.Fatal(err)
 		}
 		w.WaitReady(t)
-		// What happened meanwhile is no event that tells it either.
+		// Events do not reveal it either.
 		if _, answer := w.send(t, form{method: http.MethodGet, path: "/api/v1/events"}, administrator); w.secret.MatchString(answer) {
 			t.Errorf("events: %s", answer)
 		}
@@ -131,7 +131,7 @@ func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func()
 // administrator stands for the administrator's certificate in place of a token.
 const administrator = "administrator"
 
-// send returns the answer's code, and its headers and body as one text.
+// send returns the response's status, and its headers and body as one string.
 func (w *withheld) send(t *testing.T, f form, token string) (code int, answer string) {
 	client := w.anonymous
 	if token == administrator {
@@ -151,7 +151,7 @@ func (w *withheld) send(t *testing.T, f form, token string) (code int, answer st
 	}
 	response, err := client.Do(asked)
 	if err != nil {
-		return 0, err.Error() // of the client's: see its callers
+		return 0, err.Error() // a client-side error; see the callers
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)

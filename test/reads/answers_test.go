@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// forms are the media types of answers, besides JSON.
+// forms are the media types of responses, besides JSON.
 var forms = map[string]string{
 	"protobuf": "application/vnd.kubernetes.protobuf",
 	"metadata": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 	"Table":    "application/json;as=Table;g=meta.k8s.io;v=v1",
 }
 
-// testAnswers writes an object in every way, and compares what the writes are answered with to what a get of the object is.
+// testAnswers writes an object in every way, and compares the responses with a get of the object.
 func testAnswers(t *testing.T, c *cluster, path string) {
 	t.Helper()
 	merge, smart, apply := string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)
@@ -50,7 +50,7 @@ func testAnswers(t *testing.T, c *cluster, path string) {
 	c.answered(t, http.MethodPut, path, json, json, bytes.Replace(c.get(t, c.http, path).body, []byte(`"answered":"`), []byte(`"answered":"put-`), 1))
 }
 
-// answered sends a write and reads the object, and fails the test where the answers differ.
+// answered sends a write and reads the object, and fails the test if the responses differ.
 func (c *cluster) answered(t *testing.T, method, path, accept, content string, body []byte) {
 	t.Helper()
 	for range 20 {
@@ -76,7 +76,7 @@ func (c *cluster) answered(t *testing.T, method, path, accept, content string, b
 			continue
 		}
 		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s %s as %s answers %d: %.500s", method, path, accept, response.StatusCode, written)
+			t.Errorf("%s %s as %s returns %d: %.500s", method, path, accept, response.StatusCode, written)
 			return
 		}
 		read := c.get(t, c.http, path, "Accept", accept)
@@ -88,15 +88,15 @@ func (c *cluster) answered(t *testing.T, method, path, accept, content string, b
 		if problem == nil {
 			return
 		}
-		if bytes.Contains(written, []byte(after)) { // no one else has written the object meanwhile
+		if bytes.Contains(written, []byte(after)) { // the object has not been written meanwhile
 			t.Errorf("%s %s with %s as %s: compared with a get of the object, %v", method, path, content, accept, problem)
 			return
 		}
 	}
-	t.Errorf("%s %s: changes without end", method, path)
+	t.Errorf("%s %s: keeps changing", method, path)
 }
 
-// madeAsRead compares what a creation was answered with to what a get of the object is.
+// madeAsRead compares the response to a create with a get of the object.
 func madeAsRead(t *testing.T, client dynamic.ResourceInterface, made *unstructured.Unstructured) {
 	t.Helper()
 	read, err := client.Get(t.Context(), made.GetName(), metav1.GetOptions{})
@@ -115,6 +115,6 @@ func madeAsRead(t *testing.T, client dynamic.ResourceInterface, made *unstructur
 		t.Fatal(err)
 	}
 	if problem := firstDifference(got, want); problem != nil {
-		t.Errorf("create %s: compared with a get of the object, %v", made.GetKind(), problem)
+		t.Errorf("creating %s: compared with a get of the object, %v", made.GetKind(), problem)
 	}
 }

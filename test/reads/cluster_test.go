@@ -18,12 +18,12 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// cluster is a server and the ways to it.
+// cluster is a server and its clients.
 type cluster struct {
 	server  *sqube.Server
 	engine  harness.Engine
 	config  *rest.Config
-	http    *http.Client // sends no Accept-Encoding of its own
+	http    *http.Client // sends no implicit Accept-Encoding
 	typed   kubernetes.Interface
 	dynamic dynamic.Interface
 }
@@ -58,14 +58,14 @@ func (c *cluster) client(t *testing.T, http2 bool) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// answer is a response, as it came.
+// answer is an unprocessed response.
 type answer struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
-// get sends a GET with the headers, given as name and value in turn. JSON is asked for unless they say otherwise.
+// get sends a GET with the headers, given as name and value in turn. It requests JSON unless they say otherwise.
 func (c *cluster) get(t *testing.T, client *http.Client, path string, headers ...string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path, nil)
@@ -100,8 +100,8 @@ func (a answer) version(t *testing.T) string {
 	return object.Metadata.ResourceVersion
 }
 
-// same reads the path in both ways and fails the test where they differ. It returns the plain answer. Objects that
-// change in between, which controllers see to, are read again.
+// same reads the path in both ways and fails the test if they differ. It returns the plain response. Objects changed in between
+// by controllers are read again.
 func (c *cluster) same(t *testing.T, path string, headers ...string) answer {
 	t.Helper()
 	for range 20 {
@@ -115,7 +115,7 @@ func (c *cluster) same(t *testing.T, path string, headers ...string) answer {
 			return plain
 		}
 	}
-	t.Errorf("GET %s: changes without end", path)
+	t.Errorf("GET %s: keeps changing", path)
 	return answer{}
 }
 
@@ -126,7 +126,7 @@ func pretty(path string) string {
 	return path + "?pretty=true"
 }
 
-// differ compares the answers but for the indentation of the second.
+// differ compares the responses, ignoring the indentation of the second.
 func differ(t *testing.T, plain, indented answer) error {
 	t.Helper()
 	if !bytes.HasPrefix(indented.body, []byte("{\n  ")) {
@@ -151,10 +151,10 @@ func differ(t *testing.T, plain, indented answer) error {
 	return firstDifference(current.ReplaceAll(plain.body, nil), current.ReplaceAll(want.Bytes(), nil))
 }
 
-// current is what moves on by itself: the revision that the server has come to, of which errors speak, and ages in Tables.
+// current matches what changes by itself: the server's current revision in errors, and ages in Tables.
 var current = regexp.MustCompile(`, current: \d+|"(\d+[dhms])+"`)
 
-// firstDifference shows where two texts part.
+// firstDifference returns where two texts differ first.
 func firstDifference(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -164,5 +164,5 @@ func firstDifference(got, want []byte) error {
 		at++
 	}
 	around := func(text []byte) []byte { return text[max(0, at-80):min(len(text), at+120)] }
-	return fmt.Errorf("at byte %d the answer is\n%q, want\n%q", at, around(got), around(want))
+	return fmt.Errorf("at byte %d the response is\n%q, want\n%q", at, around(got), around(want))
 }

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// gzipFrom is the size from which kube-apiserver compresses answers for those who take that.
+// gzipFrom is the size from which kube-apiserver compresses responses for clients that accept it.
 const gzipFrom = 128 << 10
 
-// testCompression reads objects and lists a little smaller and larger than what is compressed, over both protocols.
+// testCompression reads objects and lists slightly smaller and larger than the limit for compression, over both protocols.
 func testCompression(t *testing.T, c *cluster) {
 	const space = "compression"
 	if _, err := c.typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{}); err != nil {
@@ -50,7 +50,7 @@ func testCompression(t *testing.T, c *cluster) {
 	}
 }
 
-// compressed expects that the path is answered with gzip if it is large and that is asked for, and always the same.
+// compressed expects gzip if the response is large and gzip is accepted, and always the same content.
 func compressed(t *testing.T, c *cluster, client *http.Client, path string) error {
 	t.Helper()
 	plain, zipped := c.get(t, client, path), c.get(t, client, path, "Accept-Encoding", "gzip")
@@ -58,7 +58,7 @@ func compressed(t *testing.T, c *cluster, client *http.Client, path string) erro
 		return err
 	}
 	if encoding := plain.header.Get("Content-Encoding"); encoding != "" {
-		return fmt.Errorf("encoded as %q without being asked", encoding)
+		return fmt.Errorf("encoded as %q without Accept-Encoding", encoding)
 	}
 	large := len(plain.body) > gzipFrom
 	switch encoding := zipped.header.Get("Content-Encoding"); {

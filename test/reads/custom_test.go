@@ -29,8 +29,8 @@ func movings(version string) string {
 	return "/apis/custom.example.com/" + version + "/namespaces/" + namespace + "/movings"
 }
 
-// testCustom reads custom resources, which are stored as JSON that a schema may have more to say about: before and after
-// their definitions change, in versions that are stored and others.
+// testCustom reads custom resources, whose stored JSON a schema may change: before and after their definitions change, in the
+// storage version and others.
 func testCustom(t *testing.T, c *cluster) {
 	definitions, err := os.ReadFile("testdata/custom.yaml")
 	if err != nil {
@@ -42,7 +42,7 @@ func testCustom(t *testing.T, c *cluster) {
 	for _, path := range []string{gadgets, frees, movings("v1"), movings("v2")} {
 		c.await(t, path+" to be served", func() bool { return c.get(t, c.http, path).code == http.StatusOK })
 	}
-	// In a database these are as they stand here, but for the order of fields and what the schema changes.
+	// In the database these are as written here, except for the order of fields and what the schema changes.
 	rich := richMetadata(t, c)
 	for i, fields := range []string{
 		`"spec":{}`,
@@ -64,13 +64,13 @@ func testCustom(t *testing.T, c *cluster) {
 	}
 	c.create(t, movings("v1"), "v1", "Moving", `{"name":"moving-0"}`, `"a":"a","b":"b","c":"c"`)
 	c.create(t, movings("v2"), "v2", "Moving", `{"name":"moving-1"}`, `"b":"b"`)
-	// These testEdited changes in the database.
+	// testEdited changes these in the database.
 	c.create(t, gadgets, "v1", "Gadget", `{"name":"rich"}`, `"spec":{"any":{"a":1,"b":"<"},"ratio":2.5}`)
 	c.create(t, frees, "v1", "Free", `{"name":"rich"}`, `"data":{"b":1,"a":2}`)
 	c.create(t, movings("v1"), "v1", "Moving", `{"name":"rich"}`, `"a":"x"`)
 	t.Run("as written", func(t *testing.T) { readCustom(t, c) })
 
-	// A field goes, another gets a default, a value is no longer nullable; and the version that is stored changes.
+	// A field is removed, another gets a default, a value is no longer nullable, and the storage version changes.
 	patch := `[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/never"},
 		{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/map"},
 		{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/later","value":{"type":"string","default":"new"}},
@@ -85,7 +85,7 @@ func testCustom(t *testing.T, c *cluster) {
 	c.redefine(t, "frees", patch, frees+"/free-0", `"late": 1`)
 	t.Run("under a changed schema", func(t *testing.T) { readCustom(t, c) })
 
-	// Some are written under the new schema, the others stay as they are.
+	// Some are rewritten under the new schema, the others are unchanged.
 	const note = `{"metadata":{"annotations":{"rewritten":"yes"}}}`
 	for _, path := range []string{gadgets + "/gadget-1", gadgets + "/gadget-3", frees + "/free-1", movings("v1") + "/moving-0"} {
 		c.change(t, http.MethodPatch, path, string(types.MergePatchType), note)
@@ -94,7 +94,7 @@ func testCustom(t *testing.T, c *cluster) {
 	t.Run("watched", func(t *testing.T) { watchCustom(t, c) })
 }
 
-// richMetadata returns metadata that a careless copier of bytes would stumble over, without the brace that begins them.
+// richMetadata returns metadata that would break careless copying of bytes, without the opening brace.
 func richMetadata(t *testing.T, c *cluster) string {
 	t.Helper()
 	owner, err := c.typed.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -110,13 +110,13 @@ func richMetadata(t *testing.T, c *cluster) string {
 	return string(text[1:])
 }
 
-// create creates a custom resource of the JSON of its metadata and of its other fields.
+// create creates a custom resource from the JSON of its metadata and of its other fields.
 func (c *cluster) create(t *testing.T, path, version, kind, metadata, fields string) []byte {
 	t.Helper()
 	return c.change(t, http.MethodPost, path, "application/json", fmt.Sprintf(`{"apiVersion":"custom.example.com/%s","kind":%q,"metadata":%s,%s}`, version, kind, metadata, fields))
 }
 
-// change sends a request that must succeed, and returns the answer.
+// change sends a request that must succeed, and returns the response.
 func (c *cluster) change(t *testing.T, method, path, contentType, body string) []byte {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, c.config.Host+path, strings.NewReader(body))
@@ -155,8 +155,8 @@ func (c *cluster) await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// readCustom reads all custom resources in all ways, more than once: what a server has found out about a row when it first
-// read it must not change what it answers.
+// readCustom reads all custom resources in all ways, more than once: what a server caches about a row on the first read must
+// not change its responses.
 func readCustom(t *testing.T, c *cluster) {
 	for range 2 {
 		for _, path := range []string{gadgets, frees, movings("v1"), movings("v2")} {
@@ -166,7 +166,7 @@ func readCustom(t *testing.T, c *cluster) {
 			}
 			for _, name := range names {
 				if whole := c.same(t, path+"/"+name); whole.code != http.StatusOK {
-					t.Errorf("GET %s/%s answers %d", path, name, whole.code)
+					t.Errorf("GET %s/%s returns %d", path, name, whole.code)
 				}
 				c.same(t, path+"/"+name+"?resourceVersion=0")
 				c.same(t, path+"/"+name+"?resourceVersion=x")
@@ -183,7 +183,7 @@ func readCustom(t *testing.T, c *cluster) {
 		c.same(t, strings.Replace(gadgets, "/namespaces/"+namespace, "", 1))
 		for _, path := range []string{strings.Replace(frees, "/frees", "/namespaces/x/frees", 1), strings.Replace(gadgets, "/v1/", "/v0/", 1)} {
 			if missing := c.get(t, c.http, path); missing.code != http.StatusNotFound {
-				t.Errorf("GET %s answers %d", path, missing.code)
+				t.Errorf("GET %s returns %d", path, missing.code)
 			}
 		}
 		c.same(t, gadgets+"/rich/status")
@@ -221,7 +221,7 @@ func sameForms(t *testing.T, c *cluster, path string) {
 	}
 }
 
-// watchCustom compares the objects of events with those that gets and writes are answered with.
+// watchCustom compares the objects of events with those in responses to gets and writes.
 func watchCustom(t *testing.T, c *cluster) {
 	for path, kind := range map[string]string{gadgets: "Gadget", frees: "Free", movings("v1"): "Moving", movings("v2"): "Moving"} {
 		n := 0
@@ -247,7 +247,7 @@ func watchCustom(t *testing.T, c *cluster) {
 			event  string
 			object []byte
 		}{{"ADDED", created}, {"MODIFIED", patched}, {"DELETED", patched}}
-		done := errors.New("all have come")
+		done := errors.New("all received")
 		err = events(t, c, path+"?watch=true&fieldSelector=metadata.name=watched&resourceVersion="+from, "application/json", jsonEvent,
 			func(event string, object []byte) error {
 				next := want[0]

@@ -1,3 +1,3 @@
-// Package reads compares, byte for byte, what sqube answers to reads of JSON, which it copies from rows, with what the
-// libraries of Kubernetes make of the same rows when they decode and encode them, which they do for ?pretty=true.
+// Package reads compares, byte for byte, sqube's JSON responses to reads, which it copies from rows, with the same rows decoded
+// and encoded by Kubernetes' libraries, which happens with ?pretty=true.
 package reads

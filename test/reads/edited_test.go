@@ -12,15 +12,15 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// testEdited stops the server, changes rows, as a repair by hand or an older sqube might have left them, and reads them
-// from the server once it runs again. (A revision never changes, so a running server may keep what it has read of one.)
+// testEdited stops the server, changes rows as a manual repair or an older sqube might have left them, restarts the server and
+// reads them. (A revision never changes, so a running server may cache what it has read.)
 func testEdited(t *testing.T, c *cluster) {
 	c.server.Stop(t)
 	db := harness.OpenDatabase(t, c.engine)
 	const sorted, unsorted = `"data":{"a":`, `"data":{"zz":"","a":`
 	edit(t, db, "configmaps", func(value string) string {
 		if !strings.Contains(value, sorted) {
-			t.Fatalf("the row holds %s", value)
+			t.Fatalf("the row has %s", value)
 		}
 		return strings.Replace(value, sorted, unsorted, 1)
 	})
@@ -37,7 +37,7 @@ func testEdited(t *testing.T, c *cluster) {
 	}
 	c.server.Start(t)
 
-	// What stands in a row in the expected form is sent as it stands: the proof that there are two ways to compare.
+	// A row in the expected form is sent unchanged: this proves that there really are two ways to compare.
 	path := "/api/v1/namespaces/" + namespace + "/configmaps/rich"
 	if got := c.get(t, c.http, path); !strings.Contains(string(got.body), unsorted) {
 		t.Errorf("the value was not copied: %s", got.body)
@@ -65,7 +65,7 @@ func testEdited(t *testing.T, c *cluster) {
 	}
 	got, err := c.typed.AutoscalingV2().HorizontalPodAutoscalers(namespace).Get(t.Context(), "rich", metav1.GetOptions{})
 	if err != nil || len(got.Spec.Metrics) != 1 || *got.Spec.Metrics[0].Resource.Target.AverageUtilization != 55 || got.Spec.ScaleTargetRef.Name != "older" {
-		t.Errorf("in the newer version it is %+v, %v", got.Spec, err)
+		t.Errorf("in the newer version, it is %+v, %v", got.Spec, err)
 	}
 }
 
@@ -96,7 +96,7 @@ func rearrange(t *testing.T, value string) string {
 	return string(byName)
 }
 
-// older makes an autoscaler one of the version that was stored formerly.
+// older converts an autoscaler to the former storage version.
 func older(t *testing.T, value string) string {
 	t.Helper()
 	var object map[string]any
@@ -117,7 +117,7 @@ func older(t *testing.T, value string) string {
 	return string(text)
 }
 
-// sameMeaning compares what both ways say, whatever the order of fields.
+// sameMeaning compares the results of both ways, ignoring the order of fields.
 func sameMeaning(t *testing.T, c *cluster, path string) {
 	t.Helper()
 	var got, want any

@@ -17,7 +17,7 @@ import (
 
 const streamOfProtobuf = "application/vnd.kubernetes.protobuf;stream=watch"
 
-// testEvents watches a collection from its beginning, in both formats: the objects of events are, byte by byte, what a get
+// testEvents watches a collection from its beginning, in both formats: the objects of events are, byte for byte, what a get
 // returns.
 func testEvents(t *testing.T, c *cluster, path string, names []string) {
 	t.Helper()
@@ -100,7 +100,7 @@ func jsonEvent(stream *bufio.Reader) (string, []byte, error) {
 	}
 	err = json.Unmarshal(line, &event)
 	if want := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", event.Type, event.Object); err == nil && want != string(line) {
-		err = fmt.Errorf("an event of another form: %s", line)
+		err = fmt.Errorf("an event in an unexpected format: %s", line)
 	}
 	return event.Type, event.Object, err
 }
@@ -119,7 +119,7 @@ func protobufEvent(stream *bufio.Reader) (string, []byte, error) {
 		return "", nil, err
 	}
 	if again, err := event.Marshal(); err != nil || !bytes.Equal(again, frame) {
-		return "", nil, fmt.Errorf("an event of another form: %q, %w", frame, err)
+		return "", nil, fmt.Errorf("an event in an unexpected format: %q, %w", frame, err)
 	}
 	return event.Type, event.Object.Raw, nil
 }

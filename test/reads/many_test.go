@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// manyObjects makes lists that the server reads from the database in several pages.
+// manyObjects is enough for lists that the server reads from the database in several pages.
 const manyObjects = 1300
 
-// testMany lists while writes go on. Each list is at one revision, and is what the other way tells of that revision.
+// testMany lists during writes. Each list is at one revision, and the same when read the other way at that revision.
 func testMany(t *testing.T, c *cluster) {
 	const space = "many"
 	if _, err := c.typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{}); err != nil {
@@ -65,14 +65,14 @@ func testMany(t *testing.T, c *cluster) {
 			query.Set("resourceVersion", list.version(t))
 			query.Set("resourceVersionMatch", "Exact")
 			if err := differ(t, list, c.get(t, c.http, pretty(base+query.Encode()))); err != nil {
-				t.Errorf("a list with selector %q while writes go on: %v", selector, err)
+				t.Errorf("a list with selector %q during writes: %v", selector, err)
 			}
 		}
 	}
 	checkPages(t, c, base)
 }
 
-// checkList expects every object once, in order, but for those that a writer has deleted for the moment.
+// checkList expects every object once, in order, except for those that a writer has currently deleted.
 func checkList(t *testing.T, list answer, selector string) {
 	t.Helper()
 	var got metav1.PartialObjectMetadataList
@@ -82,16 +82,16 @@ func checkList(t *testing.T, list answer, selector string) {
 	last := ""
 	for _, item := range got.Items {
 		if item.Name <= last {
-			t.Errorf("with selector %q %s comes behind %s", selector, item.Name, last)
+			t.Errorf("with selector %q, %s comes after %s", selector, item.Name, last)
 		}
 		last = item.Name
 	}
 	if selector == "" && len(got.Items) < manyObjects-4 {
-		t.Errorf("%d objects are listed, and no more than 4 of %d are deleted at a time", len(got.Items), manyObjects)
+		t.Errorf("%d objects are listed, but at most 4 of %d are deleted at a time", len(got.Items), manyObjects)
 	}
 }
 
-// checkPages walks through pages while writes go on: together they are the list at the revision of the first.
+// checkPages reads pages during writes: together they are the list at the revision of the first.
 func checkPages(t *testing.T, c *cluster, base string) {
 	t.Helper()
 	var items []string

@@ -29,7 +29,7 @@ import (
 
 const namespace = "default"
 
-// createObjects creates what testdata describes, each with metadata as rich as they can be.
+// createObjects creates the objects in testdata, each with the richest possible metadata.
 func createObjects(t *testing.T, c *cluster) {
 	t.Helper()
 	groups, err := restmapper.GetAPIGroupResources(c.typed.Discovery())
@@ -55,8 +55,8 @@ func createObjects(t *testing.T, c *cluster) {
 	}
 }
 
-// create creates the object and, unless its name is not free, one whose name is generated, which has no managedFields
-// and is being deleted.
+// create creates the object and, unless its name can't be changed, one with a generated name, which has no managedFields and is
+// being deleted.
 func create(t *testing.T, client dynamic.ResourceInterface, object *unstructured.Unstructured) {
 	t.Helper()
 	generated := object.DeepCopy()
@@ -75,20 +75,20 @@ func create(t *testing.T, client dynamic.ResourceInterface, object *unstructured
 	}
 	generated.SetGenerateName("generated-")
 	if made, err = client.Create(t.Context(), generated, metav1.CreateOptions{}); err != nil {
-		t.Errorf("create %s with a generated name: %v", object.GetKind(), err)
+		t.Errorf("creating %s with a generated name: %v", object.GetKind(), err)
 		return
 	}
 	madeAsRead(t, client, made)
 	name := made.GetName()
 	if _, err := client.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{}); err != nil {
-		t.Errorf("clear the managedFields of %s: %v", object.GetKind(), err)
+		t.Errorf("clearing the managedFields of %s: %v", object.GetKind(), err)
 	}
 	if err := client.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete %s: %v", object.GetKind(), err)
 	}
 }
 
-// enrich adds metadata that a careless copier of bytes would stumble over.
+// enrich adds metadata that would break careless copying of bytes.
 func enrich(object *unstructured.Unstructured, owner types.UID) {
 	object.SetLabels(map[string]string{
 		"app": "rich", "app.kubernetes.io/name": "a_b.c-D", "empty": "", "uid": "not-the-uid", "resourceVersion": "1", "Z": "z", "a": "1",
@@ -132,7 +132,7 @@ func manifests(t *testing.T) (objects []*unstructured.Unstructured) {
 	}
 }
 
-// certificates returns a request for a certificate and an authority, as they stand in manifests.
+// certificates returns a certificate request and an authority, as encoded in manifests.
 func certificates(t *testing.T) (request, authority []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

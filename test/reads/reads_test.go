@@ -7,7 +7,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestReads runs one server per engine, with every version that can be served, and reads all it can from it.
+// TestReads runs one server per engine, with all versions enabled, and reads everything from it.
 func TestReads(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()

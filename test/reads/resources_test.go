@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	computed   = "componentstatuses"      // anew for each answer, in any order; they are in no row
+	computed   = "componentstatuses"      // computed for each response, in any order; not stored in rows
 	kubeletOwn = "podcertificaterequests" // only kubelets create them, so there are none
 )
 
-// testResources reads every resource that discovery says can be listed, in each of its versions.
+// testResources reads every listable resource from discovery, in each of its versions.
 func testResources(t *testing.T, c *cluster) {
 	createObjects(t, c)
 	_, groups, err := c.typed.Discovery().ServerGroupsAndResources()
@@ -120,7 +120,7 @@ func testCollection(t *testing.T, c *cluster, path string) (names []string) {
 	return names
 }
 
-// testPages walks from page to page, and expects so many objects of them together, if not -1.
+// testPages reads page by page, and expects that many objects in total, unless want is -1.
 func testPages(t *testing.T, c *cluster, path string, query url.Values, want int) {
 	t.Helper()
 	n := 0

@@ -16,13 +16,13 @@ import (
 // leaseSeconds is a kubelet's nodeLeaseDurationSeconds.
 const leaseSeconds = 40
 
-// renewLease renews the node's Lease until the context ends, by what a kubelet does it with.
+// renewLease renews the node's Lease until the context ends, with the kubelet's own controller.
 func (n *Node) renewLease(ctx context.Context) {
 	lease.NewController(clock.RealClock{}, observedClient{n.client, n}, n.options.Name, leaseSeconds, nil,
 		n.options.LeaseInterval, n.options.Name, corev1.NamespaceNodeLease, nil).Run(ctx)
 }
 
-// observedClient is a client whose writes of Leases the node's observer hears of.
+// observedClient is a client that reports writes of Leases to the node's observer.
 type observedClient struct {
 	kubernetes.Interface
 	node *Node
@@ -47,7 +47,7 @@ func (c observedCoordination) Leases(namespace string) clientv1.LeaseInterface {
 type observedLeases struct {
 	clientv1.LeaseInterface
 	node   *Node
-	failed int // updates since the last that was acknowledged
+	failed int // updates since the last acknowledged one
 }
 
 // Create creates the Lease.
@@ -69,9 +69,9 @@ func (l *observedLeases) observe(ctx context.Context, lease *coordinationv1.Leas
 	case err == nil:
 		l.failed = 0
 		l.node.options.Observer.renewed(lease)
-	case ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err): // then it gets the Lease and goes on
+	case ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err): // these make it read the Lease and retry
 		if l.failed++; l.failed%attempts == 0 {
-			l.node.options.Observer.failed("renew the Lease of Node %s: %w", l.node.options.Name, err)
+			l.node.options.Observer.failed("renewing the Lease of Node %s: %w", l.node.options.Name, err)
 		}
 	}
 }

@@ -19,37 +19,37 @@ import (
 // Options describe a node.
 type Options struct {
 	Name   string
-	Labels map[string]string // beside those that a kubelet sets
+	Labels map[string]string // in addition to those that a kubelet sets
 	Taints []corev1.Taint
-	CPU    string // cores that Pods may have; by default 1
-	Memory string // that Pods may have; by default 1Gi
+	CPU    string // cores for Pods; by default 1
+	Memory string // for Pods; by default 1Gi
 
-	// LeaseInterval is how often the node renews its Lease, and StatusInterval how often it looks at its Node, to report its
-	// status if that has changed or was last reported ReportInterval ago. By default they are a kubelet's: 10 s, 10 s, 5 min.
+	// LeaseInterval is how often the node renews its Lease, and StatusInterval how often it checks its Node, to report its
+	// status if that has changed or was last reported ReportInterval ago. The defaults are a kubelet's: 10 s, 10 s, 5 min.
 	LeaseInterval, StatusInterval, ReportInterval time.Duration
 
 	Observer Observer
 }
 
-// Observer hears what becomes of a node's writes. A function may be nil; they are called from several goroutines.
+// Observer is notified of the results of a node's writes. Functions may be nil; they are called from several goroutines.
 type Observer struct {
-	// Failed is called when a write has failed as often as a kubelet tries, before it tries again later.
+	// Failed is called when a write has failed as often as a kubelet tries, before it is retried later.
 	Failed func(error)
-	// Renewed is called with the Lease when the server has acknowledged that it is renewed.
+	// Renewed is called with the Lease when the server has acknowledged its renewal.
 	Renewed func(*coordinationv1.Lease)
 	// Reported is called with the Pod when the server has acknowledged its status.
 	Reported func(*corev1.Pod)
-	// Removed is called with the Pod when the server has acknowledged that it is gone, after it was to end.
+	// Removed is called with the Pod when the server has acknowledged its removal, at the end of its deletion.
 	Removed func(*corev1.Pod)
 }
 
-// attempts is how often a kubelet tries to renew its Lease, or to report its Node's status, at each interval.
+// attempts is how often a kubelet tries to renew its Lease, or to report its Node's status, in each interval.
 const attempts = 5
 
-// jitter is by how much a kubelet's intervals vary, as a share of them.
+// jitter is the fraction by which a kubelet's intervals vary.
 const jitter = 0.04
 
-// Node is a Node and the kubelet that plays it.
+// Node is a Node and its simulated kubelet.
 type Node struct {
 	client  kubernetes.Interface
 	options Options
@@ -75,8 +75,8 @@ func (n *Node) Register(ctx context.Context) error {
 	return err
 }
 
-// Run plays the kubelet until the context ends: the Node is ready, its Lease is renewed, and the Pods bound to it run. Then it
-// returns, without a word to the server, as when the machine loses power.
+// Run simulates the kubelet until the context ends: the Node is ready, its Lease is renewed, and the Pods bound to it run. Then
+// it returns without notifying the server, as when the machine loses power.
 func (n *Node) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { n.renewLease(ctx) })
@@ -85,7 +85,7 @@ func (n *Node) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// syncStatus reports the status if it is due. What has failed too often is tried again at the next interval.
+// syncStatus reports the status if it is due. After too many failures, it is retried in the next interval.
 func (n *Node) syncStatus(ctx context.Context) {
 	var err error
 	for attempt := range attempts {
@@ -93,10 +93,11 @@ func (n *Node) syncStatus(ctx context.Context) {
 			return
 		}
 	}
-	n.options.Observer.failed("report the status of Node %s: %w", n.options.Name, err)
+	n.options.Observer.failed("reporting the status of Node %s: %w", n.options.Name, err)
 }
 
-// trySyncStatus reads the Node, from what the server has in memory if cached is set, as a kubelet's first attempt does.
+// trySyncStatus reads the Node, from the server's memory if cached is set, like a kubelet's first attempt, and reports its
+// status.
 func (n *Node) trySyncStatus(ctx context.Context, cached bool) error {
 	var get metav1.GetOptions
 	if cached {
@@ -118,7 +119,7 @@ func (n *Node) trySyncStatus(ctx context.Context, cached bool) error {
 	return nil
 }
 
-// status returns what the node reports, and whether that is other than what its Node has.
+// status returns the node's status, and whether that differs from its Node's.
 func (n *Node) status(node *corev1.Node, now metav1.Time) (status corev1.NodeStatus, changed bool) {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(n.options.CPU), corev1.ResourceMemory: resource.MustParse(n.options.Memory), corev1.ResourcePods: resource.MustParse("110"),

@@ -23,18 +23,18 @@ import (
 	statusutil "k8s.io/kubernetes/pkg/util/pod"
 )
 
-// What becomes of a Pod is said by its annotations and by the image of its first container. Without them it runs.
+// The annotations of a Pod and the image of its first container determine what happens to it. By default, it runs.
 const (
-	// ExitCode is the annotation of Pods whose containers end at once, with this code: "0" succeeds, others fail.
+	// ExitCode is the annotation of Pods whose containers exit at once with this code: "0" means success.
 	ExitCode = "fakenode/exit-code"
-	// ExitCodeAt, with an index of a Job after it, comes before ExitCode in the Pods of that index.
+	// ExitCodeAt, followed by an index of a Job, overrides ExitCode in the Pods of that index.
 	ExitCodeAt = "fakenode/exit-code-at-"
 	// MissingImage is an image that can't be pulled: Pods with it stay pending.
 	MissingImage = "fakenode/missing"
 )
 
-// RunPods has the Pods bound to the node run, as its kubelet does, until the context ends. It watches them by the field selector
-// that a kubelet has.
+// RunPods runs the Pods bound to the node, like its kubelet, until the context ends. It watches them with a kubelet's field
+// selector.
 func RunPods(ctx context.Context, c kubernetes.Interface, node string, o Observer) {
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTweakListOptions(func(list *metav1.ListOptions) {
 		list.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
@@ -44,7 +44,7 @@ func RunPods(ctx context.Context, c kubernetes.Interface, node string, o Observe
 		client: c, node: node, observer: o, bound: informer.GetStore(), acknowledged: map[types.UID]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 10*time.Second)),
 	}
-	// It fails for informers that have stopped only, and for objects without names.
+	// It only fails for stopped informers and for objects without names.
 	add := func(pod any) {
 		if key, err := cache.MetaNamespaceKeyFunc(pod); err == nil {
 			w.queue.Add(key)
@@ -66,7 +66,7 @@ func RunPods(ctx context.Context, c kubernetes.Interface, node string, o Observe
 	factory.Shutdown()
 }
 
-// podWorker reports what becomes of the Pods of a node, one after the other.
+// podWorker reports the status of a node's Pods, one by one.
 type podWorker struct {
 	client   kubernetes.Interface
 	node     string
@@ -75,10 +75,10 @@ type podWorker struct {
 	queue    workqueue.TypedRateLimitingInterface[string]
 
 	mu           sync.Mutex
-	acknowledged map[types.UID]string // resourceVersions that the reported statuses got, of which the watch may not know yet
+	acknowledged map[types.UID]string // resourceVersions of the reported statuses, which the watch may not have received yet
 }
 
-// next does what is next to do, and returns false when the context has ended.
+// next processes the next Pod, and returns false if the context has ended.
 func (w *podWorker) next(ctx context.Context) bool {
 	key, shutdown := w.queue.Get()
 	if shutdown {
@@ -92,11 +92,11 @@ func (w *podWorker) next(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 		return false
-	case err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err): // an event tells more
+	case err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err): // an event will follow
 		w.queue.Forget(key)
 	default:
 		if w.queue.NumRequeues(key) == attempts {
-			w.observer.failed("report the status of Pod %s on Node %s: %w", key, w.node, err)
+			w.observer.failed("reporting the status of Pod %s on Node %s: %w", key, w.node, err)
 		}
 		w.queue.AddRateLimited(key)
 	}
@@ -111,7 +111,7 @@ func (w *podWorker) forget(object any) {
 	}
 }
 
-// stale says whether the watch has not yet reported what the node itself has written.
+// stale reports whether the watch has not yet received what the node itself has written.
 func (w *podWorker) stale(pod *corev1.Pod) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w *podWorker) stale(pod *corev1.Pod) bool {
 	return err == nil && order < 0
 }
 
-// report does what a kubelet does: it reports a Pod running, or ended, and removes it when it is deleted.
+// report acts like a kubelet: it reports that a Pod is running or has ended, and removes it when it is deleted.
 func (w *podWorker) report(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		err := w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
@@ -150,7 +150,7 @@ func (w *podWorker) report(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// observe returns the status of a Pod as its kubelet sees it.
+// observe returns the status of a Pod from its kubelet's view.
 func observe(pod *corev1.Pod) corev1.PodStatus {
 	status, now := *pod.Status.DeepCopy(), metav1.Now()
 	if status.StartTime == nil {
@@ -186,15 +186,15 @@ func observe(pod *corev1.Pod) corev1.PodStatus {
 	return status
 }
 
-// podIP returns an address in 10.0.0.0/8, which is the same each time.
+// podIP returns an address in 10.0.0.0/8, always the same for a uid.
 func podIP(uid types.UID) string {
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(uid)) // it never fails
+	_, _ = hash.Write([]byte(uid)) // never fails
 	sum := hash.Sum32()
 	return netip.AddrFrom4([4]byte{10, byte(sum >> 16), byte(sum >> 8), byte(sum)}).String()
 }
 
-// exitCode is what the annotations of a Pod say.
+// exitCode returns the exit code in a Pod's annotations.
 func exitCode(pod *corev1.Pod) (code int32, ends bool) {
 	text, ends := pod.Annotations[ExitCodeAt+pod.Annotations[batchv1.JobCompletionIndexAnnotation]]
 	if !ends {

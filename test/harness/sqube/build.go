@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Environment variables that name binaries to use instead of building them.
+// Environment variables with binaries to use instead of building them.
 const (
 	BinaryVariable   = "SQUBE_BIN"
 	KubectlVariable  = "SQUBE_KUBECTL"
@@ -21,15 +21,15 @@ const (
 	NFPMVariable     = "SQUBE_NFPM"
 )
 
-// Binary returns the path of the sqube to test: SQUBE_BIN, or else bin/sqube, which the first caller builds. It fails the
-// test when it does not build.
+// Binary returns the path of the sqube to test: SQUBE_BIN, or else bin/sqube, which the first caller builds. It fails the test
+// if the build fails.
 func Binary(t testing.TB) string {
 	t.Helper()
 	return binary(t, BinaryVariable, builtSqube)
 }
 
 // KubectlBinary returns the path of the kubectl to test with: SQUBE_KUBECTL, or else bin/kubectl, which the first caller
-// builds. It fails the test when it does not build.
+// builds. It fails the test if the build fails.
 func KubectlBinary(t testing.TB) string {
 	t.Helper()
 	return binary(t, KubectlVariable, builtKubectl)
@@ -73,8 +73,8 @@ func binary(t testing.TB, variable string, built func() (string, error)) string 
 	return path
 }
 
-// build makes a target of the Makefile, which alone knows how, and returns the path of the binary in bin. The lock makes
-// the test processes of one `go test` take turns.
+// build makes a target of the Makefile, and returns the path of the binary in bin. The lock makes the test processes of one `go
+// test` take turns.
 func build(target, name string) (string, error) {
 	root, err := harness.Repository()
 	if err != nil {
@@ -88,9 +88,9 @@ func build(target, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close() // which also releases the lock
+	defer lock.Close() // also releases the lock
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("wait for another build: %w", err)
+		return "", fmt.Errorf("waiting for another build: %w", err)
 	}
 	cmd := exec.Command("make", target)
 	cmd.Dir = root

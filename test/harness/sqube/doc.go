@@ -1,3 +1,3 @@
-// Package sqube runs the built binary as a user does, as a process with a data directory, and kubectl against it. It
-// knows sqube only by its command line and its API.
+// Package sqube runs the built binary like a user, as a process with a data directory, and kubectl against it. It uses only
+// sqube's command line and its API.
 package sqube

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// KubectlEnv returns the environment in which `kubectl`, with nothing else said, is the pinned one, talks to the cluster
-// that the kubeconfig names, and keeps what it caches to the test.
+// KubectlEnv returns the environment in which `kubectl` is the pinned one, uses the cluster in the kubeconfig, and has a cache
+// only for the test.
 func KubectlEnv(t testing.TB, kubeconfig string) []string {
 	t.Helper()
 	home := t.TempDir()

@@ -24,32 +24,32 @@ import (
 )
 
 const (
-	// readyTimeout bounds a start on a machine that is busy with other tests; an idle one takes less than a second.
+	// readyTimeout limits a start on a busy machine; on an idle one, it takes less than a second.
 	readyTimeout = time.Minute
-	// drainTimeout bounds an orderly end.
+	// drainTimeout limits a graceful stop.
 	drainTimeout = 30 * time.Second
 	// logLines is how much of the server's log a failed test shows.
 	logLines = 100
 )
 
-// Options say how to run a server.
+// Options describe how to run a server.
 type Options struct {
 	// Datastore is the --datastore: see harness.Engine.
 	Datastore string
-	// DataDir is the --data-dir; by default one that goes with the test.
+	// DataDir is the --data-dir; by default one that is removed when the test ends.
 	DataDir string
 	// Address and Port are where it listens; by default 127.0.0.1 and a free port.
 	Address string
 	Port    int
-	// Args are further flags of `sqube serve`.
+	// Args are additional flags of `sqube serve`.
 	Args []string
-	// Env are further environment variables, as "NAME=value".
+	// Env are additional environment variables, as "NAME=value".
 	Env []string
 	// Prepare changes the command before each start: see test/faults.
 	Prepare func(*exec.Cmd)
 }
 
-// Server is a sqube process and its state. Its address stays the same over stop and start. Its methods are not for
+// Server is a sqube process and its state. Its address does not change when it is restarted. Its methods are not safe for
 // concurrent use, except those that only read.
 type Server struct {
 	// URL is the server's address, https://ADDRESS:PORT.
@@ -64,11 +64,11 @@ type Server struct {
 	log     string
 	keeper  *harness.Keeper
 
-	process *harness.Process // that was started last
+	process *harness.Process // started last
 }
 
-// Start runs a server and waits until it is ready. It ends with the test; when that fails, the test's output gets the
-// end of the server's log.
+// Start runs a server and waits until it is ready. It is stopped when the test ends; if the test has failed, its output gets
+// the end of the server's log.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := Launch(t, o)
@@ -113,20 +113,20 @@ func Launch(t testing.TB, o Options) *Server {
 			t.Logf("the end of sqube's log:\n%s", s.logTail())
 		}
 		if err := errors.Join(s.process.End(syscall.SIGKILL), s.keeper.Dismiss()); err != nil {
-			t.Errorf("end sqube: %v", err)
+			t.Errorf("stopping sqube: %v", err)
 		}
 	})
 	if err := s.launch(); err != nil {
-		t.Fatalf("start sqube: %v", err)
+		t.Fatalf("starting sqube: %v", err)
 	}
 	return s
 }
 
-// Start starts a server that was stopped or killed, on the same state, and waits until it is ready.
+// Start starts a stopped or killed server on the same state, and waits until it is ready.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	if err := s.launch(); err != nil {
-		t.Fatalf("start sqube: %v", err)
+		t.Fatalf("starting sqube: %v", err)
 	}
 	s.WaitReady(t)
 }
@@ -141,12 +141,12 @@ func (s *Server) WaitReady(t testing.TB) {
 	}
 }
 
-// Stop asks the server to end, with SIGTERM, and waits until it has. It fails the test when that takes too long or when
-// the server ends with an error.
+// Stop stops the server with SIGTERM, and waits until it has ended. It fails the test if that takes too long or the server ends
+// with an error.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if !s.process.Runs() {
-		t.Fatal("sqube does not run")
+		t.Fatal("sqube is not running")
 	}
 	if err := s.process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -154,14 +154,14 @@ func (s *Server) Stop(t testing.TB) {
 	select {
 	case <-s.process.Exited():
 	case <-time.After(drainTimeout):
-		t.Fatalf("sqube still runs %s after SIGTERM", drainTimeout)
+		t.Fatalf("sqube is still running %s after SIGTERM", drainTimeout)
 	}
 	if err := s.process.Wait(); err != nil {
 		t.Fatalf("sqube ended with an error after SIGTERM: %v", err)
 	}
 }
 
-// Kill ends the server at once, with SIGKILL.
+// Kill kills the server with SIGKILL.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
 	if err := s.process.End(syscall.SIGKILL); err != nil {
@@ -169,10 +169,10 @@ func (s *Server) Kill(t testing.TB) {
 	}
 }
 
-// Relaunch starts a server that has ended, by Kill or Stop or otherwise, on the same state. It does not wait.
+// Relaunch starts a server that has ended, for any reason, on the same state. It does not wait.
 func (s *Server) Relaunch() error { return s.launch() }
 
-// Ended returns a channel that is closed when the process that was started last has ended.
+// Ended returns a channel that is closed when the process started last has ended.
 func (s *Server) Ended() <-chan struct{} { return s.process.Exited() }
 
 // Config returns a client configuration of the administrator.
@@ -185,13 +185,13 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 	return config
 }
 
-// Pid returns the process id of the server, which must run.
+// Pid returns the process id of the server, which must be running.
 func (s *Server) Pid() int { return s.process.Pid() }
 
-// launch starts the process. Its log grows over all starts.
+// launch starts the process. Its log continues over all starts.
 func (s *Server) launch() error {
 	if s.process.Runs() {
-		return errors.New("it runs already")
+		return errors.New("it is already running")
 	}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -208,9 +208,9 @@ func (s *Server) launch() error {
 	return err
 }
 
-// waitReady asks /readyz until it answers 200. It asks as the administrator, since --anonymous-auth=false may be set.
+// waitReady polls /readyz until it returns 200. It does so as the administrator, since --anonymous-auth=false may be set.
 func (s *Server) waitReady(ctx context.Context) error {
-	// The server's certificate is not what is asked about here, and at a first start there are no keys yet.
+	// The server's certificate does not matter here, and at the first start there are no keys yet.
 	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: s.administrator}
 	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
@@ -226,14 +226,14 @@ func (s *Server) waitReady(ctx context.Context) error {
 			if response.StatusCode == http.StatusOK {
 				return nil
 			}
-			err = fmt.Errorf("/readyz answers %s", response.Status)
+			err = fmt.Errorf("/readyz returned %s", response.Status)
 		}
 		select {
 		case <-s.process.Exited():
 			return fmt.Errorf("it ended: %w", s.process.Wait())
 		case <-ctx.Done():
 			return err
-		case <-time.After(10 * time.Millisecond): // until it listens there is nothing to wait on
+		case <-time.After(10 * time.Millisecond): // it can only be polled
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (s *Server) administrator(*tls.CertificateRequestInfo) (*tls.Certificate, e
 	return &pair, err
 }
 
-// Output returns what the server has written so far, on standard output and standard error, over all starts.
+// Output returns what the server has written so far to standard output and standard error, over all starts.
 func (s *Server) Output(t testing.TB) []byte {
 	t.Helper()
 	output, err := os.ReadFile(s.log)
@@ -261,7 +261,7 @@ func (s *Server) Output(t testing.TB) []byte {
 	return output
 }
 
-// Logged waits until the server's log has the text, since its first start.
+// Logged waits until the server's log, since its first start, has the text.
 func (s *Server) Logged(t testing.TB, text string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%q is logged", text), func() bool { return bytes.Contains(s.Output(t), []byte(text)) })

@@ -3,7 +3,7 @@
 //
 //	go run ./test/harness/withpostgres go test ./...
 //
-// The command finds the server's DSN in SQUBE_TEST_POSTGRES. Where that is set already, the command runs as it is.
+// The command gets the server's DSN in SQUBE_TEST_POSTGRES. If that is already set, no server is started.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code of the command, or 1 with the reason why there is none.
+// run returns the exit code of the command, or 1 and the error if there is none.
 func run(name string, args []string) (code int, err error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -55,18 +55,18 @@ func run(name string, args []string) (code int, err error) {
 
 	var exit *exec.ExitError
 	if err := cmd.Wait(); errors.As(err, &exit) {
-		return max(1, exit.ExitCode()), nil // a command that a signal ended has -1
+		return max(1, exit.ExitCode()), nil // -1 if ended by a signal
 	} else if err != nil {
 		return 1, err
 	}
 	return 0, nil
 }
 
-// forward passes a request to end on to the command, whose end then ends this one. The terminal sends control-C to both.
+// forward forwards signals to the command, whose end then ends this process. The terminal sends control-C to both.
 func forward(signals <-chan os.Signal, process *os.Process) {
 	for s := range signals {
 		if s == syscall.SIGTERM {
-			process.Signal(s) // fails only when the process has ended, which is what was asked
+			process.Signal(s) // fails only if the process has ended, as intended
 		}
 	}
 }

@@ -31,7 +31,7 @@ import (
 //go:embed state.yaml
 var manifests []byte
 
-// filler makes objects and reads them.
+// filler creates objects and reads them.
 type filler struct {
 	client  kubernetes.Interface
 	objects dynamic.Interface
@@ -50,7 +50,7 @@ func newFiller(config *rest.Config) (*filler, error) {
 	return &filler{client, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}, nil
 }
 
-// create makes the objects of state.yaml, each as soon as its kind is served.
+// create creates the objects of state.yaml, each as soon as its kind is served.
 func (f *filler) create(ctx context.Context) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
 	for {
@@ -78,7 +78,7 @@ func (f *filler) create(ctx context.Context) error {
 	}
 }
 
-// eventually tries until there is no error: what is new is not served at once.
+// eventually retries until there is no error: new kinds are not served at once.
 func eventually(ctx context.Context, try func() error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
@@ -91,7 +91,7 @@ func eventually(ctx context.Context, try func() error) error {
 	return err
 }
 
-// change updates, deletes and makes anew, so that there are older versions and deletions in the log too.
+// change updates, deletes and recreates objects, so that the log has older versions and deletions too.
 func (f *filler) change(ctx context.Context) error {
 	maps := f.client.CoreV1().ConfigMaps("prod")
 	for i := range 3 {
@@ -117,7 +117,7 @@ func (f *filler) change(ctx context.Context) error {
 	return f.changeVersion(ctx)
 }
 
-// changeVersion makes v1 the storage version of widgets, and one that is stored so.
+// changeVersion makes v1 the storage version of widgets, and creates a widget in it.
 func (f *filler) changeVersion(ctx context.Context) error {
 	definitions := f.objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	patch := []byte(`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
@@ -143,7 +143,7 @@ func (f *filler) changeVersion(ctx context.Context) error {
 	return err
 }
 
-// token returns a token of prod/robot that never expires, as far as the recordings are concerned.
+// token returns a token of prod/robot that does not expire within the lifetime of the recordings.
 func (f *filler) token(ctx context.Context) (string, error) {
 	seconds := int64(1<<32 - 1)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
@@ -154,7 +154,7 @@ func (f *filler) token(ctx context.Context) (string, error) {
 	return made.Status.Token, nil
 }
 
-// lists returns what is answered to the list of every resource in every version.
+// lists returns the responses to lists of every resource in every version.
 func (f *filler) lists(ctx context.Context) (map[string]json.RawMessage, error) {
 	_, all, err := f.client.Discovery().ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // that of an APIService
@@ -163,7 +163,7 @@ func (f *filler) lists(ctx context.Context) (map[string]json.RawMessage, error) 
 	lists := map[string]json.RawMessage{}
 	for _, version := range all {
 		for _, resource := range version.APIResources {
-			// Nothing is stored of the latter.
+			// Component statuses are not stored.
 			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || resource.Name == "componentstatuses" {
 				continue
 			}

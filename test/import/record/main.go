@@ -1,6 +1,5 @@
-// Command record writes the recordings that the tests of sqube import are run on: the state that a kube-apiserver has written
-// to etcd and to kine, and what it answers to lists of it. It builds and starts what it needs. Run it at the root of the
-// repository:
+// Command record writes the recordings for the tests of sqube import: the state that a kube-apiserver has written to etcd and
+// to kine, and its responses to lists. It builds and starts what it needs. Run it in the root of the repository:
 //
 //	go run ./test/import/record
 package main
@@ -23,8 +22,7 @@ import (
 
 const testdata = "test/import/testdata"
 
-// recordings are the peers of the benchmark with the flags of their kube-apiservers. On one of them custom resources are
-// stored as CBOR.
+// recordings are the benchmark's peers with the flags of their kube-apiservers. One of them stores custom resources as CBOR.
 var recordings = map[string][]string{
 	"etcd":          {"--feature-gates=CBORServingAndStorage=true"},
 	"kine-sqlite":   nil,
@@ -42,13 +40,13 @@ func main() {
 	}
 }
 
-// Answers are what the kube-apiserver of a recording has given out.
+// Answers are what the kube-apiserver of a recording has returned.
 type Answers struct {
 	Token string                     // of a service account
 	Lists map[string]json.RawMessage // by path
 }
 
-// record starts a kube-apiserver, fills it, and writes its state and answers.
+// record starts a kube-apiserver, fills it, and writes its state and responses.
 func record(ctx context.Context, name string, flags []string) (err error) {
 	encryption, err := filepath.Abs(filepath.Join(testdata, "encryption.yaml"))
 	if err != nil {
@@ -90,7 +88,7 @@ func record(ctx context.Context, name string, flags []string) (err error) {
 	if err != nil {
 		return err
 	}
-	// The benchmark's servers sign tokens with this.
+	// The benchmark's servers sign tokens with this key.
 	key, err := os.ReadFile(filepath.Join(filepath.Dir(held.Kubeconfig), "tls.key"))
 	if err != nil {
 		return err

@@ -19,12 +19,12 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// state is what a kube-apiserver keeps its state in.
+// state is the store of a kube-apiserver.
 type state interface {
 	get(ctx context.Context, key string) ([]byte, error)
-	// put writes all at one revision, where the store can.
+	// put writes all values at one revision, if the store supports that.
 	put(ctx context.Context, values map[string][]byte) error
-	// save returns all, as a user saves it.
+	// save returns everything, as saved by a user.
 	save(context.Context) ([]byte, error)
 	close() error
 }
@@ -67,7 +67,7 @@ func (e etcd) put(ctx context.Context, values map[string][]byte) error {
 	return err
 }
 
-// save does what `etcdctl snapshot save` does: what etcd sends ends with the checksum.
+// save works like `etcdctl snapshot save`: what etcd sends ends with the checksum.
 func (e etcd) save(ctx context.Context) ([]byte, error) {
 	stream, err := etcdserverpb.NewMaintenanceClient(e.connection).Snapshot(ctx, &etcdserverpb.SnapshotRequest{})
 	if err != nil {
@@ -98,7 +98,7 @@ func (k kine) get(ctx context.Context, key string) (value []byte, err error) {
 	return value, err
 }
 
-// put only creates: a row that replaces another would have to tell which.
+// put only creates: a row that replaces another would have to refer to it.
 func (k kine) put(ctx context.Context, values map[string][]byte) error {
 	for key, value := range values {
 		_, err := k.db.ExecContext(ctx, "INSERT INTO kine (name, created, deleted, create_revision, prev_revision, lease, value) VALUES ($1, 1, 0, 0, 0, 0, $2)", key, value)

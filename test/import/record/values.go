@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// addForms adds values in forms that this kube-apiserver reads but does not write: JSON of a built-in resource, and two
-// keys that were changed at one revision.
+// addForms adds values in forms that this kube-apiserver reads but does not write: JSON of a built-in resource, and two keys
+// changed at one revision.
 func addForms(ctx context.Context, s state, f *filler) error {
 	object, err := f.client.CoreV1().ConfigMaps("default").Get(ctx, "plain", metav1.GetOptions{})
 	if err != nil {
@@ -27,7 +27,7 @@ func addForms(ctx context.Context, s state, f *filler) error {
 	return s.put(ctx, values)
 }
 
-// addUnreadable adds what can't be taken.
+// addUnreadable adds what can't be imported.
 func addUnreadable(ctx context.Context, s state) error {
 	object, err := s.get(ctx, "/registry/configmaps/default/plain")
 	if err != nil {
