@@ -27,7 +27,7 @@ func (s *PostgresServer) BaseBackup(t testing.TB) {
 		err = s.copyTo(s.backup())
 	}
 	if err != nil {
-		t.Fatalf("a base backup: %v", err)
+		t.Fatalf("making a base backup: %v", err)
 	}
 }
 

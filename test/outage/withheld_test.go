@@ -17,10 +17,10 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestClientsLearnNothingAboutTheDatabase makes the database fail in every way and sends all kinds of requests, as an anonymous
+// TestClientsLearnNothingOfTheDatabase makes the database fail in every way and sends all kinds of requests, as an anonymous
 // user, as a user with few permissions and as the administrator. No response reveals the database's address, user or
 // statements; the log does.
-func TestClientsLearnNothingAboutTheDatabase(t *testing.T) {
+func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	// The same schema on both engines, from which something that the server needs is removed.
 	const (

@@ -184,7 +184,7 @@ func testProtobuf(t *testing.T, c *cluster, path string) {
 			return
 		}
 	}
-	t.Errorf("GET %s: changes without end", path)
+	t.Errorf("GET %s: keeps changing", path)
 }
 
 func differAsObjects(text, binary answer) error {

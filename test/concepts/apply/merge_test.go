@@ -36,7 +36,7 @@ var applyMerges = []kit.Promise{
 		kit.Equal(t, owned(t, a, "two Apply"), []string{`.spec.set["b"]`, `.spec.set["c"]`})
 		a = c.Apply(t, path, "two", spec(groupVersion, "set: []")).OK(t)
 		kit.Equal(t, a.Value(t, "spec", "set"), []any{"a", "b"})
-		// kube-apiserver answers 500 and gives no reason.
+		// kube-apiserver returns 500 without a reason.
 		c.Apply(t, path, "two", spec(groupVersion, "set: [d, d]")).Want(t, http.StatusBadRequest, http.StatusInternalServerError)
 		kit.Equal(t, c.Get(t, path).Value(t, "spec", "set"), []any{"a", "b"})
 	}},
