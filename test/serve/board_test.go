@@ -121,7 +121,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 			})
 		}
 		writing.Wait()
-		if log := s.read(t, "stderr"); !strings.Contains(log, "writing to the database fails") {
+		if log := s.read(t, "stderr"); !strings.Contains(log, "writing to the database failed") {
 			t.Errorf("the disk was never full\n%s", log)
 		}
 		w.kept(t)
