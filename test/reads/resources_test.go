@@ -127,7 +127,7 @@ func testPages(t *testing.T, c *cluster, path string, query url.Values, want int
 	for {
 		page := c.same(t, path+"?"+query.Encode())
 		if page.code != http.StatusOK {
-			t.Errorf("GET %s?%s answers %d", path, query.Encode(), page.code)
+			t.Errorf("GET %s?%s returns %d", path, query.Encode(), page.code)
 			return
 		}
 		var list metav1.PartialObjectMetadataList
@@ -151,7 +151,7 @@ func testObject(t *testing.T, c *cluster, path string) {
 	t.Helper()
 	whole := c.same(t, path)
 	if whole.code != http.StatusOK {
-		t.Errorf("GET %s answers %d", path, whole.code)
+		t.Errorf("GET %s returns %d", path, whole.code)
 		return
 	}
 	c.same(t, path+"?resourceVersion=0")

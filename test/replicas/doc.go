@@ -1,3 +1,3 @@
-// Package replicas tests that several sqube servers on one Postgres behave as one API server: what one acknowledged all
-// have, watches and continue tokens move between them, and the controllers run on one of them, until it dies.
+// Package replicas tests that several sqube servers on one Postgres behave as one API server: all serve what one has
+// acknowledged, watches and continue tokens work across them, and one of them runs the controllers until it dies.
 package replicas

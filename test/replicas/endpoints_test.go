@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestEndpoints follows what servers say of themselves: in the endpoints of the Service kubernetes, and by their Leases.
+// TestEndpoints follows what servers publish about themselves: the endpoints of the Service kubernetes, and their Leases.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	datastore, key := harness.Postgres(t), newKeyFile(t)
@@ -23,7 +23,7 @@ func TestEndpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := func(i int) string { return fmt.Sprint("192.0.2.", i) } // TEST-NET-1: nobody asks there
+	address := func(i int) string { return fmt.Sprint("192.0.2.", i) } // TEST-NET-1: never contacted
 	more := map[int][]string{
 		0: {"--shutdown-delay-duration=1h"},
 		3: {"--endpoint-reconciler-type=none"},
@@ -39,7 +39,7 @@ func TestEndpoints(t *testing.T) {
 		replicas[i].WaitReady(t)
 		replicas[i].Interface = client(t, replicas[i].Config(t))
 	}
-	// published are those whose addresses a server tells.
+	// published reports whether a server publishes the addresses of exactly these.
 	published := func(r replica, want ...int) bool {
 		addresses := endpoints(t, r, port)
 		if slices.Contains(addresses, address(3)) {
@@ -55,42 +55,42 @@ func TestEndpoints(t *testing.T) {
 	harness.Eventually(t, "all are published", func() bool { return published(last, 0, 1, 2) })
 	before := identities(t, last)
 	if len(before) != len(replicas) {
-		t.Errorf("there are identity Leases %v", before)
+		t.Errorf("the identity Leases are %v", before)
 	}
 
-	// SIGTERM: server 0 leaves, and serves on for an hour.
+	// SIGTERM: server 0 withdraws its address, but keeps serving for an hour.
 	if err := syscall.Kill(replicas[0].Pid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "a server that stops is withdrawn", func() bool { return published(last, 1, 2) && len(identities(t, last)) == len(before)-1 })
+	harness.Eventually(t, "a stopping server is withdrawn", func() bool { return published(last, 1, 2) && len(identities(t, last)) == len(before)-1 })
 	if err := get(t, replicas[0], "/readyz"); err == nil {
-		t.Error("a server that stops says that it is ready")
+		t.Error("a stopping server reports that it is ready")
 	}
 	if !published(replicas[0], 1, 2) {
-		t.Error("a server that stops does not serve on, or shows something else")
+		t.Error("a stopping server does not keep serving, or publishes other addresses")
 	}
 
-	// SIGKILL: the others notice after a while.
+	// SIGKILL: the others notice once its Lease expires.
 	replicas[1].Kill(t)
 	harness.Eventually(t, "a server that died is withdrawn", func() bool { return published(last, 2) })
 	replicas[1].Start(t)
 	harness.Eventually(t, "it is back", func() bool { return published(last, 1, 2) })
 	if now := identities(t, last); len(now) != len(before)-1 {
-		t.Errorf("identity Leases are %v, before they were %v", now, before)
+		t.Errorf("identity Leases are %v, but were %v before", now, before)
 	}
 
-	// With no delay it has left by the time that it has ended.
+	// Without a delay it is withdrawn by the time it exits.
 	replicas[1].Stop(t)
 	if !published(last, 2) {
-		t.Error("a server that stopped is published")
+		t.Error("a stopped server is published")
 	}
 	if now := identities(t, last); len(now) != len(before)-2 {
-		t.Errorf("identity Leases are %v, before they were %v", now, before)
+		t.Errorf("identity Leases are %v, but were %v before", now, before)
 	}
 }
 
-// endpoints returns the addresses of the Service kubernetes, sorted, as the server tells them in both forms, nil while
-// they differ.
+// endpoints returns the sorted addresses of the Service kubernetes, as the server returns them in both Endpoints and
+// EndpointSlices, or nil while they differ.
 func endpoints(t *testing.T, r replica, port int) []string {
 	t.Helper()
 	old, err := r.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -123,7 +123,7 @@ func endpoints(t *testing.T, r replica, port int) []string {
 	return addresses
 }
 
-// identities returns the names of the servers' Leases, each of which is held.
+// identities returns the names of the servers' Leases, and checks that each is held.
 func identities(t *testing.T, r replica) []string {
 	t.Helper()
 	list, err := r.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})

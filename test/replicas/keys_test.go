@@ -21,10 +21,10 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// keyFlag names the file with which servers share keys in their database.
+// keyFlag names the key file that lets servers share keys through their database.
 const keyFlag = "--pki-encryption-key-file"
 
-// newKeyFile makes one.
+// newKeyFile creates such a file.
 func newKeyFile(t *testing.T) string {
 	t.Helper()
 	key := make([]byte, 32)
@@ -36,7 +36,7 @@ func newKeyFile(t *testing.T) string {
 	return file
 }
 
-// balancer is the name of a load balancer that could stand before servers.
+// balancer is the name of a load balancer in front of the servers.
 const balancer = "sqube.example.test"
 
 // TestSharedKeys starts servers on an empty database at the same moment, each with nothing but the same key.
@@ -61,17 +61,17 @@ func TestSharedKeys(t *testing.T) {
 			t.Errorf("%s differs", name)
 		}
 	}
-	t.Run("a token of one is good for the other", func(t *testing.T) { tokens(t, replicas) })
-	t.Run("a client certificate of one is good for the other", func(t *testing.T) {
+	t.Run("a token from one is valid on the other", func(t *testing.T) { tokens(t, replicas) })
+	t.Run("a client certificate from one is valid on the other", func(t *testing.T) {
 		for i, r := range replicas {
 			other := r.Config(t)
 			other.Host, other.ServerName = replicas[1-i].URL, balancer
 			if user := self(t, other); user != "kubernetes-admin" {
-				t.Errorf("the administrator of server %d is %q to the other", i, user)
+				t.Errorf("the other server sees the administrator of server %d as %q", i, user)
 			}
 		}
 	})
-	t.Run("a kubeconfig is made from the database alone", func(t *testing.T) {
+	t.Run("a kubeconfig is created from the database alone", func(t *testing.T) {
 		text := succeeds(t, "kubeconfig", "--datastore", datastore, keyFlag, key, "--user", "jane", "--server", replicas[1].URL)
 		config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text))
 		if err != nil {
@@ -81,14 +81,14 @@ func TestSharedKeys(t *testing.T) {
 			t.Errorf("jane is %q", user)
 		}
 	})
-	t.Run("nobody gets them through the API", func(t *testing.T) {
+	t.Run("the API does not serve them", func(t *testing.T) {
 		for _, path := range []string{"/apis/sqube.io/v1/shared_keys/cluster", "/apis/sqube.io/v1/shared_keys"} {
 			if _, err := replicas[0].CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context()); err == nil {
 				t.Errorf("%s is served", path)
 			}
 		}
 	})
-	t.Run("a server whose files are lost has the same again", func(t *testing.T) {
+	t.Run("a server that has lost its files has the same keys again", func(t *testing.T) {
 		replicas[1].Stop(t)
 		if err := os.RemoveAll(dirs[1]); err != nil {
 			t.Fatal(err)
@@ -98,10 +98,10 @@ func TestSharedKeys(t *testing.T) {
 		}
 		replicas[1].Start(t)
 		if !bytes.Equal(readFile(t, filepath.Join(dirs[1], "pki", "ca.crt")), authority) {
-			t.Error("it has another authority")
+			t.Error("it has a different CA")
 		}
 	})
-	t.Run("another key, none, or other keys in the files are told at the start", func(t *testing.T) {
+	t.Run("a different key, no key, or different keys in the files fail at startup", func(t *testing.T) {
 		serve := func(dir string, more ...string) []string {
 			return append([]string{"serve", "--datastore", datastore, "--data-dir", dir, "--bind-address", "127.0.0.1"}, more...)
 		}
@@ -135,7 +135,7 @@ func TestSharedKeys(t *testing.T) {
 			t.Errorf("history: %s", text)
 		}
 		if bytes.Contains(readFile(t, filepath.Join(dir, "sqube.db")), []byte("PRIVATE KEY")) {
-			t.Error("a key is in it in the clear")
+			t.Error("it has a key in plain text")
 		}
 		restored := sqube.Start(t, sqube.Options{Datastore: file, DataDir: dir, Args: []string{keyFlag, key}})
 		config := replicas[0].Config(t)
@@ -146,11 +146,11 @@ func TestSharedKeys(t *testing.T) {
 	})
 }
 
-// TestKeysInFiles starts servers with the same keys by the flags that name files.
+// TestKeysInFiles gives servers the same keys with the flags that name files.
 func TestKeysInFiles(t *testing.T) {
 	t.Parallel()
 	datastore := harness.Postgres(t)
-	// Who makes the keys is up to the operator. Here a server does.
+	// How the keys are created is up to the operator. Here a server creates them.
 	maker := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t)})
 	admin := maker.Config(t)
 	maker.Stop(t)
@@ -175,7 +175,7 @@ func TestKeysInFiles(t *testing.T) {
 
 func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
-	config.QPS = -1                           // no limit of the client's own
+	config.QPS = -1                           // no client-side limit
 	config.WarningHandler = rest.NoWarnings{} // Endpoints are deprecated
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -184,7 +184,7 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// self asks a server whom it takes the client for.
+// self returns who the client is, according to the server.
 func self(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	review, err := client(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -204,7 +204,7 @@ func succeeds(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// refused runs a command that has to fail with one line that says why.
+// refused runs a command that must fail with a single line that contains want.
 func refused(t *testing.T, want string, args ...string) {
 	t.Helper()
 	_, err := exec.CommandContext(t.Context(), sqube.Binary(t), args...).Output()

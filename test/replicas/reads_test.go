@@ -12,7 +12,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// readElsewhere reads what was just acknowledged, by many clients at once, each from another server than it wrote to.
+// readElsewhere reads what was just acknowledged, with many clients at once, each from a different server than it wrote to.
 func readElsewhere(t *testing.T, replicas []replica) {
 	const clients, rounds = 8, 10
 	var running sync.WaitGroup
@@ -29,7 +29,7 @@ func readElsewhere(t *testing.T, replicas []replica) {
 	running.Wait()
 }
 
-// writeAndRead creates, updates and deletes an object at one server, and reads at another after each.
+// writeAndRead creates, updates and deletes an object on one server, and reads it from another after each.
 func writeAndRead(t *testing.T, name string, writer, reader replica) error {
 	ctx := t.Context()
 	here, there := writer.CoreV1().ConfigMaps("default"), reader.CoreV1().ConfigMaps("default")
@@ -58,7 +58,7 @@ func writeAndRead(t *testing.T, name string, writer, reader replica) error {
 	return nil
 }
 
-// listMoves walks a list page by page, each from another server, while what it lists changes.
+// listMoves pages through a list, each page from another server, while the objects change.
 func listMoves(t *testing.T, replicas []replica) {
 	const objects, page = 23, 5
 	maps := func(i int) corev1client.ConfigMapInterface {
@@ -85,7 +85,8 @@ func listMoves(t *testing.T, replicas []replica) {
 		if options.Continue = list.Continue; options.Continue == "" {
 			break
 		}
-		// None of this is in the snapshot: at a third server the last object changes, the one before goes, another comes.
+		// None of this is in the snapshot: on a third server the last object is updated, the one before it is deleted, and
+		// another is created.
 		last := configMap(name(objects - 1))
 		last.Data = map[string]string{"page": fmt.Sprint(i)}
 		if _, err := maps(i+2).Update(t.Context(), last, metav1.UpdateOptions{}); err != nil {
@@ -99,11 +100,11 @@ func listMoves(t *testing.T, replicas []replica) {
 		}
 	}
 	if !slices.Equal(versions(got), versions(whole.Items)) {
-		t.Errorf("in pages %v, at once %v", versions(got), versions(whole.Items))
+		t.Errorf("the pages have %v, the whole list has %v", versions(got), versions(whole.Items))
 	}
 }
 
-// versions names each object with its version.
+// versions returns the name and version of each object.
 func versions(objects []corev1.ConfigMap) []string {
 	var names []string
 	for _, o := range objects {

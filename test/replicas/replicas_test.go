@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// replica is one of the servers on a database.
+// replica is one of the servers that share a database.
 type replica struct {
 	*sqube.Server
 	kubernetes.Interface
@@ -38,17 +38,17 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": "test"}}}
 }
 
-// ours selects what the tests make.
+// ours selects the objects of the tests.
 var ours = metav1.ListOptions{LabelSelector: "of=test"}
 
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	replicas := start(t)
-	t.Run("a read on any returns what was acknowledged by any other before", func(t *testing.T) { readElsewhere(t, replicas) })
-	t.Run("a list goes on elsewhere with its continue token", func(t *testing.T) { listMoves(t, replicas) })
-	t.Run("a watch on any sees the writes of all, once and in order", func(t *testing.T) { watchElsewhere(t, replicas) })
-	t.Run("a watch goes on elsewhere with its resourceVersion", func(t *testing.T) { watchMoves(t, replicas) })
-	t.Run("a token of one is good for all", func(t *testing.T) { tokens(t, replicas) })
+	t.Run("a read from any server returns what any other has acknowledged", func(t *testing.T) { readElsewhere(t, replicas) })
+	t.Run("a list continues on another server with its continue token", func(t *testing.T) { listMoves(t, replicas) })
+	t.Run("a watch on any server sees the writes of all, once and in order", func(t *testing.T) { watchElsewhere(t, replicas) })
+	t.Run("a watch continues on another server with its resourceVersion", func(t *testing.T) { watchMoves(t, replicas) })
+	t.Run("a token from one is valid on all", func(t *testing.T) { tokens(t, replicas) })
 	t.Run("the controllers move when their server dies or stops", func(t *testing.T) { controllersMove(t, replicas) })
 }
 
@@ -60,12 +60,12 @@ func tokens(t *testing.T, replicas []replica) {
 	token := tokenRequest(t, replicas[0])
 	for i, r := range replicas {
 		if user := whoami(t, r, token); user != "system:serviceaccount:default:default" {
-			t.Errorf("server %d takes the token for that of %q", i, user)
+			t.Errorf("server %d attributes the token to %q", i, user)
 		}
 	}
 }
 
-// controllersMove kills servers until one is left; the garbage collector works after each.
+// controllersMove kills servers until one is left, and checks after each that the garbage collector works.
 func controllersMove(t *testing.T, replicas []replica) {
 	for i := range replicas {
 		last := replicas[len(replicas)-1]
@@ -79,7 +79,7 @@ func controllersMove(t *testing.T, replicas []replica) {
 	}
 }
 
-// collected deletes an object and waits until what it owns is gone.
+// collected deletes an object and waits until its dependents are gone.
 func collected(t *testing.T, r replica, name string) {
 	t.Helper()
 	maps := r.CoreV1().ConfigMaps("default")
@@ -95,7 +95,7 @@ func collected(t *testing.T, r replica, name string) {
 	if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "what "+name+" owned is collected", func() bool {
+	harness.Eventually(t, "the dependents of "+name+" are collected", func() bool {
 		_, err := maps.Get(t.Context(), owned.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

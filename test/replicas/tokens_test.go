@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// tokenRequest asks a server for a token of the ServiceAccount default.
+// tokenRequest requests a token of the ServiceAccount default from a server.
 func tokenRequest(t *testing.T, r replica) string {
 	t.Helper()
 	request, err := r.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -18,7 +18,7 @@ func tokenRequest(t *testing.T, r replica) string {
 	return request.Status.Token
 }
 
-// whoami asks a server who it takes the bearer of a token for.
+// whoami returns the user of a token, according to a server.
 func whoami(t *testing.T, r replica, token string) string {
 	t.Helper()
 	config := rest.AnonymousClientConfig(r.Config(t))

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// watchElsewhere watches all servers while all write: each shows what all have written, in order.
+// watchElsewhere watches all servers while clients write to all of them: each watch shows all writes in order.
 func watchElsewhere(t *testing.T, replicas []replica) {
 	const writes = 20 // by each replica
 	from := newest(t, replicas[0])
@@ -53,13 +53,13 @@ func watchElsewhere(t *testing.T, replicas []replica) {
 	slices.Sort(written)
 	for i, revisions := range seen {
 		if !slices.Equal(revisions, written) {
-			t.Errorf("server %d shows %v, written were %v", i, revisions, written)
+			t.Errorf("server %d shows %v, but %v were written", i, revisions, written)
 		}
 	}
 }
 
-// watchMoves follows all changes by watches that end after a few events and go on at another server, while clients of all
-// servers create, update and delete. What it has seen is held to what a watch shows that stays, and to what was written.
+// watchMoves follows all changes with watches that end after a few events and continue on another server, while clients of all
+// servers create, update and delete. It compares what it has seen with one uninterrupted watch, and with what was written.
 func watchMoves(t *testing.T, replicas []replica) {
 	const rounds = 15 // of each of two writers at a server, three changes each
 	from := newest(t, replicas[0])
@@ -99,7 +99,7 @@ func watchMoves(t *testing.T, replicas []replica) {
 			t.FailNow()
 		}
 		if want := describe(event); got != want {
-			t.Fatalf("event %d of the watches that move is %s, want %s", i, got, want)
+			t.Fatalf("event %d of the moving watches is %s, want %s", i, got, want)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func describe(event watch.Event) string {
 	return fmt.Sprintf("%s %s@%s", event.Type, object.Name, object.ResourceVersion)
 }
 
-// newest returns the revision that a server lists at.
+// newest returns the revision of a list from a server.
 func newest(t *testing.T, r replica) string {
 	t.Helper()
 	list, err := r.CoreV1().ConfigMaps("default").List(t.Context(), ours)

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// restartPause is how long a process that has ended stays down, as under a service manager.
+	// restartPause is how long a process stays down before it is restarted, as under a service manager.
 	restartPause = 100 * time.Millisecond
-	// grace is how long a server may take to end in order, which it can't while requests wait for the database.
+	// grace is how long a server may take to shut down gracefully, which it can't while requests wait for the database.
 	grace = 2 * time.Second
 )
 
-// cluster is the servers of one run and their database. Each is started again whenever it has ended.
+// cluster is the servers of one run and their database. Each is restarted whenever it exits.
 type cluster struct {
 	recorder  *history.Recorder
-	datastore string        // the --datastore, past what the network does
+	datastore string        // the --datastore, bypassing the network faults
 	began     time.Duration // when the faults began
 	servers   []*server
 	postgres  *postgres        // nil on SQLite, and with Patroni
@@ -41,7 +41,7 @@ type cluster struct {
 	log strings.Builder // of the faults
 }
 
-// server is one of the servers. Who starts, stops or pauses it holds mu meanwhile.
+// server is one of the servers. mu is held while it is started, stopped or paused.
 type server struct {
 	*sqube.Server
 	number  int
@@ -49,7 +49,7 @@ type server struct {
 	mu      sync.Mutex
 }
 
-// postgres is the database server. Who starts, stops or pauses it holds mu meanwhile.
+// postgres is the database server. mu is held while it is started, stopped or paused.
 type postgres struct {
 	*harness.PostgresServer
 	database string
@@ -81,7 +81,7 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 		}
 		options := sqube.Options{
 			Datastore: cl.datastore, DataDir: dir,
-			// A clock that is early is to have the log compacted while it is.
+			// A clock that is ahead must compact the log in that time.
 			Args: []string{"--compact-interval", "200ms"},
 		}
 		if c.postgres {
@@ -98,7 +98,7 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 	return cl
 }
 
-// configs returns how the administrator reaches each server.
+// configs returns the administrator's client configuration for each server.
 func (c *cluster) configs(t *testing.T) (configs []*rest.Config) {
 	for _, s := range c.servers {
 		configs = append(configs, s.Config(t))
@@ -106,7 +106,7 @@ func (c *cluster) configs(t *testing.T) (configs []*rest.Config) {
 	return configs
 }
 
-// supervise starts again what ends, until ctx does, and returns how to wait for the end of that.
+// supervise restarts the processes that exit until ctx is done. The returned function waits for it to end.
 func (c *cluster) supervise(ctx context.Context) (wait func()) {
 	var running sync.WaitGroup
 	for _, s := range c.servers {
@@ -117,7 +117,7 @@ func (c *cluster) supervise(ctx context.Context) (wait func()) {
 	if p := c.postgres; p != nil {
 		running.Go(func() {
 			c.keep(ctx, "Postgres", &p.mu, p.Ended, func() error {
-				if err := p.Kill(); err != nil { // it has ended, which the harness may not know
+				if err := p.Kill(); err != nil { // it has exited, which the harness may not have noticed
 					return err
 				}
 				return p.Start()
@@ -127,7 +127,7 @@ func (c *cluster) supervise(ctx context.Context) (wait func()) {
 	return running.Wait
 }
 
-// keep starts a process again whenever it has ended.
+// keep restarts a process whenever it exits.
 func (c *cluster) keep(ctx context.Context, name string, mu *sync.Mutex, ended func() <-chan struct{}, start func() error) {
 	for {
 		mu.Lock()
@@ -144,7 +144,7 @@ func (c *cluster) keep(ctx context.Context, name string, mu *sync.Mutex, ended f
 		case <-time.After(restartPause):
 		}
 		mu.Lock()
-		c.note("%s has ended and is started again", name)
+		c.note("%s has exited and is restarted", name)
 		if err := start(); err != nil {
 			c.note("%s does not start: %v", name, err)
 		}
@@ -152,7 +152,7 @@ func (c *cluster) keep(ctx context.Context, name string, mu *sync.Mutex, ended f
 	}
 }
 
-// inspect has sqube check the database, while it is served.
+// inspect runs sqube check on the database while servers use it.
 func (c *cluster) inspect(t *testing.T) []error {
 	out, err := exec.CommandContext(t.Context(), sqube.Binary(t), "check", "--datastore", c.datastore).CombinedOutput()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/sqube/sqube/test/robustness/patroni"
 )
 
-// failovers are the faults of the configurations with Patroni, each with what brings it and lasts until others have taken over.
+// failovers are the faults of the configurations with Patroni. Each function causes the fault and returns once others have
+// taken over.
 var failovers = map[kind]func(*patroni.Cluster, context.Context) error{
 	"switchover":      (*patroni.Cluster).Switchover,
 	"killed primary":  (*patroni.Cluster).KillPrimary,
@@ -20,16 +21,16 @@ var failovers = map[kind]func(*patroni.Cluster, context.Context) error{
 	"primary cut off": (*patroni.Cluster).CutOffPrimary,
 }
 
-// failoverTimeout bounds one fault and the time until the cluster is whole again.
+// failoverTimeout limits one fault and the time until the cluster is complete again.
 const failoverTimeout = 3 * time.Minute
 
-// window is the time from the begin of a fault until all nodes were back and a write was acknowledged.
+// window is the time from the beginning of a fault until all nodes were back and a write was acknowledged.
 type window struct {
 	kind       kind
 	begin, end time.Duration
 }
 
-// failOver brings each fault, one after the other, when the cluster has got over the one before, again and again until the
+// failOver causes each fault, one after the other and each after the cluster has recovered from the previous one, until the
 // duration is over.
 func (c *cluster) failOver(ctx context.Context, seed uint64, duration time.Duration) (windows []window, err error) {
 	random := newRandom(seed, "failovers")
@@ -47,7 +48,7 @@ func (c *cluster) failOver(ctx context.Context, seed uint64, duration time.Durat
 	return windows, nil
 }
 
-// endure brings one fault and waits until the cluster has got over it.
+// endure causes one fault and waits until the cluster has recovered.
 func (c *cluster) endure(ctx context.Context, k kind) (w window, err error) {
 	ctx, cancel := context.WithTimeout(ctx, failoverTimeout)
 	defer cancel()
@@ -74,10 +75,10 @@ func (c *cluster) endure(ctx context.Context, k kind) (w window, err error) {
 	}
 }
 
-// retryPause is how long to wait between two looks for a write.
+// retryPause is how long to wait between two checks for a write.
 const retryPause = 200 * time.Millisecond
 
-// acknowledged returns when writes were acknowledged, in order.
+// acknowledged returns the times at which writes were acknowledged, in order.
 func acknowledged(h *history.History) (times []time.Duration) {
 	for _, o := range h.Operations {
 		if o.Outcome == history.Done && o.Writes() {
@@ -88,7 +89,7 @@ func acknowledged(h *history.History) (times []time.Duration) {
 	return times
 }
 
-// pauses are for how long no write was acknowledged, by kind of fault: the longest time within the window of each fault.
+// pauses are the times without an acknowledged write, by kind of fault: the longest within the window of each fault.
 type pauses map[kind][]time.Duration
 
 // add adds the pauses of a history.

@@ -16,30 +16,29 @@ import (
 // kind is a kind of fault.
 type kind string
 
-// The kinds. All but the cut and the ended connection last as long as the plan says; a process that is ended stays so for as
-// long.
+// The kinds. All but the cut and the terminated connection last as long as planned; a killed process stays down for that time.
 const (
 	killServer kind = "SIGKILL"
-	// stopServer is followed by a SIGKILL where the server takes long to end.
+	// stopServer is followed by a SIGKILL if the server takes too long to exit.
 	stopServer  kind = "SIGTERM"
 	pauseServer kind = "SIGSTOP"
-	// cutNetwork breaks all connections of a server to Postgres, dropNetwork lets nothing through.
+	// cutNetwork closes all connections of a server to Postgres, dropNetwork drops all packets.
 	cutNetwork  kind = "network cut"
 	dropNetwork kind = "network drop"
-	// killPostgres ends the cluster at once, pausePostgres stops all of its processes.
+	// killPostgres kills the cluster, pausePostgres stops all of its processes.
 	killPostgres  kind = "SIGKILL of Postgres"
 	pausePostgres kind = "SIGSTOP of Postgres"
-	// killConnection ends one connection of any server, in Postgres.
+	// killConnection terminates one connection of any server, in Postgres.
 	killConnection kind = "pg_terminate_backend"
-	// The disk is the one that the database is on. The clock is the wall clock of a server: it steps, and steps back.
+	// The disk is the database's. The clock is the wall clock of a server: it steps, and steps back.
 	fullDisk  kind = "full disk"
 	failSync  kind = "failing fsync"
 	slowSync  kind = "slow fsync"
 	stepClock kind = "clock step"
 )
 
-// kindsOf returns the kinds that a configuration can have. The more often one is named the more often it comes: what ends the
-// only server, or Postgres, keeps everybody from working, so that the others are to come more often.
+// kindsOf returns the kinds of a configuration. A kind that is listed more often occurs more often: a fault that ends the only
+// server, or Postgres, stops all work, so the others occur more often.
 func kindsOf(c configuration) []kind {
 	kinds := []kind{killServer, stopServer, pauseServer, stepClock, fullDisk, failSync, slowSync}
 	switch {
@@ -52,7 +51,7 @@ func kindsOf(c configuration) []kind {
 	return slices.Concat(kinds, connections, connections, []kind{killPostgres, pausePostgres})
 }
 
-// target returns what a fault is about. Nothing suffers two at once.
+// target returns what a fault affects. A target has only one fault at a time.
 func (f fault) target() string {
 	switch f.Kind {
 	case killServer, stopServer, pauseServer:
@@ -68,14 +67,14 @@ func (f fault) target() string {
 	}
 }
 
-// offset is by how much a clock is wrong: up to four minutes late, since the certificates are valid from five minutes before
-// they are made, or half an hour early, which is more than the retention.
+// offset is how wrong a clock is: up to four minutes behind, since certificates are valid from five minutes before they are
+// issued, or up to half an hour ahead, which is more than the retention.
 func (f fault) offset() time.Duration { return time.Duration(int64(f.Pick)%(34*60)-4*60) * time.Second }
 
-// delay is by how much a sync takes longer.
+// delay is how much longer a sync takes.
 func (f fault) delay() time.Duration { return time.Duration(f.Pick%400) * time.Millisecond }
 
-// run makes the faults of a plan come and go, and returns when the last has gone.
+// run causes the faults of a plan, and returns when the last has ended.
 func (c *cluster) run(ctx context.Context, plan []fault) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -95,7 +94,7 @@ func (c *cluster) run(ctx context.Context, plan []fault) {
 	}
 }
 
-// suffer makes one fault come and go. Where it can't come, because of another one, it says why.
+// suffer causes one fault and ends it. If another fault prevents it, the error says why.
 func (c *cluster) suffer(ctx context.Context, f fault) error {
 	last := func() {
 		select {
@@ -142,12 +141,12 @@ func (c *cluster) suffer(ctx context.Context, f fault) error {
 		last()
 		return s.clock(0)
 	default:
-		return fmt.Errorf("there is no fault %q", f.Kind)
+		return fmt.Errorf("unknown fault %q", f.Kind)
 	}
 	return nil
 }
 
-// down ends the server with a signal, or after the grace time with SIGKILL. It is started again once last has returned.
+// down ends the server with a signal, or with SIGKILL after the grace time. It is restarted once last has returned.
 func (s *server) down(signal syscall.Signal, last func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *server) down(signal syscall.Signal, last func()) error {
 	return nil
 }
 
-// pause stops the server and lets it go on.
+// pause stops the server and resumes it.
 func (s *server) pause(last func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,14 +176,14 @@ func (s *server) pause(last func()) error {
 	return syscall.Kill(s.Pid(), syscall.SIGCONT)
 }
 
-// clock sets the server's clock off by so much from the right time, until it is set anew or the server ends.
+// clock sets how far the server's clock is from the right time, until it is set again or the server exits.
 func (s *server) clock(by time.Duration) error {
-	s.mu.Lock() // a process that is stopped could not be changed
+	s.mu.Lock() // a stopped process can't be changed
 	defer s.mu.Unlock()
 	return faults.StepClock(s.Pid(), by)
 }
 
-// kill ends Postgres as a crash does. It is started again once last has returned.
+// kill ends Postgres like a crash. It is restarted once last has returned.
 func (p *postgres) kill(last func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +191,7 @@ func (p *postgres) kill(last func()) error {
 	return p.Kill()
 }
 
-// pause stops all processes of Postgres and lets them go on.
+// pause stops all processes of Postgres and resumes them.
 func (p *postgres) pause(last func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +202,7 @@ func (p *postgres) pause(last func()) error {
 	return p.Signal(syscall.SIGCONT)
 }
 
-// terminate ends one of the servers' connections.
+// terminate terminates one of the servers' connections.
 func (p *postgres) terminate(ctx context.Context, pick uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

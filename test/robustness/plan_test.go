@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// configuration is what is tested: how many servers on which engine.
+// configuration is a number of servers on an engine.
 type configuration struct {
 	name     string
 	postgres bool
 	servers  int
-	// patroni says that Postgres is three nodes under Patroni, haproxy that the servers reach it through HAProxy.
+	// patroni means that Postgres is three nodes under Patroni, haproxy that the servers reach it through HAProxy.
 	patroni, haproxy bool
 }
 
@@ -25,19 +25,19 @@ var configurations = []configuration{
 	{name: "postgres-3", postgres: true, servers: 3},
 }
 
-// patroniConfigurations take Patroni, etcd and HAProxy, and a minute for each fault.
+// patroniConfigurations need Patroni, etcd and HAProxy, and a minute for each fault.
 var patroniConfigurations = []configuration{
 	{name: "patroni-haproxy", servers: 2, patroni: true, haproxy: true},
 	{name: "patroni-hosts", servers: 2, patroni: true},
 }
 
-// fault is one thing that goes wrong: what, on which server (where it is about one), from when and for how long.
+// fault is a planned fault: its kind, the server (if it affects one), its start and its duration.
 type fault struct {
 	At     time.Duration
 	Kind   kind
 	Server int
 	For    time.Duration
-	// Pick chooses among what is there when the fault comes: a connection, the direction of a step.
+	// Pick makes the choices when the fault occurs: which connection, how far and in which direction the clock steps.
 	Pick uint32
 }
 
@@ -45,20 +45,19 @@ func (f fault) String() string {
 	return fmt.Sprintf("%s, %s, for %s (pick %d)", f.Kind, f.target(), f.For.Round(time.Millisecond), f.Pick)
 }
 
-// The pauses between the beginnings of two faults, and how long one lasts.
+// The pauses between the starts of two faults, and how long one lasts.
 const (
 	minPause, maxPause = 50 * time.Millisecond, 900 * time.Millisecond
 	minFor, maxFor     = 20 * time.Millisecond, 2 * time.Second
 )
 
-// newPlan returns the faults of a run, in the order of their times. The seed decides all; a longer run begins like a
-// shorter one.
+// newPlan returns the faults of a run, sorted by time. They depend only on the seed; a longer run starts like a shorter one.
 func newPlan(seed uint64, c configuration, duration time.Duration) []fault {
 	random := newRandom(seed, c.name)
 	between := func(a, b time.Duration) time.Duration { return a + time.Duration(random.Int64N(int64(b-a))) }
 	kinds := kindsOf(c)
 	var plan []fault
-	busy := map[string]time.Duration{} // until when each target suffers another fault
+	busy := map[string]time.Duration{} // until when each target has another fault
 	for at := between(minPause, maxPause); ; at += between(minPause, maxPause) {
 		f := fault{At: at, Kind: kinds[random.IntN(len(kinds))], Server: random.IntN(c.servers), Pick: random.Uint32()}
 		// The shorter of two: most are short, some are long.
@@ -74,7 +73,7 @@ func newPlan(seed uint64, c configuration, duration time.Duration) []fault {
 	}
 }
 
-// newRandom returns a source of choices that the seed and what they are for decide.
+// newRandom returns a random source that depends on the seed and the purpose.
 func newRandom(seed uint64, purpose string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(purpose)) // never fails
@@ -85,7 +84,7 @@ func TestPlan(t *testing.T) {
 	for _, c := range configurations {
 		plan := newPlan(1, c, time.Minute)
 		if !reflect.DeepEqual(plan, newPlan(1, c, time.Minute)) {
-			t.Errorf("%s: the same seed makes two plans", c.name)
+			t.Errorf("%s: the same seed makes different plans", c.name)
 		}
 		if shorter := newPlan(1, c, 10*time.Second); !reflect.DeepEqual(shorter, plan[:len(shorter)]) {
 			t.Errorf("%s: a shorter run has another plan", c.name)
@@ -102,7 +101,7 @@ func TestPlan(t *testing.T) {
 		}
 		for _, k := range kindsOf(c) {
 			if !seen[k] {
-				t.Errorf("%s: %s never comes", c.name, k)
+				t.Errorf("%s: %s never occurs", c.name, k)
 			}
 		}
 		if !slices.IsSortedFunc(plan, func(a, b fault) int { return int(a.At - b.At) }) {

@@ -18,15 +18,15 @@ import (
 )
 
 var (
-	seedFlag     = flag.Uint64("seed", 2, "what decides the faults and the clients' choices; 0 for a new one every round")
-	durationFlag = flag.Duration("duration", 8*time.Second, "for how long there are faults, in each configuration")
-	forFlag      = flag.Duration("for", 0, "play further rounds, each with a new seed, until this time is over")
-	patroniFlag  = flag.Bool("patroni", false, "play the configurations with Patroni too")
-	keepFlag     = flag.Bool("keep", false, "keep the history and the logs also when all is well")
+	seedFlag     = flag.Uint64("seed", 2, "decides the faults and the clients' choices; 0 for a new one every round")
+	durationFlag = flag.Duration("duration", 8*time.Second, "how long faults occur in each configuration")
+	forFlag      = flag.Duration("for", 0, "run more rounds, each with a new seed, until this time is over")
+	patroniFlag  = flag.Bool("patroni", false, "run the configurations with Patroni too")
+	keepFlag     = flag.Bool("keep", false, "keep the history and the logs even if the test passes")
 	historyFlag  = flag.String("history", "", "the directory of a kept history, for TestHistory to check")
 )
 
-// settleTimeout bounds the time from the last fault until all works again and all watches know everything.
+// settleTimeout limits the time from the last fault until everything works again and all watches are up to date.
 const settleTimeout = 2 * time.Minute
 
 // TestRobustness runs each configuration, round by round.
@@ -53,7 +53,7 @@ func TestRobustness(t *testing.T) {
 	}
 }
 
-// round runs a configuration under the faults of a seed and checks its history. It adds to the pauses those of failovers.
+// round runs a configuration with the faults of a seed and checks its history. It adds the pauses of failovers to paused.
 func round(t *testing.T, c configuration, seed uint64, duration time.Duration, paused pauses) {
 	t.Logf("replay: go test ./test/robustness -run 'TestRobustness/^%s$' -seed %d -duration %s", c.name, seed, duration)
 	recorder := history.NewRecorder()
@@ -104,7 +104,7 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration, p
 	}
 }
 
-// stopwatch returns a function that returns how long ago it was called last.
+// stopwatch returns a function that returns the time since its previous call.
 func stopwatch() func() time.Duration {
 	last := time.Now()
 	return func() time.Duration {
@@ -113,7 +113,7 @@ func stopwatch() func() time.Duration {
 	}
 }
 
-// settle waits until all servers work, all watches are up to date and all clients have ended.
+// settle waits until all servers work, all watches are up to date and all clients have finished.
 func settle(ctx context.Context, work *workload.Workload) (errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func settle(ctx context.Context, work *workload.Workload) (errs []error) {
 	return errs
 }
 
-// panics looks for what no server may write, whatever the faults.
+// panics searches the logs for panics, which no fault may cause.
 func (c *cluster) panics(t *testing.T) (errs []error) {
 	for _, s := range c.servers {
 		for line := range bytes.Lines(s.Output(t)) {
@@ -137,7 +137,7 @@ func (c *cluster) panics(t *testing.T) (errs []error) {
 	return errs
 }
 
-// report fails the test with the first errors; all are in the file.
+// report fails the test with the first errors; the file has all of them.
 func report(t *testing.T, errs []error) {
 	for i, err := range errs {
 		if i == 10 {
@@ -148,7 +148,7 @@ func report(t *testing.T, errs []error) {
 	}
 }
 
-// save keeps what there is to look at.
+// save keeps the history, the errors and the logs.
 func (c *cluster) save(t *testing.T, h *history.History, errs []error) {
 	dir, err := os.MkdirTemp("", "sqube-robustness-")
 	if err != nil {

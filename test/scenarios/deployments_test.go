@@ -17,10 +17,10 @@ var deployments = []scenario{
 	{"failed-rollout", "Deployment: an image that can't be pulled, progress deadline, undo; old Pods stay", failedRollout},
 	{"pause", "Deployment: pause, changes that wait, resume", pause},
 	{"scale", "Deployment: scale up, down and to zero", scale},
-	{"autoscale", "HorizontalPodAutoscaler: up and down by the CPU use of Pods, with metrics that are played", autoscale},
+	{"autoscale", "HorizontalPodAutoscaler: up and down by the CPU use of Pods, with simulated metrics", autoscale},
 }
 
-// deployment is a manifest; spec are further lines of its spec.
+// deployment returns a manifest; spec are additional lines of its spec.
 func deployment(name string, replicas int, image string, spec ...string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -38,13 +38,13 @@ spec:
 `, name, replicas, image, strings.Join(spec, "\n  "))
 }
 
-// rolledOut waits as people do.
+// rolledOut waits with kubectl rollout status.
 func (u *user) rolledOut(what string) {
 	u.Helper()
 	u.contains(u.run("rollout", "status", what, "--timeout=60s"), "successfully rolled out")
 }
 
-// images are those of the Pods that are not about to end.
+// images counts the images of the Pods that are not terminating.
 func (u *user) images(selector string) map[string]int {
 	u.Helper()
 	images := map[string]int{}
@@ -56,7 +56,7 @@ func (u *user) images(selector string) map[string]int {
 	return images
 }
 
-// runs waits until so many Pods with the image, and no others, are what the selector selects.
+// runs waits until the selector selects exactly count Pods, all with the image.
 func (u *user) runs(selector, image string, count int) {
 	u.Helper()
 	u.until(fmt.Sprintf("there are %d Pods %s of %s", count, selector, image), func() (string, bool) {
@@ -85,7 +85,7 @@ func rollout(u *user) {
 	before := u.pods("app=web")
 	u.run("rollout", "restart", "deployment/web")
 	u.rolledOut("deployment/web")
-	u.until("no Pod is one of before", func() (string, bool) {
+	u.until("all Pods are new", func() (string, bool) {
 		old := map[string]bool{}
 		for i := range before {
 			old[before[i].Name] = true
@@ -104,7 +104,7 @@ func rollout(u *user) {
 func failedRollout(u *user) {
 	u.apply(deployment("web", 2, "web:1", "strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 1}}"))
 	u.rolledOut("deployment/web")
-	deadline := func(seconds int) { // short only for the rollout that must miss it
+	deadline := func(seconds int) { // short only for the rollout that must exceed it
 		u.run("patch", "deployment/web", "--patch", fmt.Sprintf(`{"spec":{"progressDeadlineSeconds":%d}}`, seconds))
 	}
 	deadline(3)
@@ -114,12 +114,12 @@ func failedRollout(u *user) {
 		u.Errorf("it rolled out: %s", out)
 	}
 	u.contains(out, "exceeded its progress deadline")
-	u.until("a Pod says why", func() (string, bool) {
+	u.until("a Pod shows why", func() (string, bool) {
 		out := u.run("get", "pods")
 		return out, strings.Contains(out, "ImagePullBackOff")
 	})
 	if images := u.images("app=web"); images["web:1"] != 2 {
-		u.Errorf("the former Pods did not stay: %v", images)
+		u.Errorf("the old Pods did not stay: %v", images)
 	}
 	deadline(600)
 	u.run("rollout", "undo", "deployment/web")
@@ -133,9 +133,9 @@ func pause(u *user) {
 	u.run("rollout", "pause", "deployment/web")
 	u.run("set", "image", "deployment/web", "main=web:2")
 	u.run("scale", "deployment/web", "--replicas=3")
-	// Scaling is done while it is paused, the new image is not.
+	// A paused Deployment scales, but does not roll out the new image.
 	u.runs("app=web", "web:1", 3)
-	u.until("it says that it is paused", func() (string, bool) {
+	u.until("it shows that it is paused", func() (string, bool) {
 		d, err := u.AppsV1().Deployments(u.namespace).Get(u.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err.Error(), false
@@ -160,13 +160,13 @@ func scale(u *user) {
 		u.runs("app=web", "web:1", replicas)
 		u.rolledOut("deployment/web")
 	}
-	u.until("there are none, as asked for", func() (string, bool) {
+	u.until("there are none, as requested", func() (string, bool) {
 		out := u.run("get", "deployment", "web")
 		return out, strings.Contains(out, "0/0")
 	})
 }
 
-// podMetrics has metrics-server's API be a custom resource, so that what it says can be written.
+// podMetrics serves metrics-server's API as a custom resource, so that the test can write the metrics.
 const podMetrics = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -186,7 +186,7 @@ spec:
 
 func autoscale(u *user) {
 	u.apply(podMetrics)
-	// kubectl wait fails on a definition that has no conditions yet.
+	// kubectl wait fails if the definition has no conditions yet.
 	u.until("the metrics are served", func() (string, bool) {
 		conditions := u.field("crd", "pods.metrics.k8s.io", "range .status.conditions[*]}{.type}={.status} {end")
 		return conditions, strings.Contains(conditions, "Established=True")
@@ -201,24 +201,24 @@ func autoscale(u *user) {
 	u.runs("app=web", "web:1", 1)
 }
 
-// autoscaled has each Pod use so much of a CPU, until the Deployment asks for so many and the autoscaler says so.
+// autoscaled sets the CPU use of each Pod, until the Deployment has the wanted replicas and the autoscaler the condition.
 func (u *user) autoscaled(cpu string, replicas int32, condition string) {
 	u.Helper()
-	u.until(fmt.Sprintf("%d Pods are asked for", replicas), func() (string, bool) {
+	u.until(fmt.Sprintf("%d Pods are requested", replicas), func() (string, bool) {
 		u.use(cpu)
 		d, err := u.AppsV1().Deployments(u.namespace).Get(u.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err.Error(), false
 		}
 		if *d.Spec.Replicas != replicas {
-			return fmt.Sprintf("%d are asked for", *d.Spec.Replicas), false
+			return fmt.Sprintf("%d are requested", *d.Spec.Replicas), false
 		}
 		conditions := u.field("hpa", "web", "range .status.conditions[*]}{.type}={.status}:{.reason} {end")
 		return conditions, strings.Contains(conditions, condition)
 	})
 }
 
-// use writes what each Pod uses.
+// use writes the CPU use of each Pod.
 func (u *user) use(cpu string) {
 	u.Helper()
 	var metrics strings.Builder

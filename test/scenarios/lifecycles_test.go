@@ -23,15 +23,15 @@ import (
 )
 
 var lifecycles = []scenario{
-	{"namespace-deletion", "Namespace: deletion with all in it, conditions that say what a finalizer holds up", namespaceDeletion},
-	{"service", "Service: EndpointSlices and Endpoints of ready and unready Pods, of a changed selector, mirrored ones", service},
+	{"namespace-deletion", "Namespace: deletion with its content, conditions that show what a finalizer blocks", namespaceDeletion},
+	{"service", "Service: EndpointSlices and Endpoints of ready and unready Pods, of a changed selector, mirrored", service},
 	{"csr", "CertificateSigningRequest: approval, signing, use of the certificate; denial", signing},
-	{"token-secret", "Secret: a service account's token is filled in, is used, and ends with the account", tokenSecret},
-	{"ttl", "Job: gone, with its Pods, when its time after the end is over", ttl},
-	{"garbage", "Owners: deletion in the background, in the foreground and of orphans, which are adopted", garbage},
+	{"token-secret", "Secret: a service account's token is filled in, is used, and is invalid once the account is deleted", tokenSecret},
+	{"ttl", "Job: deleted with its Pods once its TTL after finishing has expired", ttl},
+	{"garbage", "Owners: background, foreground and orphaning deletion; orphans are adopted", garbage},
 }
 
-// held is a finalizer that nobody but the scenario removes.
+// held is a finalizer that only the scenario removes.
 const held = `["scenario/held"]`
 
 // release removes the finalizers of an object.
@@ -54,7 +54,7 @@ func namespaceDeletion(u *user) {
 	u.rolledOut("deployment/web")
 	u.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: " + held + "}}")
 	u.run("delete", "namespace", u.namespace, "--wait=false")
-	u.until("it says what is left", func() (string, bool) {
+	u.until("it shows what is left", func() (string, bool) {
 		conditions := u.field("namespace", u.namespace, "range .status.conditions[*]}{.type}={.status} {.message}; {end")
 		return conditions, strings.Contains(conditions, "NamespaceContentRemaining=True Some resources are remaining: configmaps. has 1 resource instances") &&
 			strings.Contains(conditions, "NamespaceFinalizersRemaining=True Some content in the namespace has finalizers remaining: scenario/held in 1 resource instances")
@@ -101,7 +101,7 @@ subsets: [{addresses: [{ip: 192.0.2.1}], ports: [{name: http, port: 80}]}]
 	u.gone("endpoints", "web")
 }
 
-// endpoints waits until the EndpointSlices of a Service have so many endpoints, all of them ready or none.
+// endpoints waits until the EndpointSlices of a Service have count endpoints, all of them ready or none.
 func (u *user) endpoints(service string, count int, ready bool) {
 	u.Helper()
 	u.until(fmt.Sprintf("Service %s has %d endpoints, ready: %t", service, count, ready), func() (string, bool) {
@@ -157,14 +157,14 @@ spec: {request: %s, signerName: kubernetes.io/kube-apiserver-client, usages: [cl
 	config.CertData, config.KeyData = certificate, key
 	who, err := whoAmI(u, config)
 	if err != nil || who.Username != "jane" || !slices.Contains(who.Groups, "developers") {
-		u.Errorf("the certificate is of %v, %v", who, err)
+		u.Errorf("the certificate belongs to %v, %v", who, err)
 	}
 	if out := u.run("get", "csr", "csr-denied"); !strings.Contains(out, "Denied") || strings.Contains(out, "Issued") {
 		u.Errorf("the other one: %s", out)
 	}
 }
 
-// whoAmI asks the server whom it takes the owner of the credentials for.
+// whoAmI returns the user of the credentials, according to the server.
 func whoAmI(u *user, config *rest.Config) (authenticationv1.UserInfo, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -196,14 +196,14 @@ type: kubernetes.io/service-account-token
 	})
 	config := rest.AnonymousClientConfig(u.config)
 	config.BearerToken = string(token)
-	// The server's own informer may still know the Secret without its token, as kube-apiserver's may.
+	// The server's own informer may still have the Secret without its token, like kube-apiserver's.
 	u.until("the token is accepted", func() (string, bool) {
 		who, err := whoAmI(u, config)
 		return fmt.Sprint(who, err), err == nil && who.Username == "system:serviceaccount:token-secret:robot"
 	})
 	u.run("delete", "serviceaccount", "robot")
 	u.gone("secret", "robot")
-	u.until("the token counts no more", func() (string, bool) {
+	u.until("the token is no longer valid", func() (string, bool) {
 		_, err := whoAmI(u, config)
 		return errorText(err), apierrors.IsUnauthorized(err)
 	})
@@ -234,7 +234,7 @@ func garbage(u *user) {
 	u.gone("replicasets", "--selector=app=background")
 	u.gone("pods", "--selector=app=background")
 
-	// In the foreground the owner stays until what it owns is gone.
+	// In the foreground the owner stays until its dependents are gone.
 	replicas := u.run("get", "replicasets", "-l", "app=foreground", "-o", "name")
 	u.run("patch", replicas, "--type=json", "-p", `[{"op":"add","path":"/metadata/finalizers","value":`+held+`}]`)
 	u.run("delete", "deployment", "foreground", "--cascade=foreground", "--wait=false")
@@ -254,6 +254,6 @@ func garbage(u *user) {
 	u.rolledOut("deployment/orphan")
 	u.contains(u.field("replicasets", "--selector=app=orphan", ".items[*].metadata.ownerReferences[0].name"), "orphan")
 	if after := u.field("pods", "--selector=app=orphan", ".items[*].metadata.uid"); after != before {
-		u.Errorf("the Pods are others: %s, before %s", after, before)
+		u.Errorf("the Pods are %s, but were %s before", after, before)
 	}
 }

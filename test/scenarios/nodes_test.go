@@ -11,13 +11,13 @@ import (
 )
 
 var nodes = []scenario{
-	{"drain", "PodDisruptionBudget: a drain that it stops, and one that it lets through; uncordon", drain},
-	{"preemption", "PriorityClass: a Pod takes the room of one with less priority, which waits", preemption},
-	{"silent-node", "Node: it goes silent, taints, eviction, Pods start elsewhere; it returns and lets go of its Pods", silentNode},
-	{"topology-spread", "Scheduler: topology spread over zones, and a Pod that would break it", topologySpread},
+	{"drain", "PodDisruptionBudget: a drain that it blocks, and one that it allows; uncordon", drain},
+	{"preemption", "PriorityClass: a Pod preempts one with a lower priority, which stays pending", preemption},
+	{"silent-node", "Node: it stops reporting, taints, eviction, Pods start elsewhere; it returns and removes its Pods", silentNode},
+	{"topology-spread", "Scheduler: topology spread over zones, and a Pod that would violate it", topologySpread},
 }
 
-// joinOwn has nodes join on which only Pods of this scenario run: those with placed in their spec.
+// joinOwn joins nodes on which only Pods of this scenario run: those with placed in their spec.
 func (u *user) joinOwn(options ...fakenode.Options) []*fakenode.Joined {
 	u.Helper()
 	var nodes []*fakenode.Joined
@@ -32,7 +32,8 @@ func (u *user) joinOwn(options ...fakenode.Options) []*fakenode.Joined {
 	return nodes
 }
 
-// placed is a manifest of a Deployment whose Pods run on the nodes of this scenario; pod are further lines of their spec.
+// placed returns the manifest of a Deployment whose Pods run on the nodes of this scenario; pod are additional lines of their
+// spec.
 func (u *user) placed(name string, replicas int, cpu string, pod ...string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -53,7 +54,7 @@ spec:
 `, name, replicas, u.namespace, cpu, strings.Join(pod, "\n      "))
 }
 
-// on waits until so many Pods, of those that are not about to end, run on each node.
+// on waits until each node runs its number of Pods, without those that are terminating.
 func (u *user) on(selector string, counts map[string]int) {
 	u.Helper()
 	u.until(fmt.Sprintf("Pods %s run on %v", selector, counts), func() (string, bool) {
@@ -68,7 +69,7 @@ func (u *user) on(selector string, counts map[string]int) {
 	})
 }
 
-// pending waits until a Pod can't be scheduled, for a reason.
+// pending waits until a Pod can't be scheduled for a reason.
 func (u *user) pending(selector, reason string) {
 	u.Helper()
 	u.until("a Pod "+selector+" waits: "+reason, func() (string, bool) {
@@ -98,7 +99,7 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}
 	u.run("wait", "pdb/web", "--for=jsonpath={.status.currentHealthy}=2", "--timeout=60s")
 	out, err := u.try("", "drain", "drain-a", "--timeout=2s")
 	if err == nil {
-		u.Errorf("it was drained against the budget: %s", out)
+		u.Errorf("it was drained despite the budget: %s", out)
 	}
 	u.contains(out, "cordoned", "would violate the pod's disruption budget")
 	u.on("app=web", map[string]int{"drain-a": 2})
@@ -159,12 +160,12 @@ func silentNode(u *user) {
 	u.contains(u.run("get", "node", "silent-a", "-o", "jsonpath={.spec.taints}"), corev1.TaintNodeUnreachable)
 	u.contains(u.run("describe", "node", "silent-a"), "NodeStatusUnknown")
 	u.event("TaintManagerEviction", "web")
-	// Nobody knows whether the former Pods still run, so they stay until the node says.
+	// Whether the old Pods still run is unknown, so they stay until the node reports.
 	u.contains(u.run("get", "pods", "--field-selector=spec.nodeName=silent-a"), "Terminating")
 
 	nodes[0].Return()
 	u.run("wait", "node/silent-a", "--for=condition=Ready", "--timeout=60s")
-	u.until("the node has no taint of silence and no former Pods", func() (string, bool) {
+	u.until("the node has no unreachable taint and no old Pods", func() (string, bool) {
 		node, err := u.CoreV1().Nodes().Get(u.Context(), "silent-a", metav1.GetOptions{})
 		if err != nil {
 			return err.Error(), false

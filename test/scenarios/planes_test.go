@@ -13,10 +13,10 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-var upstream = flag.String("upstream", "", "folder with upstream's kube-controller-manager and kube-scheduler, on which scenarios are played too")
+var upstream = flag.String("upstream", "", "folder with upstream's kube-controller-manager and kube-scheduler, with which scenarios run too")
 
-// settings are flags of kube-controller-manager and of sqube. Periods of controllers are short, so that no one waits for them,
-// and nodes count as gone although those of scenarios that have ended are gone too.
+// settings are flags of kube-controller-manager and of sqube. The periods of controllers are short to save time, and nodes are
+// evicted at full speed even though the nodes of finished scenarios are gone too.
 var settings = []string{
 	"--node-monitor-period=1s", "--node-monitor-grace-period=10s", "--node-eviction-rate=10", "--unhealthy-zone-threshold=1",
 	"--horizontal-pod-autoscaler-sync-period=1s", "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
@@ -29,7 +29,7 @@ type plane struct {
 	start func(t *testing.T, datastore string) *sqube.Server
 }
 
-// planes are those that scenarios are played on.
+// planes returns the planes that scenarios run on.
 func planes() []plane {
 	played := []plane{{"in-process", func(t *testing.T, datastore string) *sqube.Server {
 		return sqube.Start(t, sqube.Options{Datastore: datastore, Args: append([]string{"--control-plane"}, settings...)})
@@ -40,7 +40,7 @@ func planes() []plane {
 	return played
 }
 
-// startUpstream starts a server with the defaults, and upstream's programs beside it.
+// startUpstream starts a server with the defaults, and upstream's programs.
 func startUpstream(t *testing.T, datastore string) *sqube.Server {
 	t.Helper()
 	data := t.TempDir()
@@ -56,7 +56,7 @@ func startUpstream(t *testing.T, datastore string) *sqube.Server {
 	return s
 }
 
-// launch runs one of upstream's programs until the test ends. If that fails, its output gets the program's log.
+// launch runs one of upstream's programs until the test ends. If the test fails, it logs the program's output.
 func launch(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

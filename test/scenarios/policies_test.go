@@ -8,9 +8,9 @@ import (
 )
 
 var policies = []scenario{
-	{"quota", "ResourceQuota: Pods and objects by count, CPU; a Deployment that it stops, and lets go on", quota},
+	{"quota", "ResourceQuota: Pods and objects by count, CPU; a Deployment that it blocks, and then allows", quota},
 	{"limit-range", "LimitRange: defaults of containers, minimum and maximum", limitRange},
-	{"admission-policy", "ValidatingAdmissionPolicy: on every kind that is played here, on controllers' Pods and on scale, with parameters, warnings", admissionPolicy},
+	{"admission-policy", "ValidatingAdmissionPolicy: on every kind used here, on controllers' Pods and on scale, with parameters, warnings", admissionPolicy},
 }
 
 func quota(u *user) {
@@ -29,7 +29,7 @@ spec: {hard: {pods: 2, requests.cpu: 350m, count/configmaps: 2}}
 	u.apply(deployment("web", 5, "web:1"))
 	u.runs("app=web", "web:1", 2)
 	u.event("FailedCreate", "web")
-	u.until("the Deployment says why", func() (string, bool) {
+	u.until("the Deployment shows why", func() (string, bool) {
 		conditions := u.field("deployment", "web", "range .status.conditions[*]}{.type}={.status} {.message}; {end")
 		return conditions, strings.Contains(conditions, "ReplicaFailure=True") && strings.Contains(conditions, "exceeded quota: small")
 	})
@@ -40,7 +40,7 @@ spec: {hard: {pods: 2, requests.cpu: 350m, count/configmaps: 2}}
 	u.used("requests.cpu", "300m")
 }
 
-// used waits until so much of a resource is used.
+// used waits until the used amount of a resource is amount.
 func (u *user) used(resource, amount string) {
 	u.Helper()
 	u.until(resource+" used are "+amount, func() (string, bool) {
@@ -57,7 +57,7 @@ func (u *user) used(resource, amount string) {
 	})
 }
 
-// pod is a manifest of a Pod with one container, of which resources are a field.
+// pod returns the manifest of a Pod with one container that has these resources.
 func pod(name, resources string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -80,8 +80,8 @@ spec:
     min: {cpu: 50m}
     max: {cpu: 500m}
 `)
-	// Admission looks at LimitRanges that it has been told of.
-	u.until("it counts", func() (string, bool) {
+	// Admission applies LimitRanges once its informer has them.
+	u.until("it is in effect", func() (string, bool) {
 		out, err := u.try(pod("big", "{limits: {cpu: 1}}"), "create", "--dry-run=server", "-f", "-")
 		return out, err != nil && strings.Contains(out, "maximum cpu usage per Container is 500m, but limit is 1")
 	})
@@ -93,7 +93,7 @@ spec:
 	u.contains(u.refused(pod("small", "{requests: {cpu: 10m}}")), "minimum cpu usage per Container is 50m, but request is 10m")
 }
 
-// everywhere is a policy that looks at every write of every scenario, and refuses objects of one name.
+// everywhere is a policy that matches every write of every scenario, and denies objects of one name.
 const everywhere = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -103,7 +103,7 @@ spec:
   matchConstraints:
     resourceRules: [{apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"], operations: [CREATE, UPDATE]}]
   validations:
-  - {expression: "!has(object.metadata) || !has(object.metadata.name) || object.metadata.name != 'refused-everywhere'", message: this name is for nobody}
+  - {expression: "!has(object.metadata) || !has(object.metadata.name) || object.metadata.name != 'refused-everywhere'", message: this name is reserved}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -111,7 +111,7 @@ metadata: {name: everywhere}
 spec: {policyName: everywhere, validationActions: [Deny]}
 `
 
-// refusals has an object of each kind that the scenarios create, all of the name that is refused.
+// refusals returns an object of each kind that the scenarios create, all with the denied name.
 func refusals() []string {
 	const name = "refused-everywhere"
 	manifests := []string{
@@ -143,7 +143,8 @@ func refusals() []string {
 	return manifests
 }
 
-// deploymentPolicies bound the replicas of Deployments by a parameter, refuse images without a tag, and warn of objects without an owner.
+// deploymentPolicies limit the replicas of Deployments by a parameter, deny images without a tag, and warn about objects
+// without an owner.
 const deploymentPolicies = `
 apiVersion: v1
 kind: ConfigMap
@@ -194,7 +195,7 @@ spec:
   matchConstraints:
     resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE, UPDATE]}]
   validations:
-  - {expression: "'owner' in object.metadata.?annotations.orValue({})", message: somebody should own it}
+  - {expression: "'owner' in object.metadata.?annotations.orValue({})", message: it should have an owner}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -207,16 +208,16 @@ spec:
 
 func admissionPolicy(u *user) {
 	manifests := refusals()
-	const refusal = "ValidatingAdmissionPolicy 'everywhere' with binding 'everywhere' denied request: this name is for nobody"
+	const refusal = "ValidatingAdmissionPolicy 'everywhere' with binding 'everywhere' denied request: this name is reserved"
 	if out := u.refused(strings.Join(manifests, "\n---\n")); strings.Count(out, refusal) != len(manifests) {
-		u.Errorf("not all of %d objects were refused by the policy: %s", len(manifests), out)
+		u.Errorf("the policy did not deny all %d objects: %s", len(manifests), out)
 	}
 
 	u.apply(deploymentPolicies)
-	// Each policy counts from when admission has been told of it.
+	// Each policy is in effect once admission's informer has it.
 	for manifest, words := range map[string]string{
 		deployment("big", 4, "web:1"):                               "no more than 3 replicas",
-		deployment("web", 2, "web:1"):                               "Warning: Validation failed for ValidatingAdmissionPolicy 'owned' with binding 'owned': somebody should own it",
+		deployment("web", 2, "web:1"):                               "Warning: Validation failed for ValidatingAdmissionPolicy 'owned' with binding 'owned': it should have an owner",
 		strings.Replace(pod("untagged", "{}"), "work:1", "work", 1): "images have tags",
 	} {
 		u.until(words, func() (string, bool) {
@@ -228,13 +229,13 @@ func admissionPolicy(u *user) {
 	u.rolledOut("deployment/web")
 	out, err := u.try("", "scale", "deployment/web", "--replicas=4")
 	if err == nil {
-		u.Error("it was scaled against the policy")
+		u.Error("it was scaled despite the policy")
 	}
 	u.contains(out, "no more than 3 replicas")
 	u.run("scale", "deployment/web", "--replicas=3")
 	u.runs("app=web", "web:1", 3)
 
-	// Controllers are held to policies as people are, and say so.
+	// Policies apply to controllers as well, which report it.
 	u.apply(deployment("untagged", 1, "web"))
 	u.event("FailedCreate", "untagged")
 	u.contains(u.run("get", "events", "--field-selector=reason=FailedCreate"), "images have tags")

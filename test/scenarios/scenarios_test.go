@@ -12,17 +12,17 @@ import (
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
-// scenario is one thing that people do with a cluster.
+// scenario is one thing that users do with a cluster.
 type scenario struct {
 	name  string // the subtest
-	shows string // what it exercises, for the table
+	shows string // what it tests, for the table
 	run   func(*user)
 }
 
-// all are the scenarios, by subject.
+// all is the scenarios, grouped by subject.
 var all = slices.Concat(deployments, workloads, nodes, policies, lifecycles)
 
-// TestScenarios plays every scenario on each engine and logs a table of them.
+// TestScenarios runs every scenario on each engine and logs a table of them.
 func TestScenarios(t *testing.T) {
 	var results results
 	for _, plane := range planes() {
@@ -30,7 +30,7 @@ func TestScenarios(t *testing.T) {
 			harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 				t.Parallel()
 				s := plane.start(t, engine.Datastore)
-				t.Cleanup(func() { s.Stop(t) }) // after the nodes have ended
+				t.Cleanup(func() { s.Stop(t) }) // after the nodes have stopped
 				c := newCluster(t, s)
 				prepare(c.user(t, "prepare"))
 				t.Run("scenarios", func(t *testing.T) {
@@ -45,22 +45,22 @@ func TestScenarios(t *testing.T) {
 			})
 		})
 	}
-	t.Logf("what was exercised:\n%s", results.table())
+	t.Logf("what was tested:\n%s", results.table())
 }
 
-// prepare has nodes join that all scenarios share, and a policy look at all that they do.
+// prepare joins the nodes that all scenarios share, and creates a policy that matches all their writes.
 func prepare(u *user) {
 	for i := range 3 {
 		fakenode.Join(u.T, u, fakenode.Options{Name: fmt.Sprintf("shared-%d", i), CPU: "16"})
 	}
 	u.apply(everywhere)
-	u.until("the policy counts", func() (string, bool) {
+	u.until("the policy is in effect", func() (string, bool) {
 		out, err := u.try("{apiVersion: v1, kind: ConfigMap, metadata: {name: refused-everywhere}}", "create", "--dry-run=server", "-f", "-")
-		return out, err != nil && strings.Contains(out, "this name is for nobody")
+		return out, err != nil && strings.Contains(out, "this name is reserved")
 	})
 }
 
-// results are what came of the scenarios.
+// results are the results of the scenarios.
 type results struct {
 	mu     sync.Mutex
 	passed map[[3]string]bool // by scenario, plane and engine
@@ -75,7 +75,7 @@ func (r *results) add(scenario, plane, engine string, passed bool) {
 	r.passed[[3]string{scenario, plane, engine}] = passed
 }
 
-// table has a line for each scenario.
+// table returns a table with a line for each scenario.
 func (r *results) table() string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -83,7 +83,7 @@ func (r *results) table() string {
 	for _, plane := range planes() {
 		cells = append(cells, "sqlite, "+plane.name, "postgres, "+plane.name)
 	}
-	fmt.Fprintln(table, strings.Join(append(cells, "what it exercises"), "\t"))
+	fmt.Fprintln(table, strings.Join(append(cells, "what it tests"), "\t"))
 	for _, scenario := range all {
 		cells = []string{scenario.name}
 		for _, plane := range planes() {

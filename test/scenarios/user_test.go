@@ -35,14 +35,14 @@ func newCluster(t *testing.T, s *sqube.Server) *cluster {
 	return &cluster{client, config, sqube.KubectlBinary(t), sqube.KubectlEnv(t, s.Kubeconfig)}
 }
 
-// user is who plays a scenario: an administrator with kubectl, in a namespace of the scenario's own.
+// user runs a scenario: an administrator with kubectl, in the scenario's own namespace.
 type user struct {
 	*testing.T
 	*cluster
 	namespace string
 }
 
-// user returns one with a new namespace, in which Pods can be created.
+// user returns a user with a new namespace in which Pods can be created.
 func (c *cluster) user(t *testing.T, namespace string) *user {
 	t.Helper()
 	u := &user{t, c, namespace}
@@ -56,7 +56,7 @@ func (c *cluster) user(t *testing.T, namespace string) *user {
 	return u
 }
 
-// try runs kubectl in the namespace, with what stands on its standard input, and returns all that it prints.
+// try runs kubectl in the namespace, with input on its standard input, and returns all that it prints.
 func (u *user) try(input string, args ...string) (string, error) {
 	var printed bytes.Buffer
 	cmd := u.command(input, args...)
@@ -65,7 +65,7 @@ func (u *user) try(input string, args ...string) (string, error) {
 	return strings.TrimSpace(printed.String()), err
 }
 
-// run is kubectl that succeeds; it returns what that prints on standard output, where warnings are not.
+// run runs kubectl, which must succeed, and returns its standard output, which has no warnings.
 func (u *user) run(args ...string) string {
 	u.Helper()
 	var warnings bytes.Buffer
@@ -80,14 +80,14 @@ func (u *user) run(args ...string) string {
 
 func (u *user) command(input string, args ...string) *exec.Cmd {
 	if input != "" {
-		input = "---\n" + input // kubectl takes what starts with a brace for JSON
+		input = "---\n" + input // kubectl takes input that starts with a brace for JSON
 	}
 	cmd := exec.CommandContext(u.Context(), u.kubectl, append([]string{"--namespace", u.namespace}, args...)...)
 	cmd.Env, cmd.Stdin = u.env, strings.NewReader(input)
 	return cmd
 }
 
-// apply creates what the manifest says.
+// apply applies the manifest.
 func (u *user) apply(manifest string) {
 	u.Helper()
 	if out, err := u.try(manifest, "apply", "--validate=strict", "-f", "-"); err != nil {
@@ -95,17 +95,17 @@ func (u *user) apply(manifest string) {
 	}
 }
 
-// refused returns why the server does not take the manifest.
+// refused returns why the server rejects the manifest.
 func (u *user) refused(manifest string) string {
 	u.Helper()
 	out, err := u.try(manifest, "create", "-f", "-")
 	if err == nil {
-		u.Fatalf("it was taken: %s", out)
+		u.Fatalf("it was accepted: %s", out)
 	}
 	return out
 }
 
-// contains fails the scenario unless what is printed has all words.
+// contains fails the scenario unless printed has all words.
 func (u *user) contains(printed string, words ...string) {
 	u.Helper()
 	for _, word := range words {
@@ -115,7 +115,7 @@ func (u *user) contains(printed string, words ...string) {
 	}
 }
 
-// until waits until holds returns true; what it returns beside it is shown if that does not come about.
+// until waits until holds returns true. On a timeout, it prints what holds saw.
 func (u *user) until(what string, holds func() (seen string, done bool)) {
 	u.Helper()
 	deadline := time.Now().Add(harness.Patience)
@@ -125,7 +125,7 @@ func (u *user) until(what string, holds func() (seen string, done bool)) {
 			return
 		}
 		if time.Now().After(deadline) {
-			u.Fatalf("it does not come about that %s; there is: %s", what, seen)
+			u.Fatalf("timed out waiting until %s; last seen: %s", what, seen)
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -162,7 +162,7 @@ func (u *user) pods(selector string) []corev1.Pod {
 	return pods.Items
 }
 
-// show is what the Pods are about, for what does not come about.
+// show describes the Pods, for a failure message.
 func show(pods []corev1.Pod) string {
 	lines := []string{"these Pods:"}
 	for i := range pods {

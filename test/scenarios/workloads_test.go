@@ -12,11 +12,11 @@ import (
 )
 
 var workloads = []scenario{
-	{"statefulset", "StatefulSet: Pods in order, claims that are bound and stay, an update by partition, scaling", statefulSet},
+	{"statefulset", "StatefulSet: Pods in order, claims that are bound and kept, a partitioned update, scaling", statefulSet},
 	{"daemonset", "DaemonSet: tainted nodes, tolerations, a node that joins, a taint that evicts, rolling update", daemonSet},
 	{"indexed-job", "Job: indexed completions, retries by index, failed indexes, suspension", indexedJob},
 	{"failure-policy", "Job: a Pod failure policy by exit code, the backoff limit", failurePolicy},
-	{"cronjob", "CronJob: a schedule that was suspended, its Job, history, a Job by hand", cronJob},
+	{"cronjob", "CronJob: a suspended schedule, its Job, history, a manual Job", cronJob},
 }
 
 func statefulSet(u *user) {
@@ -79,7 +79,7 @@ spec:
 	u.event("SuccessfulCreate", "db")
 }
 
-// isImage asserts which image a Pod has.
+// isImage asserts that a Pod has an image.
 func (u *user) isImage(pod, image string) {
 	u.Helper()
 	if has := u.run("get", "pod", pod, "-o", "jsonpath={.spec.containers[0].image}"); has != image {
@@ -119,7 +119,7 @@ spec:
 	u.daemons("agent:2", "daemon-plain", "daemon-special")
 }
 
-// daemons waits until there is one running Pod of the image on each of the nodes, and nowhere else.
+// daemons waits until each of the nodes, and no other, runs one Pod of the image.
 func (u *user) daemons(image string, nodes ...string) {
 	u.Helper()
 	u.until(fmt.Sprint("there are Pods on ", nodes), func() (string, bool) {
@@ -139,7 +139,7 @@ func (u *user) daemons(image string, nodes ...string) {
 	})
 }
 
-// job is a manifest; spec are further lines of its spec, annotations those of its Pods.
+// job returns a manifest; spec are additional lines of its spec, annotations those of its Pods.
 func job(name, annotations string, spec ...string) string {
 	return fmt.Sprintf(`
 apiVersion: batch/v1
@@ -155,7 +155,7 @@ spec:
 `, name, strings.Join(spec, "\n  "), annotations)
 }
 
-// field is a field of an object, by a path such as .status.phase.
+// field returns a field of an object, by a path such as .status.phase.
 func (u *user) field(kind, name, path string) string {
 	u.Helper()
 	return u.run("get", kind, name, "-o", "jsonpath={"+path+"}")
@@ -170,14 +170,14 @@ func indexedJob(u *user) {
 	u.run("patch", "job", "all", "--type=merge", "-p", `{"spec":{"suspend":false}}`)
 	u.run("wait", "--for=condition=Complete", "job/all", "--timeout=60s")
 	if indexes := u.field("job", "all", ".status.completedIndexes"); indexes != "0-4" {
-		u.Errorf("completed are %s", indexes)
+		u.Errorf("%s are completed", indexes)
 	}
 
 	u.apply(job("some", "fakenode/exit-code: '0', fakenode/exit-code-at-2: '1'",
 		"completionMode: Indexed", "completions: 5", "parallelism: 5", "backoffLimitPerIndex: 0", "maxFailedIndexes: 5"))
 	u.run("wait", "--for=condition=Failed", "job/some", "--timeout=60s")
 	if completed, failed := u.field("job", "some", ".status.completedIndexes"), u.field("job", "some", ".status.failedIndexes"); completed != "0,1,3,4" || failed != "2" {
-		u.Errorf("completed are %s, failed %s", completed, failed)
+		u.Errorf("%s are completed, %s failed", completed, failed)
 	}
 	u.contains(u.field("job", "some", ".status.conditions"), `"FailedIndexes"`)
 }
@@ -214,7 +214,7 @@ spec:
           restartPolicy: Never
           containers: [{name: main, image: "work:1"}]
 `)
-	// What was missed while it was suspended is made up for once when it is not, so that nobody waits for the next minute.
+	// A run missed while it was suspended starts right after it is resumed, which saves waiting for the next minute.
 	u.run("patch", "cronjob", "tick", "--subresource=status", "--type=merge", "-p",
 		fmt.Sprintf(`{"status":{"lastScheduleTime":%q}}`, time.Now().UTC().Add(-2*time.Minute).Format(time.RFC3339)))
 	u.run("patch", "cronjob", "tick", "--type=merge", "-p", `{"spec":{"suspend":false}}`)

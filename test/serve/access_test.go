@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWhoMayDoWhat sends requests of nobody, and of users by their tokens.
+// TestWhoMayDoWhat sends anonymous requests, and requests of users with tokens.
 func TestWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
@@ -34,13 +34,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 	} {
 		for token, code := range want {
 			if got := status(t, s.url+path, token); got != code {
-				t.Errorf("%s with token %q answers %d, want %d", path, token, got, code)
+				t.Errorf("%s with token %q returns %d, want %d", path, token, got, code)
 			}
 		}
 	}
 }
 
-// TestNoAnonymous turns away everybody who says nothing about themselves.
+// TestNoAnonymous checks that requests without credentials are rejected.
 func TestNoAnonymous(t *testing.T) {
 	t.Parallel()
 	dataDir := filepath.Join(t.TempDir(), "data")

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// TestServiceAccountKeys gives the keys of service accounts in every form that kube-apiserver reads, and the one that signs as
+// TestServiceAccountKeys passes the keys of service accounts in every format that kube-apiserver reads, and the signing key as
 // openssl genpkey and envtest write it.
 func TestServiceAccountKeys(t *testing.T) {
 	t.Parallel()
@@ -108,6 +108,6 @@ func TestServiceAccountKeys(t *testing.T) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: issued.Status.Token}}
 	review, err = c.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	if err != nil || review.Status.User.Username != "system:serviceaccount:default:robot" {
-		t.Errorf("the token is that of %+v, %v", review.Status, err)
+		t.Errorf("the token belongs to %+v, %v", review.Status, err)
 	}
 }

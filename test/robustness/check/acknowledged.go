@@ -6,9 +6,9 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// Acknowledged checks that every write that was acknowledged is in the log as it was acknowledged, and that the log has
-// nothing else: each change is one that a client asked for, was not refused, and made once. Objects without a mark are
-// somebody else's.
+// Acknowledged checks that every acknowledged write is in the log as acknowledged, and that the log has nothing else: a client
+// requested each change, the request was not rejected, and it took effect only once. Objects without a mark were not written by
+// the clients.
 func Acknowledged(h *history.History, logs Logs) (errs []error) {
 	fail := func(o *history.Operation, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %s", describe(o), fmt.Sprintf(format, args...)))
@@ -34,7 +34,7 @@ func Acknowledged(h *history.History, logs Logs) (errs []error) {
 			if c.Type == history.Deleted {
 				gone[c.Object.UID] = c
 				if !anyCould(deletions[key], c) {
-					errs = append(errs, fmt.Errorf("%s: %s, which nobody asked for", key, event(c.Event)))
+					errs = append(errs, fmt.Errorf("%s: %s, which no client requested", key, event(c.Event)))
 				}
 				continue
 			}
@@ -43,9 +43,9 @@ func Acknowledged(h *history.History, logs Logs) (errs []error) {
 			}
 			made[c.Object.Mark] = c
 			if o := asked[c.Object.Mark]; o == nil {
-				errs = append(errs, fmt.Errorf("%s: %s, which nobody asked for", key, event(c.Event)))
+				errs = append(errs, fmt.Errorf("%s: %s, which no client requested", key, event(c.Event)))
 			} else if o.Key != key || o.Outcome != history.Done && o.Outcome != history.Unknown || c.At < o.Call {
-				fail(o, "answered with %s (%s), yet it took effect: %s", o.Outcome, o.Error, event(c.Event))
+				fail(o, "returned %s (%s), but it took effect: %s", o.Outcome, o.Error, event(c.Event))
 			}
 		}
 	}
@@ -56,22 +56,22 @@ func Acknowledged(h *history.History, logs Logs) (errs []error) {
 		}
 		if o.Verb == history.Delete {
 			if _, ok := gone[o.Object.UID]; !ok && log.tellsAllSince(o.Call) {
-				fail(o, "acknowledged, yet no watch has seen the deletion of uid %s", o.Object.UID)
+				fail(o, "acknowledged, but no watch has seen the deletion of uid %s", o.Object.UID)
 			}
 			continue
 		}
 		c, ok := made[o.Mark]
 		switch {
 		case !ok && log.Covers(o.Object.Version):
-			fail(o, "acknowledged with resourceVersion %d, yet no watch has seen it", o.Object.Version)
+			fail(o, "acknowledged with resourceVersion %d, but no watch has seen it", o.Object.Version)
 		case ok && c.Object != o.Object:
-			fail(o, "acknowledged as %+v, yet watches show %+v", o.Object, c.Object)
+			fail(o, "acknowledged as %+v, but watches show %+v", o.Object, c.Object)
 		}
 	}
 	return errs
 }
 
-// anyCould tells whether one of the deletions can have made the change.
+// anyCould reports whether one of the deletions may have made the change.
 func anyCould(deletions []*history.Operation, c Change) bool {
 	for _, o := range deletions {
 		done := o.Outcome == history.Done && o.Object.UID == c.Object.UID

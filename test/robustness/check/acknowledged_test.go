@@ -25,16 +25,16 @@ func TestAcknowledgedNotices(t *testing.T) {
 			h.Operations = append(h.Operations, remove(9, 10, obj("x", 0, "")))
 		}, "no watch has seen the deletion"},
 		{"a write in another version than acknowledged", Acknowledged, func(h *history.History) { h.Operations[2].Object.Version = 12 }, "acknowledged as"},
-		{"a refused write that took effect", Acknowledged, func(h *history.History) { but(h.Operations[7], history.Conflict) }, "yet it took effect"},
-		{"a write that took effect before its call", Acknowledged, func(h *history.History) { h.Operations[7].Call = at(13) }, "yet it took effect"},
+		{"a rejected write that took effect", Acknowledged, func(h *history.History) { but(h.Operations[7], history.Conflict) }, "but it took effect"},
+		{"a write that took effect before its call", Acknowledged, func(h *history.History) { h.Operations[7].Call = at(13) }, "but it took effect"},
 		{"a write that took effect twice", Acknowledged, func(h *history.History) {
 			everywhere(h, 14, func(e *history.Event) { e.Object.Mark = "m3" })
 		}, "took effect twice"},
-		{"a change that nobody asked for", Acknowledged, func(h *history.History) { h.Operations[7].Mark = "m9" }, "nobody asked for"},
-		{"a deletion that nobody asked for", Acknowledged, func(h *history.History) { but(h.Operations[6], history.Absent) }, "nobody asked for"},
+		{"a change that no client requested", Acknowledged, func(h *history.History) { h.Operations[7].Mark = "m9" }, "no client requested"},
+		{"a deletion that no client requested", Acknowledged, func(h *history.History) { but(h.Operations[6], history.Absent) }, "no client requested"},
 		{"a change that does not follow from the one before", Acknowledged, func(h *history.History) {
 			everywhere(h, 13, func(e *history.Event) { e.Type = history.Added })
 		}, "cannot follow"},
-		{"two watches that show two things", Acknowledged, func(h *history.History) { h.Watches[2].Events[2].Object.Mark = "m9" }, "one watch shows"},
+		{"two watches that differ", Acknowledged, func(h *history.History) { h.Watches[2].Events[2].Object.Mark = "m9" }, "one watch shows"},
 	})
 }

@@ -1,8 +1,8 @@
-// Package check holds a recorded history to what the API promises. It knows nothing of how the history came about: each
-// check says what is wrong with it, or nothing.
+// Package check verifies that a recorded history keeps the promises of the API. It does not depend on how the history was
+// recorded: each check returns the violations that it finds.
 //
-// What the server has really done is rebuilt from the watches, which together show every change: see Log. Where all of
-// them were told that what they had missed is forgotten (410), the log has a gap, and what would need it is not checked.
+// What the server has really done is rebuilt from the watches, which together show every change: see Log. If compaction (410)
+// hid a change from all of them, the log has a gap, and whatever depends on it is not checked.
 package check
 
 import (

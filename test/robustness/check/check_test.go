@@ -41,7 +41,7 @@ func get(call, ret int, o history.Object) *history.Operation {
 	return &history.Operation{Verb: history.Get, Call: at(call), Return: at(ret), Key: key(o.Name), Outcome: history.Done, Object: o}
 }
 
-// but returns the operation with another outcome, and nothing that it made.
+// but returns the operation with another outcome, and no resulting object.
 func but(o *history.Operation, outcome history.Outcome) *history.Operation {
 	o.Outcome, o.Object = outcome, history.Object{}
 	return o
@@ -69,7 +69,7 @@ func watch(from uint64, events ...history.Event) *history.Watch {
 	return &history.Watch{Resource: "things", From: from, Events: events}
 }
 
-// sound is a history that keeps all promises:
+// sound is a correct history:
 //
 //	10       nothing
 //	11  1 s  x is created in group a
@@ -77,7 +77,7 @@ func watch(from uint64, events ...history.Event) *history.Watch {
 //	13  5 s  x is updated
 //	14  7 s  x is moved to group b
 //	15  9 s  y is deleted
-//	16 11 s  z is created by a request whose answer is lost
+//	16 11 s  z is created by a request whose response is lost
 func sound() *history.History {
 	x11, y12, x13, x14 := obj("x", 11, "m1"), in("b", obj("y", 12, "m2")), obj("x", 13, "m3"), in("b", obj("x", 14, "m4"))
 	y15, z16 := y12, obj("z", 16, "m5")
@@ -113,7 +113,7 @@ func TestSoundHistoryPasses(t *testing.T) {
 	}
 }
 
-// broken is a way to break the sound history, and the check that must notice.
+// broken is a way to break the sound history, and the check that must fail.
 type broken struct {
 	what  string
 	check func(*history.History, Logs) []error
@@ -121,7 +121,7 @@ type broken struct {
 	says  string // part of the message
 }
 
-// run fails where a broken history passes.
+// run fails if a broken history passes.
 func run(t *testing.T, cases []broken) {
 	t.Helper()
 	for _, c := range cases {
@@ -130,7 +130,7 @@ func run(t *testing.T, cases []broken) {
 		logs, errs := Rebuild(h)
 		errs = append(errs, c.check(h, logs)...)
 		if text := fmt.Sprint(errs); len(errs) == 0 || !strings.Contains(text, c.says) {
-			t.Errorf("%s: the check says %s, and nothing of %q", c.what, text, c.says)
+			t.Errorf("%s: the check reports %s, which lacks %q", c.what, text, c.says)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// evidence is what a history tells of writes, beside their answers.
+// evidence is what a history shows of writes, apart from their responses.
 type evidence struct {
 	logs    Logs
 	writes  map[string]history.Object       // what was seen of a write, by mark
@@ -64,7 +64,7 @@ func gather(h *history.History, logs Logs) *evidence {
 	return e
 }
 
-// settle returns the operation as it is to be checked. It does not count when it surely had no effect and tells nothing.
+// settle returns the operation to check. It does not count if it certainly had no effect and proves nothing.
 func (e *evidence) settle(o *history.Operation) (s *settled, counts bool) {
 	s = &settled{Operation: o, outcome: o.Outcome, object: o.Object, until: o.Return, deletes: e.deletes}
 	unknown := o.Outcome == history.Unknown
@@ -96,7 +96,7 @@ func (e *evidence) settle(o *history.Operation) (s *settled, counts bool) {
 	return s, true
 }
 
-// told tells whether the log would have shown any effect of the operation.
+// told reports whether the log would have shown any effect of the operation.
 func (e *evidence) told(o *history.Operation) bool {
 	log := e.logs[o.Key.Resource]
 	return log != nil && log.tellsAllSince(o.Call)

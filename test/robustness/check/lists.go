@@ -8,8 +8,8 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// Lists checks that each list is a snapshot: all its pages are of one revision, which is the one asked for, and together
-// they hold what there was at that revision and is selected, each object once and in the order of the names.
+// Lists checks that each list is a snapshot: all its pages have the same revision, which is the requested one, and together
+// they hold exactly the selected objects at that revision, each once and sorted by name.
 func Lists(h *history.History, logs Logs) (errs []error) {
 	for _, l := range h.Lists {
 		if err := snapshot(l, logs[l.Resource]); err != nil {
@@ -24,7 +24,7 @@ func snapshot(l *history.List, log *Log) error {
 	var names []string
 	for i, page := range l.Pages {
 		if page.Version != l.Version() {
-			return fmt.Errorf("page %d is of version %d", i+1, page.Version)
+			return fmt.Errorf("page %d has version %d", i+1, page.Version)
 		}
 		for _, o := range page.Objects {
 			names = append(names, o.Name)
@@ -34,7 +34,7 @@ func snapshot(l *history.List, log *Log) error {
 		return fmt.Errorf("the names are %q", names)
 	}
 	if l.Version() < l.Asked || l.Exact && l.Version() != l.Asked {
-		return fmt.Errorf("version %d was asked for", l.Asked)
+		return fmt.Errorf("version %d was requested", l.Asked)
 	}
 	state, known := log.State(l.Version())
 	if !known {
@@ -50,18 +50,18 @@ func selected(state State, group string) State {
 	return state
 }
 
-// same compares a state with what it must be.
+// same returns how a state differs from the expected one.
 func same(got, want State) error {
 	for name, o := range want {
 		if found, ok := got[name]; !ok {
 			return fmt.Errorf("%+v is missing", o)
 		} else if found != o {
-			return fmt.Errorf("has %+v, and not %+v", found, o)
+			return fmt.Errorf("has %+v instead of %+v", found, o)
 		}
 	}
 	for name, o := range got {
 		if _, ok := want[name]; !ok {
-			return fmt.Errorf("has %+v, which was not there", o)
+			return fmt.Errorf("has %+v, which did not exist", o)
 		}
 	}
 	return nil

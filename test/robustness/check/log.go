@@ -13,18 +13,18 @@ import (
 // Logs are the logs of all resources, by their plurals.
 type Logs map[string]*Log
 
-// State is what there was of a resource at some revision, by the objects' names.
+// State is the objects of a resource at some revision, by name.
 type State map[string]history.Object
 
-// Log is what happened to the objects of a resource, as the watches show it.
+// Log is the changes to the objects of a resource, as shown by the watches.
 type Log struct {
-	// Changes are all that were seen, in the order of their revisions.
+	// Changes are all observed changes, sorted by revision.
 	Changes []Change
-	// spans are the ranges of revisions within which no change is missing, in order and apart from each other.
+	// spans are the ranges of revisions without missing changes, sorted and disjoint.
 	spans []span
-	// bases are states that lists and the beginnings of watches show, by revision.
+	// bases are the states from lists and the initial events of watches, by revision.
 	bases map[uint64]baseline
-	// seen are the changes by revision, while the log is put together.
+	// seen are the changes by revision, while the log is built.
 	seen map[uint64]history.Event
 }
 
@@ -37,22 +37,22 @@ type baseline struct {
 // Change is an event, and the object before it.
 type Change struct {
 	history.Event
-	// Before is the object that was changed, nil where there was none.
+	// Before is the object before the change, nil if there was none.
 	Before *history.Object
-	// Known says that Before is known. It is not where a gap without a list precedes.
+	// Known is true if Before is known. It is false after a gap without a list.
 	Known bool
 }
 
-// span is a range of revisions: the changes behind from, up to and including to.
+// span is a range of revisions: the changes after from, up to and including to.
 type span struct{ from, to uint64 }
 
-// after returns the index of the first change behind a revision.
+// after returns the index of the first change after a revision.
 func (l *Log) after(version uint64) int {
 	return sort.Search(len(l.Changes), func(i int) bool { return l.Changes[i].Object.Version > version })
 }
 
-// tellsAllSince tells whether the log has all changes of requests that were called at some time or later: there is no gap
-// since, and the state before its first change was known by then.
+// tellsAllSince reports whether the log has all changes by requests sent at some time or later: there is no gap since then, and
+// the state before its first change was known by then.
 func (l *Log) tellsAllSince(call time.Duration) bool {
 	if len(l.spans) == 0 {
 		return false
@@ -61,7 +61,7 @@ func (l *Log) tellsAllSince(call time.Duration) bool {
 	return known && base.at <= call
 }
 
-// Covers tells whether the log has the change that made a revision, if one did.
+// Covers reports whether the log has the change of a revision, if there was one.
 func (l *Log) Covers(version uint64) bool {
 	return slices.ContainsFunc(l.spans, func(s span) bool { return s.from < version && version <= s.to })
 }

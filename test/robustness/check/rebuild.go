@@ -9,8 +9,8 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// Rebuild puts the logs together. Its errors are changes that two watches show in two ways, and changes that do not follow
-// from the ones before.
+// Rebuild builds the logs. Its errors are changes that two watches show differently, and changes that cannot follow the
+// previous one.
 func Rebuild(h *history.History) (logs Logs, errs []error) {
 	logs = Logs{}
 	of := func(resource string) *Log {
@@ -40,7 +40,7 @@ func Rebuild(h *history.History) (logs Logs, errs []error) {
 	return logs, errs
 }
 
-// add notes what a watch shows.
+// add adds the events of a watch.
 func (l *Log) add(w *history.Watch) (errs []error) {
 	from, events, ok := follows(w)
 	if !ok {
@@ -67,7 +67,7 @@ func (l *Log) add(w *history.Watch) (errs []error) {
 	return errs
 }
 
-// learn notes the state at a revision, unless one was known earlier.
+// learn adds the state at a revision, unless it was known earlier.
 func (l *Log) learn(version uint64, b baseline) {
 	if other, ok := l.bases[version]; !ok || b.at < other.at {
 		l.bases[version] = b
@@ -105,7 +105,7 @@ func (l *Log) link() (errs []error) {
 			switch {
 			case c.Type == history.Added && c.Before != nil, c.Type != history.Added && c.Before == nil,
 				c.Type != history.Added && c.Before.UID != c.Object.UID:
-				errs = append(errs, fmt.Errorf("%s cannot follow on %v", event(c.Event), c.Before))
+				errs = append(errs, fmt.Errorf("%s cannot follow %v", event(c.Event), c.Before))
 			}
 			if c.Type == history.Deleted {
 				delete(state, c.Object.Name)
@@ -117,8 +117,8 @@ func (l *Log) link() (errs []error) {
 	return errs
 }
 
-// follows returns the revision behind which a watch shows changes, and the events that do. There is none while the state
-// with which it began has not ended.
+// follows returns the revision after which a watch shows changes, and these events. ok is false if its initial state was never
+// complete.
 func follows(w *history.Watch) (from uint64, events []history.Event, ok bool) {
 	if !w.Initial {
 		return w.From, w.Events, true
@@ -130,12 +130,12 @@ func follows(w *history.Watch) (from uint64, events []history.Event, ok bool) {
 	return w.Events[end].Object.Version, w.Events[end+1:], true
 }
 
-// endOfInitial returns the index of the bookmark that ends the state with which a watch began, or -1.
+// endOfInitial returns the index of the bookmark that ends the initial state of a watch, or -1.
 func endOfInitial(w *history.Watch) int {
 	return slices.IndexFunc(w.Events, func(e history.Event) bool { return e.EndsInitial })
 }
 
-// initialState is the state with which a watch began, once that has ended.
+// initialState returns the initial state of a watch, which must be complete.
 func initialState(w *history.Watch) State {
 	state := State{}
 	for _, e := range w.Events {

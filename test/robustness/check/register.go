@@ -8,15 +8,15 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// settled is an operation with what the rest of the history adds to the client's knowledge of it.
+// settled is an operation, with what the rest of the history adds to what the client knows.
 type settled struct {
 	*history.Operation
 	outcome history.Outcome
 	object  history.Object
-	until   time.Duration // when it had taken effect at the latest
+	until   time.Duration // the latest time at which it took effect
 	maybe   bool          // it may have had no effect
-	// deletes are the versions of the deletions by UID, of which an unknown delete may have made those in open alone, unless
-	// that is nil.
+	// deletes are the versions of the deletions by UID. A delete with an unknown outcome may have made only those in open,
+	// unless open is nil.
 	deletes map[string]uint64
 	open    map[string]bool
 }
@@ -40,12 +40,12 @@ var register = porcupine.Model{
 	},
 }
 
-// matches tells whether the object is what the operation wants to replace.
+// matches reports whether the object meets the preconditions of the operation.
 func (s *settled) matches(o object) bool {
 	return (s.IfVersion == 0 || o.version == 0 || s.IfVersion == o.version) && (s.IfUID == "" || o.uid == "" || s.IfUID == o.uid)
 }
 
-// fits tells whether the operation can be done on the object.
+// fits reports whether the operation can be done on the object.
 func (s *settled) fits(o object) bool {
 	switch s.Verb {
 	case history.Create:
@@ -59,7 +59,7 @@ func (s *settled) fits(o object) bool {
 	}
 }
 
-// step tells whether the operation can be answered as it was when the object is o, and returns what it makes of it.
+// step reports whether the operation can get its response if the object is o, and returns the resulting object.
 func (s *settled) step(o object) (bool, object) {
 	conditional := s.IfVersion != 0 || s.IfUID != ""
 	switch s.outcome {
@@ -68,7 +68,7 @@ func (s *settled) step(o object) (bool, object) {
 	case history.Exists:
 		return o.exists || s.Verb == history.Apply, o
 	case history.Conflict:
-		// Without a condition it says that others were faster, however often it was tried.
+		// Without a precondition, a conflict means that other writers were faster at every retry.
 		return !conditional || !o.exists || o.version == 0 || o.uid == "" || !s.matches(o), o
 	}
 	if s.Verb == history.Get {

@@ -9,13 +9,13 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// Revisions checks that no resourceVersion is handed out twice, and that they rise: what is written gets a higher one than
-// anybody was told before the request, and a list or watch of the newest state is of no lower one.
+// Revisions checks that no resourceVersion is handed out twice, and that they increase: a write gets a higher one than any
+// client received before the request, and a list or watch of the newest state gets no lower one.
 func Revisions(h *history.History, logs Logs) []error {
 	return append(unique(h, logs), rising(h)...)
 }
 
-// unique looks at the writes and the changes of all resources together, since they share the counter.
+// unique checks the writes and changes of all resources together, since they share the counter.
 func unique(h *history.History, logs Logs) (errs []error) {
 	type use struct {
 		key  history.Key
@@ -42,12 +42,12 @@ func unique(h *history.History, logs Logs) (errs []error) {
 	return errs
 }
 
-// sighting is the moment at which a client was told of a revision, or a request that must be answered with a higher one.
+// sighting is the moment at which a client received a revision, or a request that must return a higher one.
 type sighting struct {
 	at      time.Duration
 	version uint64
-	request func() string // nil: told
-	above   bool          // not even the same will do
+	request func() string // nil: received
+	above   bool          // the same is too low as well
 }
 
 func rising(h *history.History) (errs []error) {
@@ -77,13 +77,13 @@ func rising(h *history.History) (errs []error) {
 		for _, e := range w.Events {
 			if e.EndsInitial && w.From == 0 {
 				asked(w.Call, e.Object.Version, false, func() string {
-					return fmt.Sprintf("watch of %s with its state by client %d at server %d, %s", w.Resource, w.Client, w.Server, w.Call)
+					return fmt.Sprintf("watch of %s with initial state by client %d at server %d, %s", w.Resource, w.Client, w.Server, w.Call)
 				})
 			}
 			told(e.At, e.Object.Version)
 		}
 	}
-	// At one moment, requests come first: they may have been answered before what was told then was known.
+	// At the same moment, requests come first: they may have been processed before the revisions received then were known.
 	slices.SortStableFunc(all, func(a, b sighting) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(boolToInt(a.request == nil), boolToInt(b.request == nil)))
 	})
@@ -93,7 +93,7 @@ func rising(h *history.History) (errs []error) {
 		case s.request == nil:
 			floor = max(floor, s.version)
 		case s.version < floor || s.above && s.version == floor:
-			errs = append(errs, fmt.Errorf("%s: answered with resourceVersion %d, though %d was known before", s.request(), s.version, floor))
+			errs = append(errs, fmt.Errorf("%s: returned resourceVersion %d, although %d was already known", s.request(), s.version, floor))
 		}
 	}
 	return errs

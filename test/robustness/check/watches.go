@@ -7,9 +7,9 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// Watches checks that each watch shows every change of its range that its selector lets it see, once and in order, and
-// that no bookmark passes a change that has not been sent. A watch that begins with the state shows what there was at the
-// revision of the bookmark that ends it.
+// Watches checks that each watch shows every change in its range that its selector matches, once and in order, and that no
+// bookmark passes a change that has not been sent. A watch with initial events shows the state at the revision of the bookmark
+// that ends them.
 func Watches(h *history.History, logs Logs) (errs []error) {
 	for _, w := range h.Watches {
 		if err := stream(w, logs[w.Resource]); err != nil {
@@ -27,7 +27,7 @@ func stream(w *history.Watch, log *Log) error {
 	}
 	if w.Initial {
 		if at < w.From {
-			return fmt.Errorf("its state is of version %d", at)
+			return fmt.Errorf("its state has version %d", at)
 		}
 		if state, known := log.State(at); known {
 			if err := same(initialState(w), selected(state, w.Group)); err != nil {
@@ -37,34 +37,34 @@ func stream(w *history.Watch, log *Log) error {
 	}
 	for _, e := range events {
 		if e.EndsInitial {
-			return fmt.Errorf("a state ends at %d, which had ended or was not asked for", e.Object.Version)
+			return fmt.Errorf("a state ends at %d, but had already ended or was not requested", e.Object.Version)
 		}
 		next, known := log.next(at, e.Object.Version, w.Group)
 		switch {
 		case e.Type == history.Bookmark:
 			if e.Object.Version < at {
-				return fmt.Errorf("the bookmark %d comes when %d was sent", e.Object.Version, at)
+				return fmt.Errorf("the bookmark %d comes after %d was sent", e.Object.Version, at)
 			}
 			if known && next != nil && next.Object.Version <= e.Object.Version {
 				return fmt.Errorf("the bookmark %d comes before %s", e.Object.Version, event(*next))
 			}
 		case e.Object.Version <= at:
-			return fmt.Errorf("%s comes when %d was sent", event(e), at)
+			return fmt.Errorf("%s comes after %d was sent", event(e), at)
 		case !known:
 		case next == nil:
 			return fmt.Errorf("%s comes, which no other watch has seen", event(e))
 		case next.Object.Version != e.Object.Version || next.Type != e.Type || next.Object.Name != e.Object.Name || next.Object.UID != e.Object.UID:
-			return fmt.Errorf("after %d comes %s, and not %s", at, event(e), event(*next))
+			return fmt.Errorf("after %d comes %s instead of %s", at, event(e), event(*next))
 		case e.Type != history.Deleted && next.Object != e.Object:
-			return fmt.Errorf("%+v comes, and not %+v", e.Object, next.Object)
+			return fmt.Errorf("%+v comes instead of %+v", e.Object, next.Object)
 		}
 		at = e.Object.Version
 	}
 	return nil
 }
 
-// next returns the first change behind a revision that a watch of a group sees, as it sees it, nil when there is none up to
-// another revision. It is not known where the log has a gap in between, or behind one, where what the change replaced is not.
+// next returns the first change after version that a watch of a group sees, as it sees it, or nil if there is none up to last.
+// It is not known if the log has a gap in between, or if a gap hides what the change replaced.
 func (l *Log) next(version, last uint64, group string) (next *history.Event, known bool) {
 	at := slices.IndexFunc(l.spans, func(s span) bool { return s.from <= version && version <= s.to })
 	if at < 0 {

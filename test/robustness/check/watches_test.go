@@ -17,27 +17,27 @@ func TestWatchesNotices(t *testing.T) {
 		return func(h *history.History) { e := *events(h, watch); e[i], e[i+1] = e[i+1], e[i] }
 	}
 	run(t, []broken{
-		{"a missing event", Watches, without(third, 2), "and not"},
-		{"a missing event behind a bookmark", Watches, without(third, 1), "and not"},
+		{"a missing event", Watches, without(third, 2), "instead of"},
+		{"a missing event after a bookmark", Watches, without(third, 1), "instead of"},
 		{"a missing event of a selection", Watches, without(grouped, 1), "comes before"},
-		{"a missing end of a selection", Watches, without(grouped, 3), "and not DELETED x"},
-		{"an event twice", Watches, func(h *history.History) { *events(h, whole) = append(*events(h, whole), (*events(h, whole))[2]) }, "when 13 was sent"},
+		{"a missing end of a selection", Watches, without(grouped, 3), "instead of DELETED x"},
+		{"an event twice", Watches, func(h *history.History) { *events(h, whole) = append(*events(h, whole), (*events(h, whole))[2]) }, "after 13 was sent"},
 		{"events out of order", Watches, swapped(second, 1), "after 14 comes"},
-		{"an event of before its range", Watches, func(h *history.History) { h.Watches[third].From = 12 }, "when 12 was sent"},
+		{"an event from before its range", Watches, func(h *history.History) { h.Watches[third].From = 12 }, "after 12 was sent"},
 		{"an event that is not selected", Watches, func(h *history.History) {
 			*events(h, grouped) = slices.Insert(*events(h, grouped), 1, ev(4, history.Added, in("b", obj("y", 12, "m2"))))
-		}, "and not"},
-		{"a selection's end that is told as a change", Watches, func(h *history.History) { (*events(h, grouped))[3].Type = history.Modified }, "and not DELETED x"},
+		}, "instead of"},
+		{"the end of a selection that is shown as a change", Watches, func(h *history.History) { (*events(h, grouped))[3].Type = history.Modified }, "instead of DELETED x"},
 		{"a bookmark that passes an event", Watches, func(h *history.History) { (*events(h, third))[0].Object.Version = 12 }, "the bookmark 12 comes before"},
-		{"a bookmark that passes the event after it", Watches, swapped(third, 0), "the bookmark 11 comes when 12"},
+		{"a bookmark that passes the event after it", Watches, swapped(third, 0), "the bookmark 11 comes after 12"},
 		{"a state without an object", Watches, without(state, 0), "is missing"},
-		{"a state with an object of before", Watches, func(h *history.History) { (*events(h, state))[0].Object = obj("x", 13, "m3") }, "and not"},
-		{"a state older than asked for", Watches, func(h *history.History) { h.Watches[state].From = 15 }, "its state is of version 14"},
+		{"a state with an older object", Watches, func(h *history.History) { (*events(h, state))[0].Object = obj("x", 13, "m3") }, "instead of"},
+		{"a state older than requested", Watches, func(h *history.History) { h.Watches[state].From = 15 }, "its state has version 14"},
 		{"a state that ends twice", Watches, func(h *history.History) { *events(h, state) = append(*events(h, state), endOfState(13, 16)) }, "a state ends"},
 	})
 }
 
-// TestGap checks that what a compaction hides from all watches is not held against anybody, and that the rest still is.
+// TestGap checks that changes that compaction hides from all watches are not reported, and that everything else is.
 func TestGap(t *testing.T) {
 	gap := func() *history.History {
 		h := sound()
@@ -57,6 +57,6 @@ func TestGap(t *testing.T) {
 	h = gap()
 	h.Lists = append(h.Lists, list(13, 16, in("b", obj("x", 14, "m4"))))
 	if errs := All(h); len(errs) == 0 {
-		t.Error("a list behind the gap that lacks an object passes")
+		t.Error("a list after the gap that lacks an object passes")
 	}
 }

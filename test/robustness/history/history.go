@@ -1,5 +1,5 @@
-// Package history records what clients asked a server and what they were told, with the time of each, so that it can be
-// checked afterwards against what the server promises.
+// Package history records the requests of clients and their responses, with the time of each, so that they can be checked
+// afterwards against the promises of the server.
 package history
 
 import (
@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Object is one version of an object, as far as the checks look at it.
+// Object is one version of an object, as far as the checks need it.
 type Object struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
 	// Version is its resourceVersion.
 	Version uint64 `json:"version"`
-	// Mark is what its last writer put into it. No two writes put the same.
+	// Mark identifies its last write.
 	Mark string `json:"mark"`
-	// Group is the value of a label that writers set at random, for watches and lists that select by it.
+	// Group is the value of a label that writers set at random, and that watches and lists select by.
 	Group string `json:"group"`
 }
 
-// Key identifies an object over time: its resource in the plural and its name.
+// Key identifies an object over time: its resource (plural) and its name.
 type Key struct{ Resource, Name string }
 
 func (k Key) String() string { return k.Resource + "/" + k.Name }
@@ -28,7 +28,7 @@ func (k Key) String() string { return k.Resource + "/" + k.Name }
 // Verb is what an Operation does.
 type Verb string
 
-// The verbs. An apply creates the object when there is none.
+// The verbs. An apply creates the object if it does not exist.
 const (
 	Create Verb = "create"
 	Update Verb = "update"
@@ -37,20 +37,20 @@ const (
 	Get    Verb = "get"
 )
 
-// Outcome is what a client knows of a request.
+// Outcome is what a client knows about a request.
 type Outcome string
 
 const (
-	// Done: the answer says that it was done.
+	// Done: the response confirms it.
 	Done Outcome = "done"
-	// Absent, Exists and Conflict: it was not done, since there was no such object, since there was one already, or since
-	// the object was in another version than the request named.
+	// Absent, Exists and Conflict: it was not done, since there was no such object, it already existed, or it did not meet the
+	// precondition.
 	Absent   Outcome = "absent"
 	Exists   Outcome = "exists"
 	Conflict Outcome = "conflict"
-	// Unknown: there was no answer, or one that leaves open whether it was done or will yet be.
+	// Unknown: there was no response, or one that leaves open whether it was done or will be.
 	Unknown Outcome = "unknown"
-	// Unsent: the request never reached a server, or one that refused it before it looked at it.
+	// Unsent: the request never reached a server, or the server rejected it unprocessed.
 	Unsent Outcome = "unsent"
 )
 
@@ -65,43 +65,43 @@ type Operation struct {
 	// Mark and Group are what a create, update or apply puts into the object.
 	Mark  string `json:"mark,omitempty"`
 	Group string `json:"group,omitempty"`
-	// IfVersion and IfUID are what an update or delete wants replaced, 0 and "" for whatever there is.
+	// IfVersion and IfUID are the preconditions of an update or delete, 0 and "" for none.
 	IfVersion uint64 `json:"ifVersion,omitempty"`
 	IfUID     string `json:"ifUID,omitempty"`
 
 	Outcome Outcome `json:"outcome"`
-	// Object is what a get returned, or what a write made of it; of a delete its UID alone. It counts when the outcome is Done.
+	// Object is the result of a get or a write; of a delete only the UID. It is valid if the outcome is Done.
 	Object Object `json:"object,omitzero"`
-	// Error is the answer's message, or why there is none.
+	// Error is the message of the response, or why there is none.
 	Error string `json:"error,omitempty"`
 }
 
-// Writes tells whether the operation changes the object.
+// Writes reports whether the operation changes the object.
 func (o *Operation) Writes() bool { return o.Verb != Get }
 
-// List is a list, whole or in pages, that was read to its end.
+// List is a complete list, read at once or in pages.
 type List struct {
 	Client   int           `json:"client"`
 	Call     time.Duration `json:"call"`   // of the first page
 	Return   time.Duration `json:"return"` // of the last one
 	Resource string        `json:"resource"`
 	Group    string        `json:"group,omitempty"` // selects; "" for all
-	// Asked is the revision that the list was asked to be of, with Exact, or not to be older than; 0 for the newest.
+	// Asked is the requested revision: the exact one, with Exact, or the oldest acceptable one; 0 for the newest.
 	Asked uint64 `json:"asked,omitempty"`
 	Exact bool   `json:"exact,omitempty"`
-	// Cached says that any state would do: resourceVersion=0.
+	// Cached is true if any state is acceptable: resourceVersion=0.
 	Cached bool   `json:"cached,omitempty"`
 	Pages  []Page `json:"pages"`
 }
 
-// Page is an answer to a list request, and the server that gave it.
+// Page is the response to a list request, and the server that sent it.
 type Page struct {
 	Server  int      `json:"server"`
 	Version uint64   `json:"version"`
 	Objects []Object `json:"objects"`
 }
 
-// Version is the revision of which the list is.
+// Version returns the revision of the list.
 func (l *List) Version() uint64 { return l.Pages[0].Version }
 
 // Watch is one watch, from its request to the end of its stream.
@@ -111,12 +111,12 @@ type Watch struct {
 	Call     time.Duration `json:"call"`
 	Resource string        `json:"resource"`
 	Group    string        `json:"group,omitempty"` // selects; "" for all
-	// From is the revision behind which it was to begin.
+	// From is the revision after which it starts.
 	From uint64 `json:"from"`
-	// Initial says that it was to begin with the state, ended by a bookmark: sendInitialEvents.
+	// Initial is true if it starts with the state, ended by a bookmark: sendInitialEvents.
 	Initial bool    `json:"initial,omitempty"`
 	Events  []Event `json:"events"`
-	// End says how the stream ended.
+	// End is how the stream ended.
 	End string `json:"end"`
 }
 
@@ -131,23 +131,23 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is one event of a watch. Of the object of a bookmark only the version counts.
+// Event is one event of a watch. The object of a bookmark has only a version.
 type Event struct {
 	At     time.Duration `json:"at"`
 	Type   EventType     `json:"type"`
 	Object Object        `json:"object"`
-	// EndsInitial marks the bookmark that ends the state with which a watch began.
+	// EndsInitial marks the bookmark that ends the initial state of a watch.
 	EndsInitial bool `json:"endsInitial,omitempty"`
 }
 
-// History is all that was recorded.
+// History is everything recorded.
 type History struct {
 	Operations []*Operation
 	Lists      []*List
 	Watches    []*Watch
 }
 
-// String says how much there is of what.
+// String returns how many records of each kind there are.
 func (h *History) String() string {
 	outcomes := map[Outcome]int{}
 	for _, o := range h.Operations {
@@ -160,14 +160,14 @@ func (h *History) String() string {
 	return fmt.Sprintf("%d operations %v, %d lists, %d watches with %d events", len(h.Operations), outcomes, len(h.Lists), len(h.Watches), events)
 }
 
-// Recorder collects a History. It is safe for concurrent use. What is handed to it must not change any more.
+// Recorder collects a History. It is safe for concurrent use. Records passed to it must not change afterwards.
 type Recorder struct {
 	start time.Time
 	mu    sync.Mutex
 	h     History
 }
 
-// NewRecorder returns a Recorder of a history that starts now.
+// NewRecorder returns a Recorder whose history starts now.
 func NewRecorder() *Recorder { return &Recorder{start: time.Now()} }
 
 // Now returns the time since the start of the history. It never steps.
@@ -194,7 +194,7 @@ func (r *Recorder) Watch(w *Watch) {
 	r.h.Watches = append(r.h.Watches, w)
 }
 
-// History returns what was recorded so far.
+// History returns everything recorded so far.
 func (r *Recorder) History() *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()

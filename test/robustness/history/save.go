@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Save writes the history into files of a directory, a record a line: operations.jsonl, lists.jsonl, watches.jsonl.
+// Save writes the history to files in a directory, one record per line: operations.jsonl, lists.jsonl, watches.jsonl.
 func (h *History) Save(dir string) error {
 	return errors.Join(
 		save(filepath.Join(dir, "operations.jsonl"), h.Operations),
@@ -17,7 +17,7 @@ func (h *History) Save(dir string) error {
 	)
 }
 
-// Load reads what Save has written.
+// Load reads what Save wrote.
 func Load(dir string) (*History, error) {
 	h := &History{}
 	return h, errors.Join(

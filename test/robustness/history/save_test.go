@@ -18,6 +18,6 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := Load(dir); err != nil || !reflect.DeepEqual(got, r.History()) {
-		t.Errorf("loaded was %v, %v", got, err)
+		t.Errorf("loaded %v, %v", got, err)
 	}
 }

@@ -20,10 +20,10 @@ import (
 // user is the superuser of Postgres, for sqube, replication and Patroni itself.
 const user = "sqube"
 
-// startTimeout bounds the start of all nodes on a machine that is busy.
+// startTimeout limits the start of all nodes on a busy machine.
 const startTimeout = 3 * time.Minute
 
-// Cluster is the nodes and what is around them.
+// Cluster is the nodes with etcd and HAProxy.
 type Cluster struct {
 	nodes    []*node
 	etcd     string // HOST:PORT
@@ -56,7 +56,7 @@ func Start(t testing.TB) *Cluster {
 	return c
 }
 
-// DSN returns the address of the cluster's database, as a superuser: through HAProxy, which leads to the primary, or with the
+// DSN returns the superuser's DSN of the cluster's database: through HAProxy, which forwards to the primary, or with the
 // addresses of all nodes.
 func (c *Cluster) DSN(throughHAProxy bool) string {
 	query := url.Values{"sslmode": {"disable"}}
@@ -72,7 +72,7 @@ func (c *Cluster) DSN(throughHAProxy bool) string {
 	return u.String()
 }
 
-// Logs returns the last lines of what the nodes' Patroni have written.
+// Logs returns the last lines of the logs of Patroni on each node.
 func (c *Cluster) Logs() string {
 	var all strings.Builder
 	for _, n := range c.nodes {
@@ -86,7 +86,7 @@ func (c *Cluster) Logs() string {
 	return all.String()
 }
 
-// directory makes a directory of the user whom the programs run as, and the keeper that removes it.
+// directory creates a directory owned by the user that the programs run as, and the keeper that removes it.
 func (c *Cluster) directory(t testing.TB, name string) (string, *harness.Keeper) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sqube-"+name+"-")
@@ -104,7 +104,7 @@ func (c *Cluster) handOver(path string) error {
 	return os.Chown(path, int(c.as.Uid), int(c.as.Gid))
 }
 
-// write makes a file that the user whom the programs run as can read.
+// write creates a file that the user that the programs run as can read.
 func (c *Cluster) write(dir, name, content string) (path string, err error) {
 	path = filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -113,7 +113,7 @@ func (c *Cluster) write(dir, name, content string) (path string, err error) {
 	return path, c.handOver(path)
 }
 
-// freeAddress returns a HOST:PORT that nothing listens on.
+// freeAddress returns an unused HOST:PORT.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := harness.FreePort()

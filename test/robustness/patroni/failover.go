@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// pollPause is how long to leave the nodes alone between two looks at who leads.
+// pollPause is the interval at which the roles of the nodes are polled.
 const pollPause = 200 * time.Millisecond
 
-// roles says which node leads, and which is its synchronous standby; nil where there is none.
+// roles are the nodes that are the leader and its synchronous standby, nil if there is none.
 type roles struct {
 	leader, standby *node
 	following       int // how many standbys the leader sends its log to
 }
 
-// AwaitWhole waits until all nodes run, and one leads, with a synchronous standby.
+// AwaitWhole waits until all nodes run, with a leader and a synchronous standby.
 func (c *Cluster) AwaitWhole(ctx context.Context) error {
 	_, err := c.await(ctx, "not all nodes follow one, with a synchronous standby", nil, func(r roles) bool {
 		return r.leader != nil && r.standby != nil && r.following == len(c.nodes)-1
@@ -27,7 +27,7 @@ func (c *Cluster) AwaitWhole(ctx context.Context) error {
 	return err
 }
 
-// Switchover has another node lead, in order, as before the primary is maintained.
+// Switchover makes another node the leader, in a planned way, as before maintenance of the primary.
 func (c *Cluster) Switchover(ctx context.Context) error {
 	before, err := c.led(ctx)
 	if err != nil {
@@ -52,24 +52,24 @@ func (c *Cluster) Switchover(ctx context.Context) error {
 	return nil
 }
 
-// KillPrimary has the primary's machine lose its power until another one leads.
+// KillPrimary simulates a power loss of the primary's machine until another node leads.
 func (c *Cluster) KillPrimary(ctx context.Context) error {
 	return c.without(ctx, func(r roles) *node { return r.leader }, (*node).kill, (*node).start)
 }
 
-// KillStandby has the synchronous standby's machine lose its power until the primary has another one.
+// KillStandby simulates a power loss of the synchronous standby's machine until the primary has another standby.
 func (c *Cluster) KillStandby(ctx context.Context) error {
 	return c.without(ctx, func(r roles) *node { return r.standby }, (*node).kill, (*node).start)
 }
 
-// CutOffPrimary takes the primary off the network until another one leads.
+// CutOffPrimary disconnects the primary from the network until another node leads.
 func (c *Cluster) CutOffPrimary(ctx context.Context) error {
 	return c.without(ctx, func(r roles) *node { return r.leader },
 		func(n *node) error { n.cutOff(); return nil },
 		func(n *node) error { n.resume(); return nil })
 }
 
-// without takes a node away until the others lead and follow, and gives it back.
+// without takes a node away until the others have a leader and a standby, and gives it back.
 func (c *Cluster) without(ctx context.Context, choose func(roles) *node, take, giveBack func(*node) error) error {
 	before, err := c.led(ctx)
 	if err != nil {
@@ -87,12 +87,12 @@ func (c *Cluster) without(ctx context.Context, choose func(roles) *node, take, g
 	return giveBack(n)
 }
 
-// led waits until a node leads, with a synchronous standby.
+// led waits until there is a leader with a synchronous standby.
 func (c *Cluster) led(ctx context.Context) (roles, error) {
 	return c.await(ctx, "no node leads with a synchronous standby", nil, func(r roles) bool { return r.leader != nil && r.standby != nil })
 }
 
-// await asks the nodes, except for one that is away, until their answers are what is wanted.
+// await polls the nodes, except for one that is away, until their roles are as wanted.
 func (c *Cluster) await(ctx context.Context, otherwise string, away *node, wanted func(roles) bool) (roles, error) {
 	for {
 		var r roles
@@ -112,15 +112,15 @@ func (c *Cluster) await(ctx context.Context, otherwise string, away *node, wante
 	}
 }
 
-// status is what Patroni says of its node.
+// status is what Patroni reports about its node.
 type status struct {
 	State, Role string
-	Standby     bool                     `json:"sync_standby"`     // as the nodes have agreed in etcd
+	Standby     bool                     `json:"sync_standby"`     // as stored in etcd
 	Unlocked    bool                     `json:"cluster_unlocked"` // no node leads
 	Replication []struct{ State string } // to standbys
 }
 
-// ask asks the Patroni of a node. Where that does not answer, the status is empty.
+// ask returns the status of a node from its Patroni, or an empty one if that does not respond.
 func (n *node) ask(ctx context.Context) (s status) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -20,15 +20,15 @@ import (
 type node struct {
 	name, dir, program, config string
 	as                         *syscall.Credential
-	control                    string // HOST:PORT of Patroni's API, past the proxy
+	control                    string // HOST:PORT of Patroni's API, bypassing the proxy
 	postgres, api              *faults.Proxy
 	etcd                       *faults.Proxy
 	keeper                     *harness.Keeper
 	process                    *harness.Process // Patroni's
 }
 
-// settings are Patroni's. Its time to live is the least that it takes; loop_wait and retry_timeout are less than its
-// defaults (10 s), as befits that.
+// settings are Patroni's. The TTL is the lowest that it accepts; loop_wait and retry_timeout are below their defaults (10 s) to
+// match.
 const settings = `
 scope: sqube
 name: %[1]s
@@ -96,7 +96,7 @@ func (n *node) start() error {
 	return err
 }
 
-// kill ends the node as a loss of power does: Patroni, and all processes of Postgres.
+// kill ends the node like a power loss: Patroni, and all processes of Postgres.
 func (n *node) kill() error {
 	if err := n.process.End(syscall.SIGKILL); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (n *node) kill() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	if err := signal(postmaster, syscall.SIGSTOP); err != nil { // for it to start no other
+	if err := signal(postmaster, syscall.SIGSTOP); err != nil { // so that it starts no others
 		return err
 	}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", postmaster))
@@ -132,18 +132,18 @@ func (n *node) kill() error {
 	if err := signal(postmaster, syscall.SIGKILL); err != nil {
 		return err
 	}
-	// After a restart of the machine the number would be nobody's. Here it is until its parent, init, has looked.
+	// After a restart of the machine no process would have this PID. Here one has it until its parent, init, has reaped it.
 	return os.Remove(file)
 }
 
 func signal(pid int, s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("signal Postgres: %w", err)
+		return fmt.Errorf("signaling Postgres: %w", err)
 	}
 	return nil
 }
 
-// cutOff lets nothing through to the node, nor from it to etcd, until resume.
+// cutOff drops all traffic to the node, and from it to etcd, until resume.
 func (n *node) cutOff() {
 	for _, p := range []*faults.Proxy{n.postgres, n.api, n.etcd} {
 		p.Drop()

@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// startEtcd starts the store in which the nodes agree on who leads. It is one member, since its own faults are not the subject.
+// startEtcd starts the store in which the nodes agree on the leader. It has one member, since its faults are not tested here.
 func (c *Cluster) startEtcd(t testing.TB) {
 	t.Helper()
 	dir, keeper := c.directory(t, "etcd")
@@ -24,7 +24,7 @@ func (c *Cluster) startEtcd(t testing.TB) {
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
 }
 
-// startHAProxy starts the balancer, which asks Patroni's API which node is the primary, as Patroni's documents have it.
+// startHAProxy starts the load balancer, which finds the primary through Patroni's API, as Patroni documents.
 func (c *Cluster) startHAProxy(t testing.TB) {
 	t.Helper()
 	dir, keeper := c.directory(t, "haproxy")
@@ -66,7 +66,7 @@ func (c *Cluster) serve(t testing.TB, keeper *harness.Keeper, dir, program strin
 	})
 }
 
-// find returns the path of a program, which may be where only root looks.
+// find returns the path of a program, which may be in a directory that only root has in its PATH.
 func find(t testing.TB, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)

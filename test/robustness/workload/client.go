@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// hastyTimeout is how long a hasty client waits for an answer, requestTimeout how long the others do, who ask when
+	// hastyTimeout is how long a hasty client waits for a response, requestTimeout how long the others do, which run when
 	// nothing fails, though the machine may be busy.
 	hastyTimeout   = 5 * time.Second
 	requestTimeout = 30 * time.Second
-	// pause is how long a client at the most leaves the servers alone between two requests, and retryPause when one failed.
+	// pause is the longest time between two requests of a client, retryPause that after a failed one.
 	pause      = 20 * time.Millisecond
 	retryPause = 150 * time.Millisecond
 )
 
-// endpoint is a server as one client reaches it, by connections of its own.
+// endpoint is a server, with a client's own connections to it.
 type endpoint struct {
 	url  string
 	http *http.Client
@@ -41,9 +41,9 @@ type client struct {
 	recorder  *history.Recorder
 	endpoints []endpoint
 	marks     int
-	// hasty says that it sometimes hardly waits for an answer.
+	// hasty is true if it sometimes hardly waits for a response.
 	hasty bool
-	// refusals takes answers that a request of this client can't have deserved.
+	// refusals is called with error responses that no request of this client should get.
 	refusals func(error)
 }
 
@@ -58,10 +58,10 @@ func newEndpoint(config *rest.Config) (endpoint, error) {
 // anywhere returns a random server.
 func (c *client) anywhere() int { return c.random.IntN(len(c.endpoints)) }
 
-// chance returns true in so many of a hundred cases.
+// chance returns true with the probability percent.
 func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }
 
-// rest lets some time pass: a little between two requests, more after one that failed.
+// rest waits: a little between two requests, longer after one that failed.
 func (c *client) rest(ctx context.Context, failed bool) {
 	if failed {
 		c.wait(ctx, retryPause/2, retryPause)
@@ -70,7 +70,7 @@ func (c *client) rest(ctx context.Context, failed bool) {
 	}
 }
 
-// wait lets a time between the two pass.
+// wait waits for a random time between the two.
 func (c *client) wait(ctx context.Context, from, to time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -78,7 +78,7 @@ func (c *client) wait(ctx context.Context, from, to time.Duration) {
 	}
 }
 
-// patience is how long to wait for an answer. Requests of hasty clients end at every point of their way.
+// patience is how long to wait for a response. Requests of hasty clients are canceled at any stage.
 func (c *client) patience() time.Duration {
 	switch {
 	case c.hasty && c.chance(5):
@@ -90,7 +90,7 @@ func (c *client) patience() time.Duration {
 	}
 }
 
-// open sends a request. The caller reads and closes the answer's body.
+// open sends a request. The caller reads and closes the response body.
 func (c *client) open(ctx context.Context, server int, method, path, mediaType string, body any) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
@@ -110,8 +110,8 @@ func (c *client) open(ctx context.Context, server int, method, path, mediaType s
 	return c.endpoints[server].http.Do(request)
 }
 
-// send sends a request and decodes the answer into result. An answer of another code than 200 and 201 is an error, of the
-// type *refusal.
+// send sends a request and decodes the response into result. A response with a code other than 200 and 201 is an error of type
+// *refusal.
 func (c *client) send(server int, method, path, mediaType string, body, result any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.patience())
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *client) send(server int, method, path, mediaType string, body, result a
 	return refused
 }
 
-// refusal is an answer that says no.
+// refusal is an error response.
 type refusal struct {
 	code   int
 	status metav1.Status
@@ -152,7 +152,7 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%d %s: %s", r.code, r.status.Reason, r.status.Message)
 }
 
-// undeserved tells whether it says that the request was wrong, or is an error that the server has no name for.
+// undeserved reports whether it blames the request, or is an internal error of the server.
 func (r *refusal) undeserved() bool {
 	switch r.code {
 	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusTooManyRequests,
@@ -162,7 +162,7 @@ func (r *refusal) undeserved() bool {
 	return true
 }
 
-// outcome says what an error, or its absence, tells of a request.
+// outcome returns the outcome of a request, given its error or nil.
 func outcome(err error) history.Outcome {
 	var refused *refusal
 	var network *net.OpError
@@ -185,7 +185,7 @@ func outcome(err error) history.Outcome {
 	return history.Unknown
 }
 
-// isGone tells whether an answer says that what was asked for is forgotten.
+// isGone reports whether a response says that the requested revision is compacted.
 func isGone(err error) bool {
 	var refused *refusal
 	return errors.As(err, &refused) && refused.code == http.StatusGone

@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// TestOutcome checks that only answers which leave no doubt are taken for one.
+// TestOutcome checks that only unambiguous responses count as an outcome.
 func TestOutcome(t *testing.T) {
 	status := func(code int, reason string) error {
 		return newRefusal(code, []byte(fmt.Sprintf(`{"kind":"Status","code":%d,"reason":%q}`, code, reason)))
@@ -46,7 +46,7 @@ func TestOutcome(t *testing.T) {
 		var refused *refusal
 		deserved := !errors.As(c.err, &refused) || !refused.undeserved()
 		if got := outcome(c.err); got != c.want || deserved != c.deserved || isGone(c.err) != c.forgotten {
-			t.Errorf("%v: %s, deserved %t, forgotten %t", c.err, got, deserved, isGone(c.err))
+			t.Errorf("%v: %s, deserved %t, gone %t", c.err, got, deserved, isGone(c.err))
 		}
 	}
 }

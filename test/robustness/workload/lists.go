@@ -9,8 +9,7 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// list reads a list, in pages of limit objects unless that is 0, and records it when it was read to its end. What it is to
-// be of is in l.
+// list reads a list as described by l, in pages of limit objects unless that is 0, and records it if it was read to its end.
 func (c *client) list(in collection, l *history.List, limit int) error {
 	l.Client, l.Resource, l.Call = c.id, in.resource, c.recorder.Now()
 	query := url.Values{}

@@ -8,7 +8,7 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// The places in an object for what history.Object calls its mark and its group.
+// The annotation and the label of an object that hold the mark and group of history.Object.
 const (
 	markAnnotation = "robustness/mark"
 	groupLabel     = "group"
@@ -17,13 +17,13 @@ const (
 // groups are the values of the label.
 var groups = []string{"a", "b"}
 
-// collection is where objects of a kind are.
+// collection is where the objects of a kind are.
 type collection struct {
 	resource, apiVersion, kind, path string
-	content                          map[string]any // beside the metadata
+	content                          map[string]any // apart from the metadata
 }
 
-// Namespace is the one in which all objects are.
+// Namespace is the namespace of all objects.
 const Namespace = "robustness"
 
 var (
@@ -37,7 +37,7 @@ func (c collection) key(name string) history.Key {
 	return history.Key{Resource: c.resource, Name: name}
 }
 
-// object is what of an object's JSON is looked at.
+// object is the part of an object's JSON that is used.
 type object struct {
 	Metadata struct {
 		Name, UID, ResourceVersion string
@@ -53,7 +53,7 @@ func (o *object) recorded() (history.Object, error) {
 	}, err
 }
 
-// parseVersion reads a resourceVersion: a number that compares (KEP-5504).
+// parseVersion parses a resourceVersion: a comparable number (KEP-5504).
 func parseVersion(text string) (uint64, error) {
 	version, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || version == 0 {
@@ -62,12 +62,12 @@ func parseVersion(text string) (uint64, error) {
 	return version, nil
 }
 
-// begin returns an operation that is called now, at a random server.
+// begin returns an operation that starts now, on a random server.
 func (c *client) begin(verb history.Verb, key history.Key) *history.Operation {
 	return &history.Operation{Client: c.id, Server: c.anywhere(), Verb: verb, Key: key, Call: c.recorder.Now()}
 }
 
-// beginWrite is begin for what puts a mark and a group into an object.
+// beginWrite is begin for a write that sets a mark and a group.
 func (c *client) beginWrite(verb history.Verb, key history.Key, group string) *history.Operation {
 	c.marks++
 	o := c.begin(verb, key)
@@ -78,7 +78,7 @@ func (c *client) beginWrite(verb history.Verb, key history.Key, group string) *h
 // anyGroup returns a random group.
 func (c *client) anyGroup() string { return groups[c.random.IntN(len(groups))] }
 
-// end records an operation, which returned now with the error.
+// end records an operation, which has just returned the error.
 func (c *client) end(o *history.Operation, got *object, err error) *history.Operation {
 	if err == nil && o.Verb != history.Delete {
 		if o.Object, err = got.recorded(); err != nil {
@@ -93,7 +93,7 @@ func (c *client) end(o *history.Operation, got *object, err error) *history.Oper
 	return o
 }
 
-// manifest is the object that an operation writes.
+// manifest returns the object that an operation writes.
 func (c collection) manifest(o *history.Operation) map[string]any {
 	metadata := map[string]any{
 		"name":        o.Key.Name,
@@ -117,7 +117,7 @@ func (c *client) create(in collection, name string) *history.Operation {
 	return c.end(o, &got, err)
 }
 
-// update replaces the object, only in the version unless that is 0.
+// update replaces the object, with the version as the precondition unless it is 0.
 func (c *client) update(in collection, name string, ifVersion uint64) *history.Operation {
 	o := c.beginWrite(history.Update, in.key(name), c.anyGroup())
 	o.IfVersion = ifVersion
@@ -134,7 +134,7 @@ func (c *client) apply(in collection, name, group string) *history.Operation {
 	return c.end(o, &got, err)
 }
 
-// delete deletes the object, only the one with the UID and in the version, unless these are "" and 0.
+// delete deletes the object, with the UID and the version as preconditions unless they are "" and 0.
 func (c *client) delete(in collection, name, ifUID string, ifVersion uint64) *history.Operation {
 	o := c.begin(history.Delete, in.key(name))
 	o.IfUID, o.IfVersion = ifUID, ifVersion

@@ -17,26 +17,26 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// maxStay is how long a watcher that leaves stays at the most: now and then for long enough to be told a bookmark.
-// maxAbsence is for how long it then misses what happens.
+// maxStay is the longest time that a leaving watcher stays: sometimes long enough to receive a bookmark. maxAbsence is the
+// longest time until it watches again.
 const (
 	maxStay    = 2 * time.Second
 	maxAbsence = 500 * time.Millisecond
 )
 
-// watcher follows a collection from one revision on, by one watch after the other.
+// watcher follows a collection with one watch after another.
 type watcher struct {
 	*client
 	in    collection
 	group string // selects; "" for all
-	// leaves says that it leaves watches at random. Otherwise it stays until the server ends them.
+	// leaves is true if it leaves watches at random. Otherwise it stays until the server ends them.
 	leaves bool
-	// initial says that after a loss (410) and now and then it begins anew with the state sent by the watch.
+	// initial is true if after a 410, and at random, it starts over with initial events.
 	initial bool
-	at      uint64 // the revision up to which it knows everything, 0 when it must begin anew
+	at      uint64 // the revision up to which it has seen everything, 0 if it must start over
 }
 
-// follow watches until it knows everything up to the revision that the channel gives, or ctx ends.
+// follow watches until it has seen everything up to the revision from the channel, or ctx is done.
 func (w *watcher) follow(ctx context.Context, until <-chan uint64) {
 	var target uint64
 	for ctx.Err() == nil && (target == 0 || w.at < target) {
@@ -52,7 +52,7 @@ func (w *watcher) follow(ctx context.Context, until <-chan uint64) {
 	}
 }
 
-// start lists where the watcher must begin anew, unless the watch will tell the state.
+// start lists if the watcher must start over, unless the watch sends initial events.
 func (w *watcher) start() error {
 	if w.initial && w.chance(20) {
 		w.at = 0
@@ -68,7 +68,7 @@ func (w *watcher) start() error {
 	return nil
 }
 
-// watch runs one watch. It takes the target from the channel when there is one, and ends when it has reached it.
+// watch runs one watch. It receives the target from the channel, and ends when it has reached it.
 func (w *watcher) watch(ctx context.Context, until <-chan uint64, target *uint64) (err error) {
 	r := &history.Watch{Client: w.id, Server: w.anywhere(), Resource: w.in.resource, Group: w.group, From: w.at, Initial: w.at == 0, Call: w.recorder.Now()}
 	ctx, cancel := context.WithCancel(ctx)
@@ -133,7 +133,7 @@ func (w *watcher) query(r *history.Watch) url.Values {
 	return query
 }
 
-// refused makes the watcher begin anew where the server has forgotten what it asks for.
+// refused makes the watcher start over if the server has compacted its revision.
 func (w *watcher) refused(r *history.Watch, err error) error {
 	if isGone(err) {
 		w.at = 0
@@ -145,7 +145,7 @@ func (w *watcher) refused(r *history.Watch, err error) error {
 	return err
 }
 
-// decode reads events until the stream ends, which is no error, breaks, or brings an error event, of the type *refusal.
+// decode reads events until the stream ends, which is not an error, breaks, or has an error event, returned as a *refusal.
 func (w *watcher) decode(ctx context.Context, stream io.Reader, events chan<- history.Event) error {
 	for decoder := json.NewDecoder(bufio.NewReader(stream)); ; {
 		var raw struct {

@@ -7,13 +7,13 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// How many objects the clients share: few enough for them to meet, and enough for lists of several pages.
+// How many objects the clients share: few enough for conflicts, and enough for lists of several pages.
 const (
 	sharedConfigMaps = 12
 	sharedLeases     = 3
 )
 
-// edit makes changes to the ConfigMaps until ctx ends.
+// edit changes the ConfigMaps until ctx is done.
 func (c *client) edit(ctx context.Context) {
 	known := map[string]history.Object{} // as this client saw them last
 	for ctx.Err() == nil {
@@ -45,7 +45,7 @@ func (c *client) edit(ctx context.Context) {
 	}
 }
 
-// hold takes Leases until ctx ends, as leader election does: what it has read it replaces in that version only.
+// hold takes Leases until ctx is done, like leader election: it replaces only the version that it has read.
 func (c *client) hold(ctx context.Context) {
 	for ctx.Err() == nil {
 		name := fmt.Sprintf("shared-%d", c.random.IntN(sharedLeases))
@@ -61,9 +61,9 @@ func (c *client) hold(ctx context.Context) {
 	}
 }
 
-// read lists until ctx ends.
+// read lists until ctx is done.
 func (c *client) read(ctx context.Context) {
-	versions := map[string]uint64{} // a version of the past, by resource
+	versions := map[string]uint64{} // a past version, by resource
 	for ctx.Err() == nil {
 		in := collections[c.random.IntN(len(collections))]
 		l := &history.List{}

@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// How many clients of each sort there are. Of the watchers, the first of each collection stays and sees all.
+// How many clients of each sort there are. The first watcher of each collection stays and sees everything.
 const (
 	editors  = 6
 	holders  = 3
@@ -31,17 +31,17 @@ type Workload struct {
 	seed     uint64
 	clients  int
 
-	stop     context.CancelFunc // ends those who ask
+	stop     context.CancelFunc // ends the clients that send requests
 	asking   sync.WaitGroup
 	watching sync.WaitGroup
-	targets  map[string][]chan uint64 // where each watcher of a resource is told the end
+	targets  map[string][]chan uint64 // sends each watcher of a resource its target
 	last     *client                  // makes the last writes
 	mu       sync.Mutex
 	refusals []error
 }
 
-// Start makes the namespace and starts the clients of the servers that the configurations name. They work until Finish, or
-// until ctx ends. The seed decides what they do, as far as the servers' answers let it.
+// Start creates the namespace and starts clients of the servers in configs. They work until Finish, or until ctx is done. The
+// seed decides what they do, as far as the responses allow.
 func Start(ctx context.Context, recorder *history.Recorder, seed uint64, configs []*rest.Config) (*Workload, error) {
 	asking, stop := context.WithCancel(ctx)
 	w := &Workload{configs: configs, recorder: recorder, seed: seed, stop: stop, targets: map[string][]chan uint64{}}
@@ -107,14 +107,14 @@ func (w *Workload) startWatcher(ctx context.Context, in collection, n int) error
 	return nil
 }
 
-// Finish ends the work: those who write and list stop, each server gets ready, and the watches follow up to a last write.
-// When ctx ends before that, it says what was not done.
+// Finish ends the work: it stops the clients that write and list, waits until each server is ready, and lets the watches catch
+// up with a last write. If ctx is done before that, the error says what is missing.
 func (w *Workload) Finish(ctx context.Context) error {
 	w.stop()
 	w.asking.Wait()
 	for server := range w.configs {
 		if err := w.ready(ctx, server); err != nil {
-			return fmt.Errorf("server %d does not get ready: %w", server, err)
+			return fmt.Errorf("server %d does not become ready: %w", server, err)
 		}
 	}
 	for _, in := range collections {
@@ -135,7 +135,7 @@ func (w *Workload) Finish(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return errors.New("watches do not get to the last write")
+		return errors.New("watches do not reach the last write")
 	}
 }
 
@@ -154,8 +154,8 @@ func (w *Workload) ready(ctx context.Context, server int) error {
 	})
 }
 
-// final moves a new object through all groups, so that every watch sees the last of these changes, which is the revision
-// that it returns, and lists what there is then.
+// final moves a new object through all groups, so that every watch sees the last of these changes, returns its revision, and
+// lists the final state.
 func (w *Workload) final(ctx context.Context, in collection) (version uint64, err error) {
 	for _, group := range groups {
 		if err := persist(ctx, func() error {
@@ -172,7 +172,7 @@ func (w *Workload) final(ctx context.Context, in collection) (version uint64, er
 	return version, persist(ctx, func() error { return w.last.list(in, &history.List{}, 0) })
 }
 
-// persist repeats what fails until it is done.
+// persist retries until do succeeds or ctx is done.
 func persist(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -181,7 +181,7 @@ func persist(ctx context.Context, do func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("all faults have ended, and yet: %w", err)
+			return fmt.Errorf("after all faults have ended: %w", err)
 		case <-time.After(retryPause):
 		}
 	}
@@ -193,7 +193,7 @@ func (w *Workload) refuse(err error) {
 	w.refusals = append(w.refusals, err)
 }
 
-// Refusals returns the answers that the requests can't have deserved.
+// Refusals returns the error responses that no request should have got.
 func (w *Workload) Refusals() []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
