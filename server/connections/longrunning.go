@@ -10,6 +10,10 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
+// never is later than any request. To replace a deadline, net/http first stops its timer, which fails if the stream has ended. With
+// no deadline, it starts a timer even then, which keeps the whole server in memory until it fires.
+var never = time.Now().AddDate(100, 0, 0)
+
 // LongRunning removes the deadlines set by Configure from long-running requests. It ends a watch whose client reads nothing for
 // writeTimeout. Other long-running requests are streams for people, who may pause. It needs the request's RequestInfo.
 func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck, writeTimeout time.Duration) http.Handler {
@@ -22,7 +26,7 @@ func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck,
 		// Network connections support both.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
-		_ = control.SetWriteDeadline(time.Time{})
+		_ = control.SetWriteDeadline(never)
 		defer func() { // for the rest of the buffers
 			if r.Context().Err() == nil {
 				_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))

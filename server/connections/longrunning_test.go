@@ -4,11 +4,22 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"runtime"
 	"testing"
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
+
+// all are long-running.
+func all(*http.Request, *request.RequestInfo) bool { return true }
+
+// withVerb is the filter that says what a request is about.
+func withVerb(verb string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: verb})))
+	})
+}
 
 // TestLongRunning has clients that do not read: watches end, logs don't, and a request of no great length is cut off where
 // the server says.
@@ -32,13 +43,7 @@ func TestLongRunning(t *testing.T) {
 						}
 					}
 				})
-				withInfo := func(next http.Handler) http.Handler {
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: verb})))
-					})
-				}
-				all := func(*http.Request, *request.RequestInfo) bool { return true }
-				server := serving(t, New(), withInfo(LongRunning(handler, all, short)))
+				server := serving(t, New(), withVerb(verb, LongRunning(handler, all, short)))
 				transport := server.Client().Transport.(*http.Transport).Clone()
 				transport.TLSClientConfig.NextProtos, transport.Protocols = nil, new(http.Protocols)
 				transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
@@ -73,6 +78,55 @@ func TestLongRunning(t *testing.T) {
 				cancel()
 				within(t, "it ends with its client", written)
 			})
+		}
+	}
+}
+
+// TestEndedWatchesAreForgotten ends many watches of a connection at once, and then the connection. Nothing keeps it in memory.
+func TestEndedWatchesAreForgotten(t *testing.T) {
+	const watches = 100
+	forgotten := make(chan struct{})
+	ends := make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			runtime.AddCleanup(of(r), func(c chan struct{}) { close(c) }, forgotten)
+			return
+		}
+		w.(http.Flusher).Flush()
+		<-ends
+	})
+	server := serving(t, New(), withVerb("watch", LongRunning(handler, all, time.Hour)))
+	get := func(path string) io.ReadCloser {
+		response, err := server.Client().Get(server.URL + path)
+		if err != nil || response.ProtoMajor != 2 {
+			t.Fatal(response, err)
+		}
+		return response.Body
+	}
+	get("/first").Close()
+	var open []io.ReadCloser
+	for range watches {
+		open = append(open, get("/"))
+	}
+	close(ends)
+	for _, body := range open {
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			t.Error(err)
+		}
+		body.Close()
+	}
+	server.Client().CloseIdleConnections()
+	collecting := time.NewTicker(10 * time.Millisecond)
+	defer collecting.Stop()
+	for began := time.Now(); ; <-collecting.C {
+		runtime.GC()
+		select {
+		case <-forgotten:
+			return
+		default:
+		}
+		if time.Since(began) > writeTimeout {
+			t.Fatal("the connection is still in memory")
 		}
 	}
 }

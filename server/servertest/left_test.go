@@ -44,7 +44,7 @@ func TestNothingIsLeft(t *testing.T) {
 		use()
 	}
 	more := ""
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, releasePatience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, releasePatience, true, func(context.Context) (bool, error) {
 		runtime.GC() // with which client-go drops transports that no one uses, and what reloads their certificates
 		more = grown(before, stacks())
 		return more == "", nil
