@@ -70,7 +70,7 @@ func TestEndpoints(t *testing.T) {
 		t.Error("a stopping server does not keep serving, or publishes other addresses")
 	}
 
-	// SIGKILL: the others notice once its Lease expires.
+	// SIGKILL: the others notice after a delay.
 	replicas[1].Kill(t)
 	harness.Eventually(t, "a server that died is withdrawn", func() bool { return published(last, 2) })
 	replicas[1].Start(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// archivedVersion is a line of an archive, as tools of others read it.
+// archivedVersion is a line of an archive, as other tools read it.
 type archivedVersion struct {
 	ID                        int
 	Operation, Resource, Name string
@@ -28,7 +28,7 @@ type archivedVersion struct {
 	User                      string `json:"user_name"`
 }
 
-// archivedVersions returns what the files of rows in an archive have of a resource, in their order, and the text of all files.
+// archivedVersions returns the versions of a resource in the files of an archive, in order, and the text of all files.
 func archivedVersions(t *testing.T, place, resource string) (versions []archivedVersion, text string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(place, "20??-??-??-*", "*.jsonl.gz"))
@@ -54,10 +54,10 @@ func archivedVersions(t *testing.T, place, resource string) (versions []archived
 	return versions, text
 }
 
-// awaitForgotten waits until a database no longer has a revision of a ConfigMap.
+// awaitForgotten waits until a database no longer keeps a revision of a ConfigMap.
 func awaitForgotten(t *testing.T, name, revision string, database []string) {
 	t.Helper()
-	eventually(t, "revision "+revision+" is forgotten", func() error {
+	eventually(t, "revision "+revision+" is compacted", func() error {
 		_, stderr, code := run(t, append([]string{"show", "configmaps", name, "--at", revision}, database...))
 		if code == 0 || !strings.Contains(stderr, "no longer kept") {
 			return errNotYet
@@ -66,15 +66,15 @@ func awaitForgotten(t *testing.T, name, revision string, database []string) {
 	})
 }
 
-// showsVersion checks what sqube show has of a ConfigMap at a revision.
+// showsVersion checks the output of sqube show for a ConfigMap at a revision.
 func showsVersion(t *testing.T, name, revision, want string, where []string) {
 	t.Helper()
 	if text := succeeds(t, append([]string{"show", "configmaps", name, "--at", revision}, where...)); !strings.Contains(text, "value: "+want+"\n") {
-		t.Errorf("at revision %s %s was %q, and is shown as\n%s", revision, name, want, text)
+		t.Errorf("at revision %s, %s was %q, but is shown as\n%s", revision, name, want, text)
 	}
 }
 
-// revisionsOf returns the first column of what sqube history prints.
+// revisionsOf returns the first column of the output of sqube history.
 func revisionsOf(t *testing.T, args ...string) (revisions []string) {
 	t.Helper()
 	for line := range strings.Lines(succeeds(t, append([]string{"history"}, args...))) {
@@ -85,8 +85,8 @@ func revisionsOf(t *testing.T, args ...string) (revisions []string) {
 	return revisions
 }
 
-// TestArchive has a server forget versions quickly while it is killed now and then: what is removed is in the archive, once,
-// as people and tools read it, and what is encrypted is encrypted there.
+// TestArchive runs a server that compacts quickly and is killed from time to time: removed versions are in the archive, once,
+// readable by people and tools, and encrypted ones are encrypted there.
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -126,7 +126,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
 		}
 		if got := revisionsOf(t, append([]string{"configmaps", "kept"}, database...)...); !slices.Equal(got, []string{last}) {
-			t.Errorf("the database has still %v", got)
+			t.Errorf("the database still has %v", got)
 		}
 		text := succeeds(t, append([]string{"history", "configmaps", "kept"}, with...))
 		if strings.Count(text, " .data.value") != len(revisions)-1 {
@@ -139,7 +139,7 @@ func TestArchive(t *testing.T) {
 		refuses(t, "configmaps gone: it did not exist at that revision", append([]string{"show", "configmaps", "gone", "--at", revisions[0]}, with...))
 		refuses(t, "configmaps gone: no version of it is kept", append([]string{"show", "configmaps", "gone"}, database...))
 		if got := revisionsOf(t, append([]string{"secrets", "door"}, with...)...); len(got) != 2 {
-			t.Errorf("of the secret there is %v", got)
+			t.Errorf("the versions of the secret are %v", got)
 		}
 		isPrivate(t, place)
 		s.terminate(t)
@@ -147,19 +147,19 @@ func TestArchive(t *testing.T) {
 		versions, content := archivedVersions(t, place, "configmaps")
 		archivedOnce(t, versions, revisions)
 		if strings.Contains(content, "Zm9yIG5vIG9uZQ") || !strings.Contains(content, `"name":"door"`) {
-			t.Error("the secret is to be read in the archive, or not there")
+			t.Error("the archive has the secret in plain text, or not at all")
 		}
 
-		// It is a backup, too.
+		// The archive is a backup, too.
 		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
 		succeeds(t, []string{"restore", place, "--to-revision", revisions[3], "--datastore", then})
 		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: value-3\n") {
-			t.Errorf("restored is\n%s", text)
+			t.Errorf("the restored database has\n%s", text)
 		}
 	})
 }
 
-// archivedOnce checks that the archive has each revision of the ConfigMap "kept", no row twice, and says what happened.
+// archivedOnce checks that the archive has each revision of the ConfigMap "kept" and its operation, and no row twice.
 func archivedOnce(t *testing.T, versions []archivedVersion, revisions []string) {
 	t.Helper()
 	var kept []string
@@ -181,7 +181,7 @@ func archivedOnce(t *testing.T, versions []archivedVersion, revisions []string) 
 	}
 }
 
-// TestArchiveOfWhatIsThere gives a server an archive that has run without one: what is still kept goes there, too.
+// TestArchiveOfWhatIsThere adds an archive to a server that has run without one: existing versions are archived, too.
 func TestArchiveOfWhatIsThere(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -202,7 +202,7 @@ func TestArchiveOfWhatIsThere(t *testing.T) {
 	})
 }
 
-// breakPlace puts a file where the archive is, and returns what puts the archive back.
+// breakPlace puts a file in place of the archive, and returns a function that puts the archive back.
 func breakPlace(t *testing.T, place string) (mend func()) {
 	t.Helper()
 	must(t, os.Rename(place, place+".away"))
@@ -213,8 +213,8 @@ func breakPlace(t *testing.T, place string) (mend func()) {
 	}
 }
 
-// TestArchiveFails takes the archive's folder away: the API goes on, what is not archived stays, and goes when the archive is
-// back.
+// TestArchiveFails takes the archive's folder away: the API keeps working, versions that are not archived stay, and are removed
+// when the archive is back.
 func TestArchiveFails(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -228,7 +228,7 @@ func TestArchiveFails(t *testing.T) {
 		for i := range 5 {
 			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
 		}
-		eventually(t, "it is said that the archive fails, and what waits", func() error {
+		eventually(t, "the metrics report that the archive fails, and what waits", func() error {
 			found := storeMetrics(t, c)
 			if found["archive_failing_seconds"] < 1 || found["compaction_lag_seconds"] < 1 {
 				return fmt.Errorf("the metrics are %v", found)
@@ -239,7 +239,7 @@ func TestArchiveFails(t *testing.T) {
 		s.logs(t, "writing the archive failed, so versions stay in the database", 1)
 		mend()
 		awaitForgotten(t, "kept", revisions[0], database)
-		eventually(t, "all is well again", func() error {
+		eventually(t, "the metrics are back to normal", func() error {
 			if found := storeMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
 				return fmt.Errorf("the metrics are %v", found)
 			}
@@ -251,7 +251,7 @@ func TestArchiveFails(t *testing.T) {
 	})
 }
 
-// TestArchiveFailsForLong has more versions wait for a broken archive than --retention-rows allows.
+// TestArchiveFailsForLong lets more versions wait for a broken archive than --retention-rows allows.
 func TestArchiveFailsForLong(t *testing.T) {
 	t.Parallel()
 	place := filepath.Join(t.TempDir(), "archive")
@@ -267,7 +267,7 @@ func TestArchiveFailsForLong(t *testing.T) {
 	}
 	awaitForgotten(t, "kept", missed, database)
 	if text := s.read(t, "stderr"); !strings.Contains(text, "removing versions that are not archived, since there are more than --retention-rows") {
-		t.Errorf("it says\n%s", tail(text))
+		t.Errorf("the log is\n%s", tail(text))
 	}
 	mend()
 	last := setData(t, c, "kept", "last")
@@ -282,7 +282,7 @@ func TestArchiveFailsForLong(t *testing.T) {
 	s.terminate(t)
 }
 
-// TestArchiveOfReplicas has two servers on one database write one archive, and kills the one that does.
+// TestArchiveOfReplicas runs two servers with one database and one archive, and kills the one that writes the archive.
 func TestArchiveOfReplicas(t *testing.T) {
 	t.Parallel()
 	place := t.TempDir()
@@ -315,7 +315,7 @@ func TestArchiveOfReplicas(t *testing.T) {
 	archivedOnce(t, versions, revisions)
 }
 
-// TestArchiveIsRefused tries what can't be an archive.
+// TestArchiveIsRefused passes places that can't be an archive.
 func TestArchiveIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

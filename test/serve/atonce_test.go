@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deletesAtOnce deletes a collection of n objects, each of which a webhook lets go when it has been asked for all of them.
+// deletesAtOnce deletes a collection of n objects. A webhook allows each only once it has been called for all of them.
 func deletesAtOnce(t *testing.T, c kubernetes.Interface, n int) {
 	t.Helper()
 	var known atomic.Bool
@@ -66,11 +66,11 @@ func deletesAtOnce(t *testing.T, c kubernetes.Interface, n int) {
 		_, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
 		must(t, err)
 	}
-	eventually(t, "the webhook is asked", func() error {
+	eventually(t, "the webhook is called", func() error {
 		create("first")
 		must(t, maps.Delete(t.Context(), "first", metav1.DeleteOptions{}))
 		if !known.Load() {
-			return errors.New("it is not known yet")
+			return errors.New("it is not called yet")
 		}
 		return nil
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// setData makes or changes a ConfigMap, and returns its resourceVersion.
+// setData creates or updates a ConfigMap, and returns its resourceVersion.
 func setData(t *testing.T, c kubernetes.Interface, name, value string) string {
 	t.Helper()
 	version, err := trySetData(t, c, name, value)
@@ -39,7 +39,7 @@ func trySetData(t *testing.T, c kubernetes.Interface, name, value string) (versi
 	return set.ResourceVersion, nil
 }
 
-// data returns what setData has set, and "" where there is no such ConfigMap.
+// data returns what setData has set, or "" if there is no such ConfigMap.
 func data(t *testing.T, c kubernetes.Interface, name string) string {
 	t.Helper()
 	object, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -49,7 +49,7 @@ func data(t *testing.T, c kubernetes.Interface, name string) string {
 	return object.Data["value"]
 }
 
-// TestBackupRestore backs up while the server runs, goes on, and goes back: to the backup, and to moments in between.
+// TestBackupRestore backs up while the server runs, writes more, and restores: the backup, and moments in between.
 func TestBackupRestore(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -60,7 +60,7 @@ func TestBackupRestore(t *testing.T) {
 		setData(t, c, "gone", "before")
 		file := filepath.Join(t.TempDir(), "backup")
 		if text := succeeds(t, append([]string{"backup", file}, database...)); !strings.HasPrefix(text, file+": ") {
-			t.Errorf("the backup says %q", text)
+			t.Errorf("the backup prints %q", text)
 		}
 		refuses(t, "exists: give another name", append([]string{"backup", file}, database...))
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -73,11 +73,11 @@ func TestBackupRestore(t *testing.T) {
 		}
 		last := setData(t, c, "new", "after")
 
-		// A past moment, in a new database, while the server goes on.
+		// A past moment, in a new database, while the server runs.
 		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
 		succeeds(t, []string{"restore", engine.Datastore, "--to-revision", moment, "--datastore", then})
 		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: between") {
-			t.Errorf("at revision %s it was\n%s", moment, text)
+			t.Errorf("at revision %s it is\n%s", moment, text)
 		}
 		refuses(t, "there is no such object", []string{"show", "configmaps", "new", "--datastore", then})
 		succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
@@ -88,10 +88,10 @@ func TestBackupRestore(t *testing.T) {
 		refuses(t, "in use by another sqube", append([]string{"restore", file, "--force"}, database...))
 		s.terminate(t)
 		refuses(t, "is not empty: give another --datastore, or --force", append([]string{"restore", file}, database...))
-		// The same database can be restored, in its own place, and one that can't is not lost.
+		// A database can be restored in place, and is not lost if that fails.
 		succeeds(t, append([]string{"restore", engine.Datastore, "--to-revision", moment, "--force"}, database...))
 		if text := succeeds(t, append([]string{"show", "configmaps", "kept"}, database...)); !strings.Contains(text, "value: between") {
-			t.Errorf("in its own place, it is\n%s", text)
+			t.Errorf("restored in place, it is\n%s", text)
 		}
 		const twice = "DROP INDEX log_live; CREATE TEMP TABLE another AS SELECT * FROM log WHERE name = 'kept'; UPDATE another SET id = 4711; INSERT INTO log SELECT * FROM another"
 		if _, err := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: then}).Exec(twice); err != nil {
@@ -99,11 +99,11 @@ func TestBackupRestore(t *testing.T) {
 		}
 		refuses(t, ": load: ", append([]string{"restore", then, "--force"}, database...))
 		if text := succeeds(t, append([]string{"show", "configmaps", "kept"}, database...)); !strings.Contains(text, "value: between") {
-			t.Errorf("after a restore that failed, it is\n%s", text)
+			t.Errorf("after a failed restore, it is\n%s", text)
 		}
 
 		if text := succeeds(t, append([]string{"restore", file, "--force"}, database...)); !strings.Contains(text, "what it held before is in ") {
-			t.Errorf("the restore says %q", text)
+			t.Errorf("the restore prints %q", text)
 		}
 
 		again := serve(t, database)
@@ -113,10 +113,10 @@ func TestBackupRestore(t *testing.T) {
 				t.Errorf("%s is %q instead of %q", name, got, want)
 			}
 		}
-		// Whoever knows what came after the backup is told to read anew, and no version is used twice.
+		// Clients that have seen what came after the backup must relist, and no version is used twice.
 		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a list at a revision that was lost is answered with %v", err)
+			t.Errorf("a list at a lost revision returns %v", err)
 		}
 		if version := setData(t, c, "new", "again"); number(t, version) <= number(t, last) {
 			t.Errorf("version %s comes after %s", version, last)

@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestDiskOfABoard has a memory card do what cards do.
+// TestDiskOfABoard makes a memory card fail the way cards do.
 func TestDiskOfABoard(t *testing.T) {
 	t.Parallel()
 	disk := faults.NewDisk(t)
@@ -43,7 +43,7 @@ func TestDiskOfABoard(t *testing.T) {
 		w.kept(t)
 	})
 	t.Run("is nearly full", func(t *testing.T) {
-		// More is written than there is room for, in waves. What was replaced and forgotten makes room for the next one.
+		// More is written than fits, in waves. Compacting replaced versions makes room for the next wave.
 		const room, wave = 16 << 20, 4 << 20
 		disk.Room(room)
 		c := client(t, s.kubeconfig())
@@ -54,7 +54,7 @@ func TestDiskOfABoard(t *testing.T) {
 				setData(t, c, fmt.Sprint("again-", written%5), value)
 				written += len(value)
 			}
-			eventually(t, "it is forgotten", func() error {
+			eventually(t, "it is compacted", func() error {
 				var left int
 				err := db.QueryRow("SELECT count(*) FROM log WHERE name LIKE 'again-%' AND replaced_by IS NOT NULL").Scan(&left)
 				if err == nil && left > 0 {
@@ -76,7 +76,7 @@ func TestDiskOfABoard(t *testing.T) {
 		eventually(t, "it can be written", func() error { return w.create(t, "writable") })
 		w.kept(t)
 	})
-	t.Run("was read-only at the end", func(t *testing.T) {
+	t.Run("is still read-only at the next start", func(t *testing.T) {
 		disk.ReadOnly(true)
 		w.refused(t, "unwritten")
 		s.signal(t, syscall.SIGKILL)

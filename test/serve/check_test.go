@@ -8,7 +8,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestCheck looks at a database that is served, damages it, and has it told and repaired.
+// TestCheck checks a database that is being served, damages it, and checks that the damage is found and repaired.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 		s.terminate(t)
 
 		for _, damage := range []string{
-			// Repairable: the counter, and versions that were followed by others but don't say so.
+			// Repairable: the counter, and replaced versions that are not marked as such.
 			"UPDATE counter SET revision = 100, compacted = 1",
 			"UPDATE log SET replaced_by = 100000 WHERE id = (SELECT min(id) FROM log WHERE resource = 'configmaps' AND name = 'seen')",
 			// Not repairable.
@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		}
 		stdout, stderr, code := run(t, check)
 		if code != 1 || !strings.Contains(stderr, "something is wrong: ") {
-			t.Errorf("a damaged database is checked with code %d and %q", code, stderr)
+			t.Errorf("the check of a damaged database exits with code %d and %q", code, stderr)
 		}
 		for _, form := range []string{
 			`the counter is at 100, behind the newest row, 100000 \(--repair can fix it\)`,
@@ -69,7 +69,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// damages changes a database that no server uses.
+// damages runs a statement on a database that no server uses.
 func damages(t *testing.T, engine harness.Engine, statement string) {
 	t.Helper()
 	db := harness.OpenDatabase(t, engine)

@@ -21,7 +21,7 @@ import (
 
 const day = 24 * time.Hour
 
-// TestClockAtStart starts servers on machines whose clock is wrong.
+// TestClockAtStart starts servers on machines with a wrong clock.
 func TestClockAtStart(t *testing.T) {
 	t.Parallel()
 	off := func(by time.Duration) option {
@@ -30,7 +30,7 @@ func TestClockAtStart(t *testing.T) {
 	dataDir := t.TempDir() + "/data"
 	refuses(t, "this machine's clock says 1970-", serveArgs(t, dataDir), off(-time.Since(time.Unix(1000, 0))))
 	if _, err := os.Stat(dataDir); err == nil {
-		t.Error("a data directory was made")
+		t.Error("a data directory was created")
 	}
 	s := serve(t, nil)
 	s.settle(t)
@@ -40,8 +40,8 @@ func TestClockAtStart(t *testing.T) {
 	serveAt(t, s.dataDir, freePort(t), nil)
 }
 
-// TestClockSteps steps the clock of servers forth by most of a year, and back: nothing is forgotten before its time, what
-// is due is forgotten all the same, and requests and watches go on.
+// TestClockSteps steps the clock of servers forward by most of a year, and back: nothing is compacted early, whatever is due is
+// compacted, and requests and watches keep working.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -52,7 +52,7 @@ func TestClockSteps(t *testing.T) {
 			for _, off := range []time.Duration{300 * day, 0} {
 				known := c.metrics(t)["superseded_rows"]
 				c.step(t, off)
-				eventually(t, "a compaction has come by", func() error {
+				eventually(t, "a compaction has run", func() error {
 					if found := c.metrics(t); found["superseded_rows"] < known+updates || found["removed_rows_total"] > 0 {
 						return fmt.Errorf("there were %v versions, and the metrics are %v", known, found)
 					}
@@ -66,7 +66,7 @@ func TestClockSteps(t *testing.T) {
 			c := newClocked(t, emptyOn(t, engine), "1s")
 			for _, off := range []time.Duration{300 * day, 0} {
 				version := c.step(t, off)
-				eventually(t, "what was replaced is forgotten", func() error {
+				eventually(t, "replaced versions are compacted", func() error {
 					if err := c.list(t, version); !apierrors.IsResourceExpired(err) {
 						return fmt.Errorf("a list at revision %s: %v", version, err)
 					}
@@ -86,7 +86,7 @@ func emptyOn(t *testing.T, engine harness.Engine) string {
 	return harness.Postgres(t)
 }
 
-// clocked is a server whose clock is stepped.
+// clocked is a server with a clock that steps.
 type clocked struct {
 	*server
 	kubernetes.Interface
@@ -113,10 +113,10 @@ func newClocked(t *testing.T, datastore, retention string) *clocked {
 	return c
 }
 
-// updates is how many versions a step makes: more than a server makes by itself.
+// updates is how many versions a step creates: more than a server creates by itself.
 const updates = 50
 
-// step sets the clock off, updates the object, waits for the event of the last update, and returns the version before.
+// step moves the clock by off, updates the object, waits for the event of the last update, and returns the version before.
 func (c *clocked) step(t *testing.T, off time.Duration) (before string) {
 	t.Helper()
 	must(t, faults.StepClock(c.cmd.Process.Pid, off))
@@ -146,7 +146,7 @@ func (c *clocked) metrics(t *testing.T) map[string]float64 {
 	return storeMetrics(t, c.Interface)
 }
 
-// list lists at exactly a version.
+// list lists at an exact version.
 func (c *clocked) list(t *testing.T, version string) error {
 	t.Helper()
 	_, err := c.maps.List(t.Context(), metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})

@@ -12,11 +12,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// quietPercent is more than GOGC of a quiet server, and less than that of a busy one that holds next to nothing.
+// quietPercent is above the GOGC of an idle server, and below that of a busy server with an almost empty heap.
 const quietPercent = 160
 
-// TestCollectorUnderLoad sees the heap of a busy server grow further between collections, and less far
-// again once it is quiet. An operator's GOGC stands.
+// TestCollectorUnderLoad checks that the heap of a busy server grows more between collections, and less again once it is idle.
+// An operator's GOGC is kept.
 func TestCollectorUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -28,7 +28,7 @@ func TestCollectorUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	load() // waits for admission plugins
+	load() // waits for the admission plugins
 	eventually(t, "a busy server collects less", func() error {
 		load()
 		if percent := collectorPercent(t, c); percent <= quietPercent {
@@ -36,10 +36,10 @@ func TestCollectorUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
-	// To ask costs memory too, so this is not asked often.
+	// Reading the metric costs memory too, so it is rarely read.
 	for deadline := time.Now().Add(patience); collectorPercent(t, c) > quietPercent; {
 		if time.Now().After(deadline) {
-			t.Fatal("a quiet server does not collect as usual again")
+			t.Fatal("an idle server does not return to the usual GOGC")
 		}
 		select {
 		case <-t.Context().Done():
@@ -54,11 +54,11 @@ func TestCollectorUnderLoad(t *testing.T) {
 		load()
 	}
 	if percent := collectorPercent(t, c); percent != 150 {
-		t.Errorf("GOGC is %d, not 150 as the environment has it", percent)
+		t.Errorf("GOGC is %d, not 150 as in the environment", percent)
 	}
 }
 
-// percentMetric is the line of /metrics on GOGC.
+// percentMetric is the line of /metrics with GOGC.
 var percentMetric = regexp.MustCompile(`(?m)^go_gc_gogc_percent (\d+)$`)
 
 func collectorPercent(t *testing.T, c kubernetes.Interface) (percent int) {

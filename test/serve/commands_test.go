@@ -31,7 +31,7 @@ func succeeds(t *testing.T, args []string, options ...option) string {
 	return stdout
 }
 
-// client returns a client of the server by a kubeconfig.
+// client returns a client that uses a kubeconfig.
 func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	t.Helper()
 	text, err := os.ReadFile(kubeconfig)
@@ -42,7 +42,7 @@ func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // no limit
+	config.QPS = -1 // no client-side limit
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	return c
 }
 
-// TestKubeconfig makes kubeconfigs for users and has RBAC decide what they may do.
+// TestKubeconfig creates kubeconfigs for users, and RBAC decides what they may do.
 func TestKubeconfig(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -79,12 +79,12 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the binding counts", func() error { return get(jane) })
+	eventually(t, "the binding is in effect", func() error { return get(jane) })
 	if err := get(user("--user", "john")); !apierrors.IsForbidden(err) {
 		t.Errorf("john, in no group, gets %v", err)
 	}
 	if err := get(user("--user", "root", "--group", "system:masters")); err != nil {
-		t.Errorf("who is in system:masters gets %v", err)
+		t.Errorf("a member of system:masters gets %v", err)
 	}
 	brief := user("--user", "root", "--group", "system:masters", "--lifetime", "3s")
 	eventually(t, "the certificate expires", func() error {
@@ -96,7 +96,7 @@ func TestKubeconfig(t *testing.T) {
 	})
 }
 
-// TestKubeconfigOfTheLastServer asks for a kubeconfig of a server that was at several ports, and of one that is nowhere.
+// TestKubeconfigOfTheLastServer creates a kubeconfig for a server that was at several ports, and fails for one that never ran.
 func TestKubeconfigOfTheLastServer(t *testing.T) {
 	t.Parallel()
 	first := serve(t, nil)
@@ -127,11 +127,11 @@ func TestKubeconfigRefuses(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "nothing")
 	refuses(t, empty, []string{"kubeconfig", "--user", "jane", "--data-dir", empty})
 	if _, err := os.Stat(empty); err == nil {
-		t.Error("made a data directory")
+		t.Error("created a data directory")
 	}
 }
 
-// TestRelativePaths names the data directory from where the operator stands.
+// TestRelativePaths passes data directories relative to the working directory.
 func TestRelativePaths(t *testing.T) {
 	t.Parallel()
 	in := func(dir string) option { return func(cmd *exec.Cmd) { cmd.Dir = dir } }
@@ -164,7 +164,7 @@ func TestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if served.GitVersion != match[1] || served.Major != "1" || served.Minor != "36" {
-		t.Errorf("/version answers %+v, version %s", served, match[1])
+		t.Errorf("/version returns %+v, version %s", served, match[1])
 	}
 }
 
@@ -176,7 +176,7 @@ func TestCompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
-		t.Errorf("bash does not take the script: %v\n%s", err, out)
+		t.Errorf("bash rejects the script: %v\n%s", err, out)
 	}
 	if got, _, _ := run(t, []string{"__completeNoDesc", "serve", "--data"}); !strings.HasPrefix(got, "--data-dir\n--datastore\n") {
 		t.Errorf("--data completes to %s", got)
@@ -186,16 +186,16 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestHelp holds the help to lines that fit and to the flags that are promised.
+// TestHelp checks that the lines of the help fit, and that it has the promised flags.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	if got := succeeds(t, nil); !strings.Contains(got, "Usage:\n  sqube [command]") {
-		t.Errorf("sqube alone writes\n%s", got)
+		t.Errorf("sqube without arguments prints\n%s", got)
 	}
 	for _, command := range []string{"serve", "migrate", "kubeconfig", "version"} {
 		got := succeeds(t, []string{command, "--help"})
 		if !strings.Contains(got, "Usage:\n  sqube "+command) {
-			t.Errorf("%s --help writes\n%s", command, got)
+			t.Errorf("%s --help prints\n%s", command, got)
 		}
 	}
 	help := succeeds(t, []string{"serve", "--help"})
@@ -226,7 +226,7 @@ type helpFlag struct{ name, defaults string }
 
 // helpFlags returns the flags in a help text.
 func helpFlags(help string) (flags []helpFlag) {
-	begins := regexp.MustCompile(`(?m)^(?: {6}|  -v, )--([a-z0-9-]+)`) // wrapped lines are indented further
+	begins := regexp.MustCompile(`(?m)^(?: {6}|  -v, )--([a-z0-9-]+)`) // wrapped lines are indented more
 	ends := regexp.MustCompile(`\(default (.*)\)$`)
 	for section := range strings.SplitSeq(help, "\n\n") {
 		found := begins.FindAllStringSubmatchIndex(section, -1)
@@ -249,8 +249,8 @@ func helpFlags(help string) (flags []helpFlag) {
 	return flags
 }
 
-// TestDefaultPort serves on 6443 unless told otherwise. The address is one of the loopback network that no other process
-// uses, since it is made of the process id.
+// TestDefaultPort checks that the server listens on 6443 by default. The address is a loopback address that no other process
+// uses, since it is derived from the process ID.
 func TestDefaultPort(t *testing.T) {
 	t.Parallel()
 	address := loopbackAddress()
@@ -258,10 +258,10 @@ func TestDefaultPort(t *testing.T) {
 	s := &server{process: start(t, []string{"serve", "--data-dir", dataDir, "--bind-address", address}), url: "https://" + address + ":6443", dataDir: dataDir}
 	s.waitReady(t)
 	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
-		t.Errorf("by its own kubeconfig: %v", err)
+		t.Errorf("with its own kubeconfig: %v", err)
 	}
 	want := "sqube serves https://" + address + ":6443 from sqlite://" + dataDir + "/sqube.db\n  export KUBECONFIG=" + s.kubeconfig() + "\n  kubectl get namespaces\n"
-	eventually(t, "it says how to use it", func() error {
+	eventually(t, "it prints how to use it", func() error {
 		if s.read(t, "stdout") != want {
 			return errNotYet
 		}

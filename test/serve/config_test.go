@@ -23,8 +23,8 @@ func configFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestSettings starts a server with settings from a file, the environment and the command line, each of which has something
-// else to say about --retention or --event-ttl. Then other commands find its state by the same file.
+// TestSettings starts a server with settings from a file, the environment and the command line, which disagree on --retention
+// or --event-ttl. Then other commands find its state with the same file.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -52,7 +52,7 @@ v: 1
 `, dir, engine.Datastore))
 		environment := env("SQUBE_CONFIG="+config, "SQUBE_SECURE_PORT="+port, "SQUBE_RETENTION=20m", "SQUBE_EVENT_TTL=20m",
 			"SQUBE_API_AUDIENCES=a,b", "SQUBE_CACHE_SIZE=",
-			// What a kubelet makes of a Service named sqube.
+			// What a kubelet sets for a Service named sqube.
 			"SQUBE_SERVICE_HOST=10.0.0.9", "SQUBE_SERVICE_PORT=6443", "SQUBE_SERVICE_PORT_HTTPS=6443", "SQUBE_PORT=tcp://10.0.0.9:6443",
 			"SQUBE_PORT_6443_TCP=tcp://10.0.0.9:6443", "SQUBE_PORT_6443_TCP_PROTO=tcp", "SQUBE_PORT_6443_TCP_PORT=6443",
 			"SQUBE_PORT_6443_TCP_ADDR=10.0.0.9", "SQUBE_VERSION=1")
@@ -72,7 +72,7 @@ v: 1
 			}
 		}
 		if log := s.read(t, "stderr"); !strings.Contains(log, "flag=--watch-cache ") {
-			t.Error("the log says nothing of a setting that does nothing")
+			t.Error("the log does not mention a setting without effect")
 		}
 
 		for _, args := range [][]string{
@@ -90,7 +90,7 @@ v: 1
 	})
 }
 
-// change returns args with one of them replaced.
+// change returns args with one argument replaced.
 func change(args []string, from, to string) []string {
 	changed := append([]string(nil), args...)
 	for i, arg := range changed {
@@ -101,7 +101,7 @@ func change(args []string, from, to string) []string {
 	return changed
 }
 
-// flagz returns the values that a server's flags have.
+// flagz returns the values of a server's flags.
 func flagz(t *testing.T, c kubernetes.Interface) map[string]string {
 	t.Helper()
 	text, err := c.CoreV1().RESTClient().Get().AbsPath("/flagz").SetHeader("Accept", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz").DoRaw(t.Context())
@@ -111,7 +111,7 @@ func flagz(t *testing.T, c kubernetes.Interface) map[string]string {
 	return answer.Flags
 }
 
-// TestWrongSettings expects of every wrong setting one line that says where it is.
+// TestWrongSettings checks that every wrong setting results in one line that locates it.
 func TestWrongSettings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ config, environment, want string }{
@@ -153,13 +153,13 @@ func TestWrongSettings(t *testing.T) {
 			refuses(t, strings.ReplaceAll(c.want, "FILE", file), []string{"serve", "--data-dir", t.TempDir(), "--secure-port", freePort(t)}, env(c.environment))
 		})
 	}
-	// A setting is read once, whichever command reads it.
+	// All commands check the settings.
 	refuses(t, "SQUBE_DATASTOR is no setting: did you mean SQUBE_DATASTORE?", []string{"check"}, env("SQUBE_DATASTOR=x"))
-	// In a test that envtest runs nobody's settings count.
+	// Under envtest, settings have no effect.
 	refuses(t, "--etcd-servers must be specified", []string{"serve", "--envtest"}, env("SQUBE_RETENTION=1ms", "SQUBE_DATASTORE=x", "SQUBE_CONFIG=/missing"))
 }
 
-// TestPasswordInAConfigurationFile expects that a file with a password is refused if everyone may read it.
+// TestPasswordInAConfigurationFile checks that a file with a password is rejected if everyone may read it.
 func TestPasswordInAConfigurationFile(t *testing.T) {
 	t.Parallel()
 	const refusal = ":1: datastore holds a password and everyone may open the file: run chmod o= "
@@ -179,14 +179,14 @@ func TestPasswordInAConfigurationFile(t *testing.T) {
 				t.Errorf("%s with mode %o: ended with code %d and wrote %s", datastore, mode, code, stderr)
 			}
 			if strings.Contains(stdout+stderr, "open-sesame") {
-				t.Errorf("a password is in %s%s", stdout, stderr)
+				t.Errorf("the output has a password: %s%s", stdout, stderr)
 			}
 		}
 	}
 }
 
-// TestConfigurationTemplate expects that sqube config names every flag that the help shows, with its default, and that serve
-// takes all of them.
+// TestConfigurationTemplate checks that sqube config names every flag in the help, with its default, and that serve accepts all
+// of them.
 func TestConfigurationTemplate(t *testing.T) {
 	t.Parallel()
 	template := succeeds(t, []string{"config"})
@@ -196,8 +196,8 @@ func TestConfigurationTemplate(t *testing.T) {
 	for _, s := range settings {
 		defaults[s[1]] = s[2]
 		switch {
-		case strings.HasPrefix(s[1], "oidc-"), s[1] == "controllers": // which say something if they are given at all
-		case s[1] == "control-plane": // without which others are refused
+		case strings.HasPrefix(s[1], "oidc-"), s[1] == "controllers": // which have an effect if given at all
+		case s[1] == "control-plane": // without which others are rejected
 			uncommented = append(uncommented, "control-plane: true")
 		default:
 			uncommented = append(uncommented, s[1]+": "+s[2])
@@ -210,7 +210,7 @@ func TestConfigurationTemplate(t *testing.T) {
 		case !found:
 			t.Errorf("--%s is not in the template", flag.name)
 		case flag.defaults != "" && value != flag.defaults:
-			t.Errorf("--%s has default %s, the template says %s", flag.name, flag.defaults, value)
+			t.Errorf("--%s has default %s, the template has %s", flag.name, flag.defaults, value)
 		}
 	}
 	if len(settings) != len(help)-1 || len(settings) < 200 {
@@ -218,7 +218,7 @@ func TestConfigurationTemplate(t *testing.T) {
 	}
 	for line := range strings.Lines(template) {
 		if line != "\n" && !strings.HasPrefix(line, "#") {
-			t.Errorf("no comment: %s", line)
+			t.Errorf("not a comment: %s", line)
 		}
 	}
 	config := configFile(t, strings.Join(uncommented, "\n"))

@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestControllersStepAside has a kube-controller-manager come and go, of which the controllers in the process see its Lease
-// only: they leave the work to it while it holds that, but for those that --controllers names.
+// TestControllersStepAside simulates a kube-controller-manager that comes and goes, by its Lease alone: while it holds the
+// Lease, the controllers in the process stop, except for those that --controllers names.
 func TestControllersStepAside(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -45,8 +45,8 @@ func TestControllersStepAside(t *testing.T) {
 		}
 		s.logs(t, "the controllers here have stopped", 1)
 		c.createNamespace(t, "beside")
-		c.eventually(t, "what the controller makes that is named", "beside", false, true)
-		// A restart does not make them forget it.
+		c.eventually(t, "the named controller still creates its object", "beside", false, true)
+		// They do not start after a restart either.
 		if engine.Name == "sqlite" {
 			s.terminate(t)
 			s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--datastore", engine.Datastore})
@@ -68,7 +68,7 @@ func TestControllersStepAside(t *testing.T) {
 	})
 }
 
-// TestControllersAreSelected leaves an API server alone where no controllers are selected, as tests of controllers want it.
+// TestControllersAreSelected starts an API server without any controllers, as tests of controllers need it.
 func TestControllersAreSelected(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--controllers=-*"})
@@ -82,7 +82,7 @@ func TestControllersAreSelected(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.terminate(t)
-	// Those that are selected now find what those before have left.
+	// The controllers selected now handle what happened before.
 	s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--controllers=api,-garbagecollector"})
 	c.eventually(t, "a service account", "alone", true, true)
 	if _, err := maps.Get(t.Context(), "orphan", metav1.GetOptions{}); err != nil {
@@ -99,8 +99,8 @@ func TestControllersAreSelected(t *testing.T) {
 	s.terminate(t)
 }
 
-// controlled is a client of a server whose controllers are looked at: of those, one makes a service account in each
-// namespace, another a ConfigMap with the root CA.
+// controlled is a client of a server with controllers. One of them creates a service account in each namespace, another a
+// ConfigMap with the root CA.
 type controlled struct{ kubernetes.Interface }
 
 func (c controlled) createNamespace(t *testing.T, name string) {
@@ -135,7 +135,7 @@ func (c controlled) eventually(t *testing.T, what, namespace string, account, ca
 	})
 }
 
-// logs waits until the server has logged a text so many times.
+// logs waits until the server has logged a text that many times.
 func (s *server) logs(t *testing.T, text string, times int) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%q is logged %d times", text, times), func() bool {

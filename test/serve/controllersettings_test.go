@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestControllerSettings has the controllers that run by default do what kube-controller-manager's flags and its configuration
-// file say. How many workers they have is seen in the profile of goroutines.
+// TestControllerSettings checks that the default controllers follow kube-controller-manager's flags and configuration file. The
+// goroutine profile shows how many workers they have.
 func TestControllerSettings(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "controllers.yaml")
@@ -48,12 +48,12 @@ ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
 	must(t, err)
 	_, err = c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: owned}, metav1.CreateOptions{})
 	must(t, err)
-	harness.Eventually(t, "what the file does not except is collected", func() bool {
+	harness.Eventually(t, "what the file does not exclude is collected", func() bool {
 		_, err := c.CoreV1().Secrets("default").Get(t.Context(), "orphan", metav1.GetOptions{})
 		return err != nil
 	})
 	if _, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "orphan", metav1.GetOptions{}); err != nil {
-		t.Errorf("what the file excepts: %v", err)
+		t.Errorf("what the file excludes: %v", err)
 	}
 	quotaIsCountedAgain(t, c)
 	s.terminate(t)
@@ -67,7 +67,7 @@ func goroutines(t *testing.T, c kubernetes.Interface) string {
 	return string(text)
 }
 
-// quotaIsCountedAgain writes another usage than there is, of which no event tells the controller.
+// quotaIsCountedAgain writes a wrong usage, which the controller notices only at its next sync.
 func quotaIsCountedAgain(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	quotas := c.CoreV1().ResourceQuotas("default")

@@ -9,7 +9,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 )
 
-// TestCoordinatedLeaderElection lets two components stand for a Lease: the server gives it to the older one, as in an upgrade.
+// TestCoordinatedLeaderElection makes two components candidates for a Lease: the server assigns it to the older one, as in an
+// upgrade.
 func TestCoordinatedLeaderElection(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{
@@ -23,7 +24,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 		go candidate.Run(t.Context())
 	}
 	leases := c.CoordinationV1().Leases("kube-system")
-	eventually(t, "the older component is given the Lease", func() error {
+	eventually(t, "the older component gets the Lease", func() error {
 		lease, err := leases.Get(t.Context(), "component", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -34,7 +35,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 		return nil
 	})
 	if own, err := leases.Get(t.Context(), "leader-election-controller", metav1.GetOptions{}); err != nil || *own.Spec.LeaseDurationSeconds != 7 {
-		t.Errorf("the Lease of the server that chooses: %+v, error %v", own, err)
+		t.Errorf("the Lease of the choosing server: %+v, error %v", own, err)
 	}
 	s.terminate(t)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/test/faults"
 )
 
-// TestDamage starts servers on what is left of a data directory, or where it can't be used. Each says in one line what is
-// wrong and what to do, and leaves everything as it was.
+// TestDamage starts servers on damaged or unusable data directories. Each prints one line with the problem and what to do, and
+// changes nothing.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -85,7 +85,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// overwrite damages so many bytes of the database.
+// overwrite damages n bytes of the database.
 func overwrite(offset int64, n int) func(*testing.T, string) {
 	return func(t *testing.T, dataDir string) {
 		t.Helper()
@@ -97,7 +97,7 @@ func overwrite(offset int64, n int) func(*testing.T, string) {
 	}
 }
 
-// foreign makes a file one that the user who starts sqube may not write.
+// foreign makes a file read-only for the user that runs sqube.
 func foreign(name string) func(*testing.T, string) {
 	return func(t *testing.T, dataDir string) {
 		t.Helper()
@@ -110,7 +110,7 @@ func foreign(name string) func(*testing.T, string) {
 	}
 }
 
-// own gives a folder and all that is in it to the user of nobody.
+// own gives a folder with its content to the user nobody.
 func own(t *testing.T, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

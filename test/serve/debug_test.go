@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestDebugAndDrain looks at a server's profiles, changes its log level, and stops it while requests run that it waits for.
+// TestDebugAndDrain reads a server's profiles, changes its log level, and stops it during requests that it waits for.
 func TestDebugAndDrain(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug.sock")
@@ -42,10 +42,10 @@ func TestDebugAndDrain(t *testing.T) {
 			t.Errorf("an administrator gets %d", code)
 		}
 		if code, text := fetch(t, admin, http.MethodGet, s.url+"/debug/pprof/block?debug=1", ""); code != http.StatusOK || !strings.Contains(text, "@") {
-			t.Errorf("no waits are recorded: %d\n%s", code, text)
+			t.Errorf("no contention is recorded: %d\n%s", code, text)
 		}
 	})
-	t.Run("the socket is for who runs the server", func(t *testing.T) {
+	t.Run("the socket is for the user that runs the server", func(t *testing.T) {
 		info, err := os.Stat(socket)
 		if err != nil || info.Mode() != os.ModeSocket|0o600 {
 			t.Fatalf("mode %v, error %v", info.Mode(), err)
@@ -66,22 +66,22 @@ func TestDebugAndDrain(t *testing.T) {
 			t.Errorf("a wrong level: %d %s", code, text)
 		}
 		if strings.Contains(s.read(t, "stderr"), "level=DEBUG") {
-			t.Error("details are in the log")
+			t.Error("the log has details")
 		}
 		if code, text := fetch(t, admin, http.MethodPut, s.url+"/debug/flags/v", "4"); code != http.StatusOK || !strings.Contains(text, "to 4") {
 			t.Errorf("%d %s", code, text)
 		}
 		fetch(t, admin, http.MethodGet, s.url+"/livez", "")
 		if !strings.Contains(s.read(t, "stderr"), "level=DEBUG") {
-			t.Error("no details are in the log")
+			t.Error("the log has no details")
 		}
 		fetch(t, admin, http.MethodPut, s.url+"/debug/flags/v", "0")
 	})
-	t.Run("what a stop does", func(t *testing.T) { drains(t, s) })
+	t.Run("a stop drains", func(t *testing.T) { drains(t, s) })
 }
 
-// drains stops a server while a request and watches run: new requests are told to come again until the request has
-// finished, and the watches end one after the other, no more than 200 in a second.
+// drains stops a server while a request and watches run: new requests are told to retry until the request has finished, and the
+// watches end one after another, at most 200 per second.
 func drains(t *testing.T, s *server) {
 	const watches = 90
 	watcher := httpClient(t, s.kubeconfig(), "HTTP/2.0")
@@ -105,7 +105,7 @@ func drains(t *testing.T, s *server) {
 	}
 	post := startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1",`)
 	s.signal(t, syscall.SIGTERM)
-	eventually(t, "new requests are told to come again", func() error {
+	eventually(t, "new requests are told to retry", func() error {
 		response, err := newConnection().Get(s.url + "/api")
 		if err != nil {
 			t.Fatalf("the port is closed: %v", err)
@@ -128,7 +128,7 @@ func drains(t *testing.T, s *server) {
 	}
 }
 
-// fetch sends a request and returns the answer.
+// fetch sends a request and returns the response.
 func fetch(t *testing.T, c *http.Client, method, url, body string) (code int, text string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))

@@ -24,8 +24,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestDisk has the disk of the database fail under a server: requests that write are told to try again, those that read
-// and watches go on, nothing is acknowledged that could be lost, and when the disk is well all goes on by itself.
+// TestDisk makes the disk of the database fail: writes are told to retry, reads and watches keep working, nothing that could be
+// lost is acknowledged, and the server recovers with the disk.
 func TestDisk(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestDisk(t *testing.T) {
 		t.Run("syncs slowly", func(t *testing.T) { w.slowDisk(t, disk) })
 		t.Run("fails to sync", func(t *testing.T) {
 			w.failingDisk(t, disk)
-			// It ends its sessions at such a failure, and itself where the next start fails as well.
+			// It closes its sessions after such a failure, and exits if recovery fails as well.
 			if err := errors.Join(postgres.Kill(), postgres.Start()); err != nil {
 				t.Fatal(err)
 			}
@@ -85,14 +85,14 @@ func TestDisk(t *testing.T) {
 func checked(t *testing.T, datastore string) {
 	t.Helper()
 	if stdout, stderr, code := run(t, []string{"check", "--datastore", datastore}); code != 0 {
-		t.Errorf("the database is checked with code %d\n%s%s", code, stdout, stderr)
+		t.Errorf("the check of the database exits with code %d\n%s%s", code, stdout, stderr)
 	}
 }
 
-// writer creates ConfigMaps, and knows which were acknowledged.
+// writer creates ConfigMaps, and records which were acknowledged.
 type writer struct {
 	*server
-	http   *http.Client // which does not try again
+	http   *http.Client // which does not retry
 	url    string
 	events *json.Decoder
 	mu     sync.Mutex
@@ -112,16 +112,16 @@ func newWriter(t *testing.T, s *server) *writer {
 	return w
 }
 
-// create tries once. It returns an error where that is refused, which has to be as isUnavailable says.
+// create tries once. If that is rejected, it returns an error, and checks the response with isUnavailable.
 func (w *writer) create(t *testing.T, name string) error {
 	t.Helper()
 	return w.send(t.Context(), t, name)
 }
 
-// send is create with a context that may hold a trace.
+// send is create with a context that may have a trace.
 func (w *writer) send(ctx context.Context, t *testing.T, name string) error {
 	t.Helper()
-	random := make([]byte, 50_000) // no database can make less of it
+	random := make([]byte, 50_000) // incompressible
 	rand.Read(random)
 	body := fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, hex.EncodeToString(random))
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
@@ -148,7 +148,7 @@ func (w *writer) send(ctx context.Context, t *testing.T, name string) error {
 	return errors.New(status.Message)
 }
 
-// creates creates as soon as that is possible, and waits for the event.
+// creates retries until the object is created, and waits for the event.
 func (w *writer) creates(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "something can be written", func() error { return w.create(t, name) })
@@ -172,12 +172,12 @@ func (w *writer) get(t *testing.T, path string) int {
 	return response.StatusCode
 }
 
-// kept expects that everything is there that was acknowledged.
+// kept checks that everything acknowledged exists.
 func (w *writer) kept(t *testing.T) {
 	t.Helper()
 	for _, name := range w.names {
 		if code := w.get(t, "/"+name); code != http.StatusOK {
-			t.Errorf("%s was acknowledged, and is answered with %d", name, code)
+			t.Errorf("%s was acknowledged, but a get returns %d", name, code)
 		}
 	}
 }
@@ -185,21 +185,21 @@ func (w *writer) kept(t *testing.T) {
 func (w *writer) absent(t *testing.T, name string) {
 	t.Helper()
 	if code := w.get(t, "/"+name); code != http.StatusNotFound {
-		t.Errorf("%s was refused, and is answered with %d", name, code)
+		t.Errorf("%s was rejected, but a get returns %d", name, code)
 	}
 }
 
-// serves expects that what reads goes on.
+// serves checks that reads work.
 func (w *writer) serves(t *testing.T) {
 	t.Helper()
 	w.kept(t)
 	for _, path := range []string{"", "?limit=1"} {
 		if code := w.get(t, path); code != http.StatusOK {
-			t.Errorf("a list is answered with %d", code)
+			t.Errorf("a list returns %d", code)
 		}
 	}
 	if code, text := fetch(t, insecure, http.MethodGet, w.server.url+"/readyz", ""); code != http.StatusOK {
-		t.Errorf("/readyz answers %d\n%s", code, text)
+		t.Errorf("/readyz returns %d\n%s", code, text)
 	}
 }
 
@@ -207,7 +207,7 @@ func (w *writer) fullDisk(t *testing.T, disk *faults.Disk) {
 	const tries = 20
 	disk.Full(true)
 	for i, refused := 0, 0; refused < tries; i++ {
-		name := fmt.Sprint("full-", i) // some have room in what the database has already
+		name := fmt.Sprint("full-", i) // some may fit into space that the database already has
 		err := w.create(t, name)
 		switch {
 		case err == nil && i < 1000:
@@ -223,11 +223,11 @@ func (w *writer) fullDisk(t *testing.T, disk *faults.Disk) {
 	w.serves(t)
 	disk.Full(false)
 	w.creates(t, "room")
-	eventually(t, "the log reports it, but not each write", func() error {
+	eventually(t, "the log reports the failure, but not each write", func() error {
 		log := w.read(t, "stderr")
 		for _, line := range []string{"writing to the database failed; clients will retry", "writing to the database works again"} {
 			if n := strings.Count(log, line); n == 0 || n > tries/2 {
-				return fmt.Errorf("%q comes %d times", line, n)
+				return fmt.Errorf("%q occurs %d times", line, n)
 			}
 		}
 		return nil

@@ -1,3 +1,3 @@
-// Package serve tests what an operator of sqube sees: how it starts and why it does not, what it writes and says, how it
-// ends, and what it does while its database is away.
+// Package serve tests what an operator of sqube sees: how it starts or fails to, what it writes and logs, how it stops, and how
+// it behaves while its database is unavailable.
 package serve

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEmulatedVersion has a server behave as Kubernetes 1.33 did, in which resource.k8s.io/v1 was not, which a flag names all
-// the same, and VolumeAttributesClasses were not in storage.k8s.io/v1.
+// TestEmulatedVersion makes a server emulate Kubernetes 1.33, which has no resource.k8s.io/v1, although a flag enables it, and
+// no VolumeAttributesClasses in storage.k8s.io/v1.
 func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
 	dataDir := filepath.Join(t.TempDir(), "data")
@@ -33,7 +33,7 @@ func TestEmulatedVersion(t *testing.T) {
 		return false
 	}
 	if served("storage.k8s.io/v1", "volumeattributesclasses") {
-		t.Error("an API that the version does not have is served")
+		t.Error("an API that the version lacks is served")
 	}
 	if !served("resource.k8s.io/v1", "resourceclaims") {
 		t.Error("an API that --runtime-config names is not served")
@@ -41,14 +41,14 @@ func TestEmulatedVersion(t *testing.T) {
 	s.settle(t)
 	s.terminate(t)
 
-	// What the older version has written the newer one serves, and has what is new.
+	// The newer version serves what the older one has written, and its new APIs.
 	s = serveAt(t, dataDir, freePort(t), []string{"--kubernetes-service-node-port=30555"})
 	c = client(t, s.kubeconfig()).Discovery()
 	if !served("storage.k8s.io/v1", "volumeattributesclasses") {
 		t.Error("without the flag an API is not served")
 	}
 	if service, err := client(t, s.kubeconfig()).CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil || service.Spec.Ports[0].NodePort != 30555 {
-		t.Errorf("the Service kubernetes, which was there before, gets no node port: %+v, error %v", service.Spec, err)
+		t.Errorf("the existing Service kubernetes gets no node port: %+v, error %v", service.Spec, err)
 	}
 	if maps, err := client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(maps.Items) == 0 {
 		t.Errorf("what was written before is gone: %v", err)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestEnvtestAssets writes stand-ins for the programs of envtest, and uses them as that does. What test/tools/envtest has is
-// that envtest runs on them.
+// TestEnvtestAssets writes the stand-ins for envtest's programs, and uses them like envtest. test/tools/envtest runs envtest
+// itself with them.
 func TestEnvtestAssets(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's", "here")
@@ -38,12 +38,12 @@ func TestEnvtestAssets(t *testing.T) {
 			}
 		}
 	})
-	t.Run("etcd is healthy and says where", func(t *testing.T) {
+	t.Run("etcd is healthy and prints its address", func(t *testing.T) {
 		url := "http://127.0.0.1:" + freePort(t)
 		p := start(t, []string{"envtest-etcd", "--data-dir", t.TempDir(), "--listen-client-urls", url, "--listen-peer-urls=http://127.0.0.1:0", "--unknown=1"})
 		for path, want := range map[string]string{"/health": `{"health":"true","reason":""}`, "/version": `"etcdserver":"3.`} {
 			body := ""
-			eventually(t, "etcd answers", func() error {
+			eventually(t, "etcd responds", func() error {
 				response, err := http.Get(url + path)
 				if err != nil {
 					return err
@@ -65,7 +65,7 @@ func TestEnvtestAssets(t *testing.T) {
 		for _, c := range [][2]string{{"", "--etcd-servers must be specified"}, {"--etcd-servers=" + other.URL, "use both from one folder"}} {
 			out, err := program("kube-apiserver", append([]string{"--secure-port=1"}, strings.Fields(c[0])...)...)
 			if err == nil || !strings.Contains(out, c[1]) || strings.Count(out, "\n") != 1 {
-				t.Errorf("with %q wrote\n%s: %v", c[0], out, err)
+				t.Errorf("with %q it wrote\n%s: %v", c[0], out, err)
 			}
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestFiles looks at what a first start leaves in the data directory, and what a second one makes of it.
+// TestFiles checks the data directory after a first start, and after a second one.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -22,7 +22,7 @@ func TestFiles(t *testing.T) {
 		"pki/front-proxy-client.crt", "pki/front-proxy-client.key", "pki/sa.key", "sqube.db",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
-		t.Errorf("the data directory holds\n%q, want\n%q", got, want)
+		t.Errorf("the data directory has\n%q, want\n%q", got, want)
 	}
 
 	port := s.url[len("https://127.0.0.1:"):]
@@ -32,12 +32,12 @@ func TestFiles(t *testing.T) {
 	second := files(t, s.dataDir)
 	for name, text := range first {
 		if name != "sqube.db" && second[name] != text {
-			t.Errorf("%s is another after a second start", name)
+			t.Errorf("%s has changed after a second start", name)
 		}
 	}
 }
 
-// files returns the contents of all files under dir, and fails the test where others than their owner may see any.
+// files returns the contents of all files under dir, and fails the test if others than the owner have access to any.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

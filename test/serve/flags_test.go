@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWrongFlags expects of every wrong flag one line that names it, and nothing left behind.
+// TestWrongFlags checks that every wrong flag results in one line that names it, and leaves nothing behind.
 func TestWrongFlags(t *testing.T) {
 	const missing = "/missing/file"
 	help := "(see sqube serve --help)"
@@ -147,8 +147,7 @@ func TestWrongFlags(t *testing.T) {
 	}
 }
 
-// TestWrongFiles names files that can be read and hold something else. What has been made by then, and is left behind,
-// serves the next start.
+// TestWrongFiles passes readable files with the wrong content. Whatever is left behind does not prevent the next start.
 func TestWrongFiles(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("garbage\n"), 0o600); err != nil {

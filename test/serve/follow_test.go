@@ -17,12 +17,12 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// spans returns what sqube restore --list prints of a place: the revisions from which and to which each moment is held.
+// spans returns the ranges of revisions that sqube restore --list prints for a place.
 func spans(t *testing.T, place string) (all [][2]int) {
 	t.Helper()
 	stdout, _, code := run(t, []string{"restore", place, "--list"})
 	if code != 0 {
-		return nil // there is nothing yet
+		return nil // it has nothing yet
 	}
 	for line := range strings.Lines(stdout) {
 		if fields := strings.Fields(line); fields[0] != "FROM" {
@@ -32,20 +32,20 @@ func spans(t *testing.T, place string) (all [][2]int) {
 	return all
 }
 
-// awaitBackup waits until a place holds a revision.
+// awaitBackup waits until a place has a revision.
 func awaitBackup(t *testing.T, place, revision string) {
 	t.Helper()
 	eventually(t, place+" holds revision "+revision, func() error {
 		held := spans(t, place)
 		if len(held) == 0 || held[len(held)-1][1] < number(t, revision) {
-			return fmt.Errorf("it holds %v", held)
+			return fmt.Errorf("it has %v", held)
 		}
 		return nil
 	})
 }
 
-// TestFollow backs a database up while it is served and while the backup is killed now and then, and goes on elsewhere when
-// the server has been killed, with what the place holds.
+// TestFollow backs up a database while it is served and the backup is killed from time to time, kills the server, and continues
+// elsewhere with the backup.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -96,7 +96,7 @@ func TestFollow(t *testing.T) {
 		}
 		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a list at a revision of the former server is answered with %v", err)
+			t.Errorf("a list at a revision of the former server returns %v", err)
 		}
 		version := setData(t, c, "kept", "again")
 		if number(t, version) <= number(t, last) {
@@ -106,16 +106,16 @@ func TestFollow(t *testing.T) {
 		restoresMoment(t, there, moment)
 		refuses(t, "does not hold revision", []string{"restore", there, "--to-revision", version, "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "later.db")})
 
-		// The restored one goes on in the same place, and no revision is used that it had.
+		// The restored server backs up to the same place, and reuses none of its revisions.
 		follower = start(t, []string{"backup", "--follow", there, "--data-dir", dir})
 		awaitBackup(t, there, version)
 		follower.terminate(t)
 		again.terminate(t)
 		if text := follower.read(t, "stdout"); !strings.Contains(text, there+" holds sqlite://") {
-			t.Errorf("in the end it says %q", text)
+			t.Errorf("at its end it prints %q", text)
 		}
 		if held := spans(t, there); len(held) != 2 {
-			t.Errorf("the place holds %v", held)
+			t.Errorf("the place has %v", held)
 		}
 		succeeds(t, []string{"restore", there, "--to-revision", moment, "--data-dir", dir, "--force"})
 		once := serveAt(t, dir, freePort(t), nil)
@@ -126,7 +126,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// restoresMoment restores the moment when "kept" was "then" and "gone" was there, of which only the backup knows.
+// restoresMoment restores the moment when "kept" was "then" and "gone" existed, which only the backup has.
 func restoresMoment(t *testing.T, backup, moment string) {
 	t.Helper()
 	then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
@@ -137,7 +137,7 @@ func restoresMoment(t *testing.T, backup, moment string) {
 	succeeds(t, []string{"show", "configmaps", "gone", "--datastore", then})
 }
 
-// isPrivate looks at all files below a folder: their owner only may read them.
+// isPrivate checks that only the owner may read the files below a folder.
 func isPrivate(t *testing.T, folder string) {
 	t.Helper()
 	must(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -148,7 +148,7 @@ func isPrivate(t *testing.T, folder string) {
 	}))
 }
 
-// TestFollowComesLate has a server forget versions that its backup does not have yet.
+// TestFollowComesLate makes a server compact versions that its backup does not have yet.
 func TestFollowComesLate(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--retention", "1s"})
@@ -160,7 +160,7 @@ func TestFollowComesLate(t *testing.T) {
 	follower.terminate(t)
 	missed := setData(t, c, "kept", "missed")
 	last := setData(t, c, "kept", "last")
-	eventually(t, "the server forgets", func() error {
+	eventually(t, "the server compacts", func() error {
 		_, stderr, code := run(t, []string{"show", "configmaps", "kept", "--at", missed, "--data-dir", s.dataDir})
 		if code == 0 || !strings.Contains(stderr, "no longer kept") {
 			return errNotYet
@@ -171,11 +171,11 @@ func TestFollowComesLate(t *testing.T) {
 	awaitBackup(t, place, last)
 	follower.terminate(t)
 	if text := follower.read(t, "stderr"); !strings.Contains(text, "were compacted before they were backed up") {
-		t.Errorf("it says %q", text)
+		t.Errorf("it prints %q", text)
 	}
 	for _, held := range spans(t, place) {
 		if held[0] <= number(t, missed) && number(t, missed) <= held[1] {
-			t.Errorf("it missed %s and says that it holds %v", missed, held)
+			t.Errorf("it missed %s, but reports that it has %v", missed, held)
 		}
 	}
 	restored := []string{"--data-dir", t.TempDir()}
@@ -187,7 +187,8 @@ func TestFollowComesLate(t *testing.T) {
 	s.terminate(t)
 }
 
-// TestFollowWhileSyncsFail has the disk of the backup fail to sync for a while: the server does not notice, and the backup continues.
+// TestFollowWhileSyncsFail makes the disk of the backup fail to sync for a while: the server is unaffected, and the backup
+// continues.
 func TestFollowWhileSyncsFail(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -209,7 +210,7 @@ func TestFollowWhileSyncsFail(t *testing.T) {
 	follower.terminate(t)
 	s.terminate(t)
 	if text := follower.read(t, "stderr"); strings.Count(text, "\n") > 4 {
-		t.Errorf("it says %s", text)
+		t.Errorf("it prints %s", text)
 	}
 	for line := range strings.SplitSeq(names(t, place), " ") {
 		if _, err := strconv.Atoi(line[:1]); err != nil && line != ".lock" {
@@ -218,7 +219,7 @@ func TestFollowWhileSyncsFail(t *testing.T) {
 	}
 }
 
-// TestFollowIsRefused tries what can't be followed, or restored.
+// TestFollowIsRefused passes what can't be followed, or restored.
 func TestFollowIsRefused(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()

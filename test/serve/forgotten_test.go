@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestListOutlivesItsRevision stops to read in the middle of a list until the revision that it is of is forgotten: the list
-// breaks off, and does not end as if it were whole.
+// TestListOutlivesItsRevision pauses in the middle of reading a list until its revision is compacted: the list breaks off, and
+// does not end as if it were complete.
 func TestListOutlivesItsRevision(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -28,7 +28,7 @@ func TestListOutlivesItsRevision(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be on the way at once
+			request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be sent at once
 			response, err := client.Do(request)
 			if err != nil {
 				t.Fatal(err)
@@ -39,7 +39,7 @@ func TestListOutlivesItsRevision(t *testing.T) {
 			}
 			lists[protocol] = response
 		}
-		// The last change is later than the lists.
+		// The last change is after the lists.
 		changed, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changes"}}, metav1.CreateOptions{})
 		if err == nil {
 			changed.Data = map[string]string{"a": "b"}
@@ -52,10 +52,10 @@ func TestListOutlivesItsRevision(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, "the revision is forgotten", func() bool { return storeMetrics(t, c)["compacted_revision"] >= version })
+		harness.Eventually(t, "the revision is compacted", func() bool { return storeMetrics(t, c)["compacted_revision"] >= version })
 		for protocol, response := range lists {
 			if n, err := io.Copy(io.Discard, response.Body); err == nil {
-				t.Errorf("%s: the list ends after %d bytes as if it were whole", protocol, n)
+				t.Errorf("%s: the list ends after %d bytes as if it were complete", protocol, n)
 			}
 		}
 	})

@@ -19,7 +19,7 @@ import (
 const encryptSecrets = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [
 	{"resources": ["secrets"], "providers": [{"aesgcm": {"keys": [{"name": "one", "secret": "MDEyMzQ1Njc4OWFiY2RlZg=="}]}}]}]}`
 
-// TestHistory asks what happened to objects, and what they were, while sqube serves.
+// TestHistory prints the history and past versions of objects while sqube serves.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -53,10 +53,10 @@ $`
 			t.Errorf("the history is\n%s", history)
 		}
 		if !strings.HasPrefix(strings.Split(history, "\n")[1], created.ResourceVersion+" ") {
-			t.Errorf("the history does not begin with revision %s:\n%s", created.ResourceVersion, history)
+			t.Errorf("the history does not start with revision %s:\n%s", created.ResourceVersion, history)
 		}
 
-		// What it was can be made again.
+		// A past version can be created again.
 		shown := succeeds(t, append([]string{"show", "secrets/door", "-n", "default", "--at", created.ResourceVersion}, database...))
 		var again corev1.Secret
 		if err := yaml.UnmarshalStrict([]byte(shown), &again); err != nil {
@@ -64,14 +64,14 @@ $`
 		}
 		restored, err := c.CoreV1().Secrets("default").Create(t.Context(), &again, metav1.CreateOptions{})
 		if err != nil || string(restored.Data["code"]) != "1234" || restored.Labels["a.b/c"] != "d" || restored.UID == created.UID {
-			t.Errorf("made again: %+v, %v", restored, err)
+			t.Errorf("created again: %+v, %v", restored, err)
 		}
 		whole := succeeds(t, append([]string{"show", "--whole", "secrets", "door"}, database...))
 		if !strings.Contains(whole, string(restored.UID)) {
 			t.Errorf("not all of it:\n%s", whole)
 		}
 		if text := succeeds(t, append([]string{"show", "namespaces", "default"}, database...)); !strings.Contains(text, "kind: Namespace") {
-			t.Errorf("what is in no namespace is shown as\n%s", text)
+			t.Errorf("a cluster-scoped object is shown as\n%s", text)
 		}
 
 		refuses(t, "secrets door: it is encrypted, and --encryption-provider-config can't decrypt it", []string{"show", "secrets", "door", "--datastore", engine.Datastore})
@@ -84,6 +84,6 @@ $`
 	nowhere := "sqlite://" + filepath.Join(t.TempDir(), "none.db")
 	refuses(t, "no such file", []string{"history", "pods", "a", "--datastore", nowhere})
 	if made, err := os.ReadDir(filepath.Dir(strings.TrimPrefix(nowhere, "sqlite://"))); err != nil || len(made) > 0 {
-		t.Errorf("looking for a database has made %v, %v", made, err)
+		t.Errorf("looking for a database has created %v, %v", made, err)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestInMemory serves from memory, and looks for what is on disk meanwhile and afterwards.
+// TestInMemory serves from memory, and checks what is on disk meanwhile and afterwards.
 func TestInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
 	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
 	if log := s.read(t, "stderr"); !strings.Contains(log, "datastore=memory") {
-		t.Errorf("the log does not say where the state is:\n%s", log)
+		t.Errorf("the log does not mention where the state is:\n%s", log)
 	}
 	admin := client(t, s.kubeconfig())
 	watch, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
@@ -43,7 +43,7 @@ func TestInMemory(t *testing.T) {
 	}
 	rest, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Continue: first.Continue})
 	if err != nil || len(first.Items)+len(rest.Items) < 100 {
-		t.Errorf("the pages of what was there have %d and %d objects: %v", len(first.Items), len(rest.Items), err)
+		t.Errorf("the pages have %d and %d objects: %v", len(first.Items), len(rest.Items), err)
 	}
 
 	for _, path := range openFiles(t, s.Pid()) {
@@ -58,7 +58,7 @@ func TestInMemory(t *testing.T) {
 	s.leavesNothing(t, temporary)
 }
 
-// TestKillInMemory kills a server in memory, which has no time to remove anything.
+// TestKillInMemory kills an in-memory server, which has no time to clean up.
 func TestKillInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
@@ -69,7 +69,7 @@ func TestKillInMemory(t *testing.T) {
 	s.leavesNothing(t, temporary, "admin.kubeconfig")
 }
 
-// leavesNothing looks for what a server in memory has written, which is the named files under --data-dir.
+// leavesNothing checks that an in-memory server has written nothing but the given files under --data-dir.
 func (s *server) leavesNothing(t *testing.T, temporary string, but ...string) {
 	t.Helper()
 	if names := entries(t, s.dataDir); !slices.Equal(names, but) {
@@ -85,7 +85,7 @@ func (s *server) leavesNothing(t *testing.T, temporary string, but ...string) {
 	}
 }
 
-// TestInMemoryShadowsNothing starts a server in memory where that would hide a cluster, or with a database.
+// TestInMemoryShadowsNothing starts an in-memory server where it would hide a cluster, or with a database.
 func TestInMemoryShadowsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

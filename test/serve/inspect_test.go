@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestInspect reads the database with SQL while sqube serves from it, by the queries that the README shows.
+// TestInspect reads the database with SQL while sqube serves from it, with the queries from the README.
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -27,7 +27,7 @@ func TestInspect(t *testing.T) {
 		db := openToRead(t, engine)
 
 		answers(t, db, engine.Name)
-		if engine.Name == "sqlite" { // the file is all there is to a copy
+		if engine.Name == "sqlite" { // a copy is just the file
 			copied := filepath.Join(t.TempDir(), "copy.db")
 			if _, err := db.Exec("VACUUM INTO ?", copied); err != nil {
 				t.Fatal(err)
@@ -49,7 +49,7 @@ func TestInspect(t *testing.T) {
 			t.Fatal(err)
 		}
 		if revision != served.ResourceVersion || user != "kubernetes-admin" || manager != "inspector" || stored.Data["a"] != "2" || stored.UID != served.UID {
-			t.Errorf("objects has %s by %s with %s, served is %+v", revision, user, manager, served)
+			t.Errorf("objects has %s by %s with %s, but the server returns %+v", revision, user, manager, served)
 		}
 
 		var did []string
@@ -76,22 +76,23 @@ func TestInspect(t *testing.T) {
 			"postgres": "SELECT CAST(value->'spec'->>'size' AS integer) FROM objects WHERE resource = 'crates'",
 		}[engine.Name])
 		if err := row.Scan(&size); err != nil || size != 3 {
-			t.Errorf("what was written in CBOR is stored with size %d, %v", size, err)
+			t.Errorf("the object written in CBOR is stored with size %d, %v", size, err)
 		}
 	})
 }
 
-// answers runs the README's queries, each of which must find something.
+// answers runs the README's queries, each of which must return rows.
 func answers(t *testing.T, db *sql.DB, engine string) {
 	t.Helper()
 	for _, query := range documented(t, engine) {
 		if n := rows(t, db, query); n == 0 {
-			t.Errorf("this query of the README finds nothing:\n%s", query)
+			t.Errorf("this query of the README returns nothing:\n%s", query)
 		}
 	}
 }
 
-// writeInCBOR defines a custom resource and makes one, with spec.size 3. (kube-apiserver stores such as CBOR.)
+// writeInCBOR defines a custom resource and creates one with spec.size 3, in CBOR. (kube-apiserver stores custom resources as
+// CBOR.)
 func writeInCBOR(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	rest := c.CoreV1().RESTClient()
@@ -107,12 +108,12 @@ func writeInCBOR(t *testing.T, c kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the crate is made", func() error {
+	eventually(t, "the crate is created", func() error {
 		return rest.Post().AbsPath("/apis/example.com/v1/crates").SetHeader("Content-Type", "application/cbor").Body(crate).Do(t.Context()).Error()
 	})
 }
 
-// changeConfigMap makes some history.
+// changeConfigMap creates some history.
 func changeConfigMap(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	maps := c.CoreV1().ConfigMaps("default")
@@ -135,7 +136,7 @@ func changeConfigMap(t *testing.T, c kubernetes.Interface) {
 	})
 }
 
-// openToRead opens the database as a tool for reading does.
+// openToRead opens the database read-only, like a reporting tool.
 func openToRead(t *testing.T, engine harness.Engine) *sql.DB {
 	t.Helper()
 	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
@@ -144,8 +145,7 @@ func openToRead(t *testing.T, engine harness.Engine) *sql.DB {
 	return harness.OpenDatabase(t, engine)
 }
 
-// documented returns the queries in the README that are for an engine: those behind its name in a comment, and those
-// behind none.
+// documented returns the README's queries for an engine: those after a comment with its name, and those without such a comment.
 func documented(t *testing.T, engine string) (queries []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -166,7 +166,7 @@ func documented(t *testing.T, engine string) (queries []string) {
 	return queries
 }
 
-// rows runs the query and counts what it finds.
+// rows runs the query and counts its rows.
 func rows(t *testing.T, db *sql.DB, query string) (n int) {
 	t.Helper()
 	result, err := db.Query(query)

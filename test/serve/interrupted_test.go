@@ -18,7 +18,7 @@ import (
 // forever is longer than any test.
 const forever = time.Hour
 
-// TestBackupsToOneName has two backups to one name overlap, and one be killed.
+// TestBackupsToOneName runs two overlapping backups with the same name, and kills one.
 func TestBackupsToOneName(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -29,7 +29,7 @@ func TestBackupsToOneName(t *testing.T) {
 		backup := append([]string{"backup", file}, database...)
 		disk := faults.NewDisk(t)
 
-		// held returns a backup whose last bytes are on their way to the disk.
+		// held returns a backup that is syncing its last bytes.
 		held := func() *process {
 			t.Helper()
 			disk.SlowSync(forever)
@@ -55,26 +55,26 @@ func TestBackupsToOneName(t *testing.T) {
 		killed.wait(t)
 		disk.SlowSync(0)
 		if _, err := os.Lstat(file); err == nil {
-			t.Error("a backup that was killed has its name")
+			t.Error("a killed backup has its final name")
 		}
 		succeeds(t, backup)
 		if left := names(t, dir); left != "backup" {
-			t.Errorf("after one that was killed, the folder has %s", left)
+			t.Errorf("after a killed backup, the folder has %s", left)
 		}
 
 		must(t, os.Remove(file))
 		ended := held()
 		ended.signal(t, syscall.SIGTERM)
 		disk.SlowSync(0)
-		if code := ended.wait(t); code != 0 { // it may have been done
+		if code := ended.wait(t); code != 0 { // it may have completed
 			if left := names(t, dir); left != "" {
-				t.Errorf("after one that was ended, the folder has %s", left)
+				t.Errorf("after a terminated backup, the folder has %s", left)
 			}
 		}
 	})
 }
 
-// TestBackupOnAFullDisk has backups fail, and leave nothing.
+// TestBackupOnAFullDisk makes backups fail: they leave nothing behind.
 func TestBackupOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir, source := t.TempDir(), filled(t)
@@ -97,7 +97,7 @@ func TestBackupOnAFullDisk(t *testing.T) {
 	refuses(t, "read-only file system", []string{"restore", source, "--data-dir", dir}, readOnly)
 }
 
-// TestRestoreThatIsKilled kills restores in the middle: the database is as it was before, and can be restored again.
+// TestRestoreThatIsKilled kills restores halfway: the database is unchanged, and can be restored again.
 func TestRestoreThatIsKilled(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -117,27 +117,27 @@ func TestRestoreThatIsKilled(t *testing.T) {
 			p.signal(t, syscall.SIGKILL)
 			p.wait(t)
 			release()
-			eventually(t, "the database is as it was", func() error {
+			eventually(t, "the database is unchanged", func() error {
 				if now := rowsOf(t, engine); now != before {
-					return fmt.Errorf("there were %s and are %s", before, now)
+					return fmt.Errorf("it had %s and has %s", before, now)
 				}
 				return nil
 			})
 			if text := succeeds(t, restore); !strings.Contains(text, "what it held before is in ") {
-				t.Errorf("the second restore says %q", text)
+				t.Errorf("the second restore prints %q", text)
 			}
 			succeeds(t, append([]string{"check"}, database...))
 		}
 		if engine.Name == "sqlite" {
 			left := names(t, filepath.Dir(strings.TrimPrefix(engine.Datastore, "sqlite://")))
 			if !regexp.MustCompile(`^sqube\.db sqube\.db\.before-restore-\w+\.\w+$`).MatchString(left) {
-				t.Errorf("in the folder are %s", left)
+				t.Errorf("the folder has %s", left)
 			}
 		}
 	})
 }
 
-// TestRestoresAtOnce has a restore, and a server, come while another restore is in the middle.
+// TestRestoresAtOnce starts a restore, and a server, during another restore.
 func TestRestoresAtOnce(t *testing.T) {
 	t.Parallel()
 	source := filled(t)
@@ -159,7 +159,7 @@ func TestRestoresAtOnce(t *testing.T) {
 	})
 }
 
-// heldRestore starts a restore, and returns when it is in the middle of it.
+// heldRestore starts a restore, and returns when it is halfway.
 func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process, release func()) {
 	t.Helper()
 	if engine.Name == "sqlite" {
@@ -186,7 +186,7 @@ func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process
 	return p, func() { must(t, reader.Rollback()) }
 }
 
-// rowsOf sums up what is in the log of a database.
+// rowsOf summarizes the log of a database.
 func rowsOf(t *testing.T, engine harness.Engine) (sum string) {
 	t.Helper()
 	db := openToRead(t, engine)
@@ -196,7 +196,7 @@ func rowsOf(t *testing.T, engine harness.Engine) (sum string) {
 	return sum
 }
 
-// awaitSync waits until something waits for the disk.
+// awaitSync waits until a sync waits for the disk.
 func awaitSync(t *testing.T, disk *faults.Disk) {
 	t.Helper()
 	eventually(t, "it waits for the disk", func() error {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFlagsOfKubeAPIServer gives every flag of kube-apiserver v1.36.3, hidden ones too, with its default or, where that is
-// empty, something it takes: none is unknown, and none takes less. The last one is wrong, which ends the start.
+// TestFlagsOfKubeAPIServer passes every flag of kube-apiserver v1.36.3, including hidden ones, with its default or, if that is
+// empty, a valid value: none is unknown, and none rejects it. The last flag is wrong, which ends the start.
 func TestFlagsOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	flags := strings.Fields(string(readFile(t, "testdata/kube-apiserver-flags.txt")))
@@ -15,16 +15,16 @@ func TestFlagsOfKubeAPIServer(t *testing.T) {
 	}
 	for i, flag := range flags {
 		name, value, _ := strings.Cut(flag, "=")
-		flags[i] = "--" + strings.ReplaceAll(name[2:], "-", "_") + "=" + value // kube-apiserver takes _ for - too
+		flags[i] = "--" + strings.ReplaceAll(name[2:], "-", "_") + "=" + value // kube-apiserver accepts _ for - too
 	}
 	_, stderr, code := run(t, append(append([]string{"serve"}, flags...), "--secure-port=0"))
 	if want := "--secure-port 0 must be between 1 and 65535"; code != 1 || !strings.Contains(stderr, want) {
-		t.Errorf("ended with code %d and wrote\n%swithout %q", code, stderr, want)
+		t.Errorf("it ended with code %d and wrote\n%swithout %q", code, stderr, want)
 	}
 }
 
-// TestFlagsThatDoNothing starts a server as manifests of kubeadm start kube-apiserver. The log says of each flag that does
-// nothing here what to use instead.
+// TestFlagsThatDoNothing starts a server with the flags of kubeadm's manifest for kube-apiserver. For each flag without effect,
+// the log mentions what to use instead.
 func TestFlagsThatDoNothing(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
@@ -53,7 +53,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 		{"--log-flush-frequency", "at once"},
 	} {
 		if !warned(log, want[0], want[1]) {
-			t.Errorf("no warning of %s that says %q", want[0], want[1])
+			t.Errorf("no warning about %s that mentions %q", want[0], want[1])
 		}
 	}
 	help := succeeds(t, []string{"serve", "--help"})
@@ -65,11 +65,11 @@ func TestFlagsThatDoNothing(t *testing.T) {
 		}
 	}
 	if got := succeeds(t, []string{"serve", "--version"}); got != "Kubernetes v1.36.3\n" {
-		t.Errorf("--version writes %q", got)
+		t.Errorf("--version prints %q", got)
 	}
 }
 
-// warned says whether the log has a warning about a flag, with a part of what it says.
+// warned reports whether the log has a warning about a flag that contains part.
 func warned(log []record, flag, part string) bool {
 	for _, r := range log {
 		if r.Level == "WARN" && r.Flag == flag && strings.Contains(r.Because+r.Hint+r.Folder, part) {

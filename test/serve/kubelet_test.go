@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kubelet answers in the place of one, and keeps what it is asked.
+// kubelet is a fake kubelet that records its requests.
 type kubelet struct {
 	port  int
 	asked chan *http.Request
@@ -43,8 +43,8 @@ func newKubelet(t *testing.T) *kubelet {
 	return k
 }
 
-// logs reads the log of a pod on a node with that kubelet, which is reached at the node's external address alone, by a
-// server that shows it the certificate.
+// logs reads the log of a pod on a node of that kubelet, which is reachable only at the node's external address, through a
+// server that presents the certificate.
 func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
 	t.Helper()
 	c := client(t, s.kubeconfig()).CoreV1()
@@ -60,7 +60,7 @@ func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
 		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
 		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
-	eventually(t, "a pod can be created, which waits for its service account", func() error {
+	eventually(t, "a pod can be created, once its service account exists", func() error {
 		_, err := c.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
@@ -70,17 +70,17 @@ func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
 	}
 	asked := <-k.asked
 	if certs := asked.TLS.PeerCertificates; len(certs) == 0 || !certs[0].Equal(want) {
-		t.Error("another client certificate is shown")
+		t.Error("a different client certificate is presented")
 	}
 	if asked.URL.Path != "/containerLogs/default/pod/c" {
-		t.Errorf("asks for %s", asked.URL)
+		t.Errorf("the server requests %s", asked.URL)
 	}
 }
 
 // streamed is how many bytes the kubelet sends over a connection into a pod.
 const streamed = 12000
 
-// stream answers with a connection of another protocol.
+// stream upgrades the connection to another protocol.
 func stream(t *testing.T, w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -93,7 +93,7 @@ func stream(t *testing.T, w http.ResponseWriter) {
 	}
 }
 
-// throttles reads what the kubelet streams through a server that lets no more than so many bytes a second through.
+// throttles reads what the kubelet streams through a server with a limit of bytesPerSecond.
 func throttles(t *testing.T, s *server, bytesPerSecond int) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/v1/namespaces/default/pods/pod/exec?command=ls&stdout=true", nil)
@@ -111,6 +111,6 @@ func throttles(t *testing.T, s *server, bytesPerSecond int) {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took < streamed*time.Second/time.Duration(bytesPerSecond)/2 {
-		t.Errorf("%d bytes came within %s", streamed, took)
+		t.Errorf("%d bytes arrived within %s", streamed, took)
 	}
 }

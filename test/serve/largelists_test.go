@@ -21,16 +21,16 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// What is listed, and by how much the process may grow meanwhile: by the protobuf that is kept of the objects, once, and by
-// the garbage that a busy server lets gather. Were each list in memory as a whole, it would grow by more than a GiB.
+// What is listed, and how much the process may grow meanwhile: by the cached protobuf of the objects, once, and by the garbage
+// of a busy server. If each list were in memory as a whole, it would grow by more than a GiB.
 const (
 	largeObjects = 60
 	largeSize    = 900 << 10
 	largeGrowth  = 224 << 20
 )
 
-// TestLargeLists lists many large objects, several times at once: each list is whole, and the process needs memory only for
-// the part of it that is on its way.
+// TestLargeLists lists many large objects, several times at once: each list is complete, and the process needs memory only for
+// the part being sent.
 func TestLargeLists(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -74,7 +74,7 @@ func TestLargeLists(t *testing.T) {
 	})
 }
 
-// createLarge creates the objects. Their text is one that compresses.
+// createLarge creates the objects, with compressible text.
 func createLarge(t *testing.T, s *server) {
 	c := client(t, s.kubeconfig())
 	text := strings.Repeat("all that is in a large object, \"quoted\", ", largeSize/40)[:largeSize]
@@ -96,7 +96,7 @@ func createLarge(t *testing.T, s *server) {
 	}
 }
 
-// readLarge reads a list as it comes, and expects all objects.
+// readLarge streams a list, and expects all objects.
 func readLarge(client *http.Client, url, accept, encoding string) error {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -123,7 +123,7 @@ func readLarge(client *http.Client, url, accept, encoding string) error {
 	return err
 }
 
-// occurrences counts a text in what is written.
+// occurrences counts how often a text is written.
 type occurrences struct {
 	text, rest []byte
 	n          int
@@ -137,7 +137,7 @@ func (o *occurrences) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// resetPeak makes the peak of the process' memory what it has now, and returns that.
+// resetPeak resets the peak of the process's memory to its current memory, and returns that.
 func (p *process) resetPeak(t *testing.T) int64 {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestLogJSON holds everything on standard error, also what the Kubernetes libraries say and the error that a start ends
-// with, to one JSON object a line.
+// TestLogJSON checks that everything on standard error is one JSON object per line, including the messages of the Kubernetes
+// libraries and the error that ends a start.
 func TestLogJSON(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--logging-format", "json", "-v", "4"})
 	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// A handshake that fails, of which net/http tells.
+	// A failing handshake, which net/http logs.
 	if _, err := http.Get(strings.Replace(s.url, "https", "http", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestLogJSON(t *testing.T) {
 	}
 }
 
-// TestLogQuiet expects few words, and none in alarm, of a server that does what it should.
+// TestLogQuiet checks that a healthy server logs little, and no warnings.
 func TestLogQuiet(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--logging-format", "json"})
@@ -63,7 +63,7 @@ type record struct {
 	Time       time.Time
 	Level, Msg string
 
-	Flag, Because, Hint, Folder string // what warnings about flags say besides
+	Flag, Because, Hint, Folder string // of warnings about flags
 }
 
 func records(t *testing.T, text string) (records []record) {
@@ -71,7 +71,7 @@ func records(t *testing.T, text string) (records []record) {
 	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		var r record
 		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Time.IsZero() || r.Level == "" || r.Msg == "" {
-			t.Errorf("no record: %q, %v", line, err)
+			t.Errorf("not a record: %q, %v", line, err)
 		}
 		records = append(records, r)
 	}

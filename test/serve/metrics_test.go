@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// certificateMetric is a line of /metrics on the certificate in a file.
+// certificateMetric is a line of /metrics about the certificate in a file.
 var certificateMetric = regexp.MustCompile(`(?m)^sqube_certificate_expiration_timestamp_seconds\{file="([^"]*)"\} (\S+)$`)
 
-// TestCertificateMetrics compares the metrics with the certificates that a server uses, its own and given ones. One that
-// can't be read any more is over.
+// TestCertificateMetrics compares the metrics with the certificates that a server uses, its own and given ones. A certificate
+// that can no longer be read counts as expired.
 func TestCertificateMetrics(t *testing.T) {
 	t.Parallel()
 	given, named := newPair(t, "127.0.0.1"), newPair(t, "named.example.com")

@@ -15,7 +15,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestMigrate takes an empty database to the newest schema, and asks before and after where it stands.
+// TestMigrate migrates an empty database to the newest schema, and prints the status before and after.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -25,7 +25,7 @@ func TestMigrate(t *testing.T) {
 		} else if got := succeeds(t, status); !strings.Contains(got, " has schema 0 of ") {
 			t.Errorf("empty: %s", got)
 		} else if got := tables(t, engine); got != 0 {
-			t.Errorf("to ask for the status made %d tables", got)
+			t.Errorf("printing the status created %d tables", got)
 		}
 		up := []string{"migrate", "up", "--datastore", engine.Datastore}
 		if got := succeeds(t, up); !strings.HasSuffix(got, ", the newest: it had schema 0\n") {
@@ -46,7 +46,7 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("interrupted: %s", got)
 		}
 		if got := succeeds(t, up); !regexp.MustCompile(`, the newest: step \d+ had been interrupted\n$`).MatchString(got) {
-			t.Errorf("migrate up of what was interrupted: %q", got)
+			t.Errorf("migrate up after an interruption: %q", got)
 		}
 		s := serve(t, []string{"--datastore", engine.Datastore})
 		if got := succeeds(t, status); !strings.Contains(got, ": up to date") {
@@ -67,7 +67,7 @@ func tables(t *testing.T, engine harness.Engine) (n int) {
 	return n
 }
 
-// reading are the commands that look into a database, and change nothing.
+// reading returns the commands that read a database without changing it.
 func reading(t *testing.T, datastore string) map[string][]string {
 	database := []string{"--datastore", datastore}
 	return map[string][]string{
@@ -79,7 +79,7 @@ func reading(t *testing.T, datastore string) map[string][]string {
 	}
 }
 
-// TestOlderSchema serves what servers have left at each version of the schema. All objects are there as they were.
+// TestOlderSchema serves databases of each older schema. All objects are unchanged.
 func TestOlderSchema(t *testing.T) {
 	t.Parallel()
 	newest := len(harness.Schemas(t, "sqlite"))
@@ -111,7 +111,7 @@ func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
 
 	s := serve(t, []string{"--datastore", engine.Datastore})
 	if told := strings.Contains(s.read(t, "stderr"), fmt.Sprintf(`msg="bringing the schema up to date" from=%d to=%d`, version, newest)); told != (version < newest) {
-		t.Errorf("the log tells of steps: %v", told)
+		t.Errorf("the log mentions steps: %v", told)
 	}
 	c := client(t, s.kubeconfig())
 	kept, err := c.CoreV1().ConfigMaps("old").Get(t.Context(), "kept", metav1.GetOptions{})
@@ -119,7 +119,7 @@ func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
 		t.Errorf("a ConfigMap: %v, %v", kept, err)
 	}
 	if _, err := c.CoreV1().ConfigMaps("old").Get(t.Context(), "gone", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was deleted: %v", err)
+		t.Errorf("the deleted object: %v", err)
 	}
 	if secret, err := c.CoreV1().Secrets("old").Get(t.Context(), "secret", metav1.GetOptions{}); err != nil || string(secret.Data["password"]) != "open" {
 		t.Errorf("a Secret: %v, %v", secret, err)
@@ -146,7 +146,7 @@ func backsUpOlder(t *testing.T, engine harness.Engine, version int) {
 		restored = harness.Postgres(t)
 	}
 	if text := succeeds(t, []string{"backup", file, "--datastore", engine.Datastore}); !strings.Contains(text, fmt.Sprintf(" of schema %d, ", version)) {
-		t.Errorf("the backup says %q", text)
+		t.Errorf("the backup prints %q", text)
 	}
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -154,7 +154,7 @@ func backsUpOlder(t *testing.T, engine harness.Engine, version int) {
 	}
 	succeeds(t, []string{"restore", file, "--datastore", restored})
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, before) {
-		t.Errorf("the backup is not as it was: %v", err)
+		t.Errorf("the backup has changed: %v", err)
 	}
 	succeeds(t, []string{"check", "--datastore", restored})
 	if text := succeeds(t, []string{"show", "configmaps", "kept", "-n", "old", "--datastore", restored}); !strings.Contains(text, `a: "2"`) {
@@ -162,7 +162,7 @@ func backsUpOlder(t *testing.T, engine harness.Engine, version int) {
 	}
 }
 
-// TestNewerSchema makes the binary one that is older than the database.
+// TestNewerSchema makes the database newer than the binary.
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -185,7 +185,7 @@ func TestNewerSchema(t *testing.T) {
 	})
 }
 
-// TestServersMigrateOnce starts several servers at once on a database of an older schema: one takes the steps.
+// TestServersMigrateOnce starts several servers at once on a database with an older schema: only one migrates it.
 func TestServersMigrateOnce(t *testing.T) {
 	t.Parallel()
 	const takes = `msg="bringing the schema up to date" from=1 to=`
@@ -204,7 +204,7 @@ func TestServersMigrateOnce(t *testing.T) {
 		}
 		served.waitReady(t)
 		if !strings.Contains(served.read(t, "stderr"), takes) {
-			t.Error("the first server took no step")
+			t.Error("the first server did not migrate")
 		}
 	})
 	t.Run("postgres", func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestServersMigrateOnce(t *testing.T) {
 			took += strings.Count(s.read(t, "stderr"), takes)
 		}
 		if took != 1 {
-			t.Errorf("%d servers took steps", took)
+			t.Errorf("%d servers migrated", took)
 		}
 	})
 }

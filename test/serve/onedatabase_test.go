@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/test/faults"
 )
 
-// TestOneServerOfAFile has a second server come to a database that is served, by each path that leads to the file.
+// TestOneServerOfAFile starts a second server on a database that is being served, by each path to the file.
 func TestOneServerOfAFile(t *testing.T) {
 	t.Parallel()
 	first := serve(t, nil)
@@ -31,7 +31,7 @@ func TestOneServerOfAFile(t *testing.T) {
 		refuses(t, served, serveArgs(t, t.TempDir(), database...), options...)
 		refuses(t, served, append([]string{"migrate", "up"}, database...), options...)
 	}
-	// Who looks at it by a name beside which the last commits are not is told so.
+	// Reading it by a name without the write-ahead log, which has the last commits, fails.
 	refuses(t, second, []string{"check", "--datastore", "sqlite://" + hard})
 	must(t, os.Remove(hard))
 	refuses(t, alone, []string{"check", "--datastore", "sqlite://" + mounted}, bind)
@@ -39,7 +39,7 @@ func TestOneServerOfAFile(t *testing.T) {
 		succeeds(t, []string{"check", "--datastore", "sqlite://" + path})
 	}
 
-	// Nor does a server find them when the first one was killed.
+	// A server that starts after the first was killed would miss them, too.
 	c := client(t, first.kubeconfig())
 	setData(t, c, "kept", "value")
 	first.signal(t, syscall.SIGKILL)
@@ -58,9 +58,9 @@ func TestOneServerOfAFile(t *testing.T) {
 	}
 	again := serveAt(t, filepath.Join(other, "data"), freePort(t), []string{"--datastore", "sqlite://" + link})
 	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
-		t.Errorf("through a symbolic link, what was acknowledged is %q", value)
+		t.Errorf("through a symbolic link, the acknowledged value is %q", value)
 	}
 	if _, err := os.Stat(link + "-wal"); err == nil {
-		t.Error("the write-ahead log is beside the symbolic link")
+		t.Error("the write-ahead log is next to the symbolic link")
 	}
 }

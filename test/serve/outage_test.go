@@ -19,8 +19,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestPostgresOutage stops Postgres under a server, looks at what clients are told, starts it again, and expects that
-// everything goes on: requests, readiness, and a watch, which misses nothing.
+// TestPostgresOutage stops Postgres, checks the responses to clients, restarts it, and checks that everything recovers:
+// requests, readiness, and a watch, which misses nothing.
 func TestPostgresOutage(t *testing.T) {
 	t.Parallel()
 	postgres := harness.NewPostgresServer(t)
@@ -41,7 +41,7 @@ func TestPostgresOutage(t *testing.T) {
 	defer watch.Body.Close()
 	events := json.NewDecoder(bufio.NewReader(watch.Body))
 	await(t, events, "before")
-	// The next one comes by itself: the watch has caught up with the log and no longer reads it.
+	// The next event comes from memory: the watch has caught up with the log and no longer reads it.
 	if err := create("next"); err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func TestPostgresOutage(t *testing.T) {
 		unavailable(t, c, request.method, s.url+request.path, request.body)
 	}
 	if code, text := fetch(t, insecure, http.MethodGet, s.url+"/readyz", ""); code != http.StatusInternalServerError || !strings.Contains(text, "[-]datastore failed") {
-		t.Errorf("/readyz answers %d\n%s", code, text)
+		t.Errorf("/readyz returns %d\n%s", code, text)
 	}
 	if code, text := fetch(t, insecure, http.MethodGet, s.url+"/livez", ""); code != http.StatusOK {
-		t.Errorf("/livez answers %d\n%s", code, text)
+		t.Errorf("/livez returns %d\n%s", code, text)
 	}
 	if found := storeMetrics(t, client(t, s.kubeconfig())); found["unreachable_seconds"] <= 0 || found["failures_total"] == 0 {
 		t.Errorf("the metrics are %v", found)
@@ -82,7 +82,7 @@ func TestPostgresOutage(t *testing.T) {
 		t.Errorf("once Postgres is back: %v", err)
 	}
 	await(t, events, "after")
-	eventually(t, "the metrics show that Postgres answers", func() error {
+	eventually(t, "the metrics show that Postgres responds", func() error {
 		if found := storeMetrics(t, client(t, s.kubeconfig())); found["unreachable_seconds"] != 0 || found["tail_lag_seconds"] != 0 {
 			return fmt.Errorf("the metrics are %v", found)
 		}
@@ -91,7 +91,7 @@ func TestPostgresOutage(t *testing.T) {
 	s.terminate(t)
 }
 
-// await reads events until that of the object's creation comes. An event that ends the watch fails the test.
+// await reads events until the creation of the object. An event that ends the watch fails the test.
 func await(t *testing.T, events *json.Decoder, name string) {
 	t.Helper()
 	for {
@@ -109,14 +109,14 @@ func await(t *testing.T, events *json.Decoder, name string) {
 		case event.Type == "ERROR" || event.Type == "DELETED":
 			t.Fatalf("the watch sends %s of %s before the event of %s: %s", event.Type, event.Object.Name, name, event.Object.Message)
 		case event.Object.Name == "lost":
-			t.Fatal("a write that failed took effect")
+			t.Fatal("a failed write took effect")
 		case event.Object.Name == name:
 			return
 		}
 	}
 }
 
-// unavailable sends a request and expects the Status of a server that can't answer now.
+// unavailable sends a request and expects the Status of a temporarily unavailable server.
 func unavailable(t *testing.T, c *http.Client, method, url, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -147,9 +147,9 @@ func isUnavailable(response *http.Response, status *metav1.Status) error {
 	case !known || status.Kind != "Status" || status.Code != int32(response.StatusCode) || status.Reason != reason:
 		return fmt.Errorf("got %s, want a Status of 503 or 504", response.Status)
 	case response.Header.Get("Retry-After") == "" || status.Details == nil || status.Details.RetryAfterSeconds == 0:
-		return errors.New("want to be told when to try again")
+		return errors.New("want a Retry-After")
 	case strings.Contains(status.Message, "\n"):
-		return errors.New("want a message of one line")
+		return errors.New("want a one-line message")
 	}
 	return nil
 }

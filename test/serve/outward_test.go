@@ -21,7 +21,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestTracingThroughProxies has a server report spans to a collector, and reach that and a kubelet through proxies.
+// TestTracingThroughProxies runs a server that reports spans to a collector, and reaches the collector and a kubelet through
+// proxies.
 func TestTracingThroughProxies(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -45,13 +46,13 @@ endpoint: `+spans.address+`
 `), 0o600))
 		kubelet, pair := newKubelet(t), newPair(t, "sqube")
 		s := serve(t, []string{"--datastore", engine.Datastore, "--egress-selector-config-file", egress, "--tracing-config-file", tracing,
-			"--kubelet-client-certificate", pair.cert, "--kubelet-client-key", pair.key, "--kubelet-preferred-address-types=ExternalIP", "--cache-size=0"}) // reads from memory have no statement
+			"--kubelet-client-certificate", pair.cert, "--kubelet-client-key", pair.key, "--kubelet-preferred-address-types=ExternalIP", "--cache-size=0"}) // reads from memory have no SQL statement
 		kubelet.logs(t, s, pair.read(t))
 		if want := fmt.Sprintf("127.0.0.1:%d", kubelet.port); !slices.Contains(nodes.seen(), want) {
-			t.Errorf("the kubelet at %s is not reached through the proxy, but %v", want, nodes.seen())
+			t.Errorf("the kubelet at %s was not reached through the proxy, only %v", want, nodes.seen())
 		}
 
-		// A request is traced whose client asks for it and is an administrator.
+		// A request is traced if its client requests that and is an administrator.
 		c := httpClient(t, s.kubeconfig(), "HTTP/2.0")
 		maps := s.url + "/api/v1/namespaces/default/configmaps"
 		requests := []struct {
@@ -75,24 +76,24 @@ endpoint: `+spans.address+`
 				t.Errorf("%s %s: %s", r.method, r.url, response.Status)
 			}
 		}
-		s.terminate(t) // which sends what is left
+		s.terminate(t) // which sends the remaining spans
 		for _, r := range requests {
 			if err := spans.path(r.trace, append([]string{r.method + " /api/v1/"}, r.below...)...); err != nil {
 				t.Error(err)
 			}
 		}
 		if !slices.Contains(control.seen(), spans.address) {
-			t.Errorf("the collector is not reached through the proxy, but %v", control.seen())
+			t.Errorf("the collector was not reached through the proxy, only %v", control.seen())
 		}
 		for _, span := range spans.all() {
 			if !strings.Contains("abcd", hex.EncodeToString(span.TraceId)[:1]) {
-				t.Errorf("%s is traced, which nobody asked for", span.Name)
+				t.Errorf("%s is traced, but no client requested that", span.Name)
 			}
 		}
 	})
 }
 
-// collector takes spans in the place of an OpenTelemetry collector.
+// collector is a fake OpenTelemetry collector.
 type collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 	address string
@@ -130,7 +131,7 @@ func (c *collector) all() []*tracev1.Span {
 	return slices.Clone(c.spans)
 }
 
-// path looks for a chain of spans in a trace, each below the one before, whose names begin as given. Others may be between.
+// path looks for a chain of nested spans in a trace with names that have these prefixes. Others may be in between.
 func (c *collector) path(trace string, names ...string) error {
 	byID := map[string]*tracev1.Span{}
 	var said []string
@@ -151,7 +152,7 @@ func (c *collector) path(trace string, names ...string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no spans %q below each other, but %q", names, said)
+	return fmt.Errorf("no nested spans %q, only %q", names, said)
 }
 
 // connectProxy is an HTTP proxy for CONNECT on a unix socket.
@@ -194,7 +195,7 @@ func (p *connectProxy) connect(w http.ResponseWriter, r *http.Request) {
 	}
 	go func() {
 		defer there.Close()
-		if _, err := io.CopyN(there, buffered, 1); err != nil { // the client begins: it takes nothing right behind the answer
+		if _, err := io.CopyN(there, buffered, 1); err != nil { // the client starts: it ignores data sent with the response
 			return
 		}
 		go func() { _, _ = io.Copy(here, there); here.Close() }()

@@ -12,15 +12,15 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestPause stops a server in its tracks, as a debugger or a machine that is suspended does. What was asked meanwhile is
-// answered when it goes on, and a watch misses nothing.
+// TestPause pauses a server, like a debugger or a suspended machine. Requests sent meanwhile are processed when it resumes, and
+// a watch misses nothing.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore})
 		w := newWriter(t, s)
 		s.signal(t, syscall.SIGSTOP)
-		eventually(t, "the server stands still", func() error {
+		eventually(t, "the server is stopped", func() error {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 			if err == nil && !strings.Contains(string(stat), ") T ") {
 				err = fmt.Errorf("it is %s", stat)

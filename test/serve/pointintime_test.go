@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestPointInTimeRecovery restores a base backup and an archive of Postgres to a moment, serves that, and does so once more.
-// Each time there is what there was then, and no version is used twice.
+// TestPointInTimeRecovery restores a base backup and an archive of Postgres to a moment, serves it, and repeats this. Each time
+// the state is that of the moment, and no version is used twice.
 func TestPointInTimeRecovery(t *testing.T) {
 	t.Parallel()
 	source := harness.NewPostgresServer(t)
@@ -33,11 +33,11 @@ func TestPointInTimeRecovery(t *testing.T) {
 		s := serve(t, database)
 		c := client(t, s.kubeconfig())
 		if kept, added := data(t, c, "kept"), data(t, c, "new"); kept != "then" || added != "" {
-			t.Errorf("what there was is %q, and what came later %q", kept, added)
+			t.Errorf("the state of the moment is %q, and what came later %q", kept, added)
 		}
 		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a list at a revision that was lost is answered with %v", err)
+			t.Errorf("a list at a lost revision returns %v", err)
 		}
 		version := setData(t, c, "new", "again")
 		if number(t, version) <= number(t, last) {
@@ -46,7 +46,7 @@ func TestPointInTimeRecovery(t *testing.T) {
 		last = version
 		s.terminate(t)
 		if text := succeeds(t, append([]string{"check"}, database...)); !strings.Contains(text, "nothing wrong") {
-			t.Errorf("the check says %s", text)
+			t.Errorf("the check prints %s", text)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestPostgresRefuses starts sqube on databases that it can't use. The password is in none of what it says.
+// TestPostgresRefuses starts sqube with databases that it can't use. It never prints the password.
 func TestPostgresRefuses(t *testing.T) {
 	t.Parallel()
 	postgres := harness.NewPostgresServer(t)
@@ -85,7 +85,7 @@ func TestPostgresRefuses(t *testing.T) {
 	})
 }
 
-// refusesOnPostgres expects that serve and migrate fail, and that neither of them tells a secret.
+// refusesOnPostgres checks that serve and migrate fail, and that neither prints a secret.
 func refusesOnPostgres(t *testing.T, dsn, want string, secrets ...string) {
 	t.Helper()
 	for _, args := range [][]string{serveArgs(t, filepath.Join(t.TempDir(), "data"), "-v=10"), {"migrate", "up"}} {
@@ -102,8 +102,8 @@ func refusesOnPostgres(t *testing.T, dsn, want string, secrets ...string) {
 	}
 }
 
-// TestPostgresPasswordElsewhere gives the password by the ways that keep it out of the list of processes. On a server that
-// is lent it is also a test of how that lets its user in.
+// TestPostgresPasswordElsewhere passes the password in ways that keep it out of the process list. On an external server it also
+// tests how that authenticates its user.
 func TestPostgresPasswordElsewhere(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
@@ -127,12 +127,12 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 			}
 		}
 	}
-	// Given in the DSN, it is not repeated either.
+	// A password in the DSN is not printed either.
 	s := serve(t, []string{"--datastore", dsn, "-v=10"})
 	s.settle(t)
 	s.terminate(t)
 	if text := s.read(t, "stdout") + s.read(t, "stderr"); strings.Contains(text, password) || !strings.Contains(text, "postgres://"+u.Host+u.Path) {
-		t.Error("want the database named without its password")
+		t.Error("want the database with its password redacted")
 	}
 }
 

@@ -21,14 +21,14 @@ import (
 	"github.com/sqube/sqube/test/faults"
 )
 
-// acknowledged marks a write that was answered with success.
+// acknowledged marks a write that succeeded.
 type acknowledged struct {
 	name    string
 	version int64
 }
 
-// TestPowerCut records what servers do to the disk under their database, and cuts the power at each point of that: the
-// database can be opened and is whole, and nothing is missing that had been acknowledged.
+// TestPowerCut records the disk operations of servers, and cuts the power after each of them: the database can be opened and is
+// consistent, and nothing acknowledged is missing.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -73,7 +73,7 @@ func TestPowerCut(t *testing.T) {
 	t.Logf("%d steps, %d power cuts", len(steps), cuts)
 }
 
-// recordServers has servers start, write, forget, checkpoint, stop and be killed.
+// recordServers makes servers start, write, compact, checkpoint, stop and be killed.
 func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 	t.Helper()
 	for round, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
@@ -93,7 +93,7 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 	}
 }
 
-// writeLarge makes or changes an object that takes many pages: the write-ahead log is full soon.
+// writeLarge creates or updates an object with many pages, which soon fills the write-ahead log.
 func writeLarge(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder, name string, value int) {
 	maps := c.CoreV1().ConfigMaps("default")
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": strings.Repeat(fmt.Sprint(value), 20_000)}}
@@ -112,7 +112,7 @@ func writeLarge(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder,
 	recorder.Mark(acknowledged{name, version})
 }
 
-// afterPowerCut opens what a power cut left as a server does at its start.
+// afterPowerCut opens what a power cut left, like a server at its start.
 func afterPowerCut(t *testing.T, cut *faults.PowerCut, newest map[string]int64, random *rand.Rand) (err error) {
 	t.Helper()
 	folder, err := os.MkdirTemp(t.TempDir(), "")
@@ -146,7 +146,7 @@ func afterPowerCut(t *testing.T, cut *faults.PowerCut, newest map[string]int64, 
 	err = rows.Err()
 	for name, version := range newest {
 		if found[name] < version {
-			err = errors.Join(err, fmt.Errorf("%s was acknowledged with version %d, and is there with %d", name, version, found[name]))
+			err = errors.Join(err, fmt.Errorf("%s was acknowledged with version %d, but has %d", name, version, found[name]))
 		}
 	}
 	return err

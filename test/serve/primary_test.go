@@ -8,8 +8,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestCommandsFindThePrimary gives commands the address of a standby, and after it that of the primary: what writes goes to
-// the primary, and what reads does so where the DSN asks for that.
+// TestCommandsFindThePrimary gives commands the address of a standby, followed by that of the primary: commands that write use
+// the primary, and those that read do so if the DSN requests it.
 func TestCommandsFindThePrimary(t *testing.T) {
 	t.Parallel()
 	primary := harness.NewPostgresServer(t)

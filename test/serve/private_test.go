@@ -13,13 +13,14 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// openUmask runs sqube so that all it makes is for everybody, unless it says otherwise.
+// openUmask runs sqube with a umask that lets everyone access its files, unless it restricts them.
 func openUmask(cmd *exec.Cmd) {
 	cmd.Args = append([]string{"sh", "-c", `umask 000; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 }
 
-// TestFilesArePrivate has all that sqube writes, and all that it finds in its data directory, be for its owner only.
+// TestFilesArePrivate checks that all that sqube writes, and all that it finds in its data directory, is accessible only to its
+// owner.
 func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dataDir := filepath.Join(t.TempDir(), "data")
@@ -55,7 +56,7 @@ func TestFilesArePrivate(t *testing.T) {
 	files(t, out)
 }
 
-// TestFolderOfOthers has a data directory that holds something else stay as open as it is.
+// TestFolderOfOthers checks that the mode of a data directory that has other files stays unchanged.
 func TestFolderOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,7 +71,7 @@ func TestFolderOfOthers(t *testing.T) {
 	}
 }
 
-// looks are the commands that only look, as they are given a database.
+// looks returns the read-only commands on a database.
 func looks(t *testing.T, database ...string) [][]string {
 	t.Helper()
 	to := "sqlite://" + filepath.Join(t.TempDir(), "to.db")
@@ -85,7 +86,7 @@ func looks(t *testing.T, database ...string) [][]string {
 	}
 }
 
-// TestLooksMakeNothing looks for databases that are not there.
+// TestLooksMakeNothing runs the read-only commands on missing databases.
 func TestLooksMakeNothing(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
@@ -106,7 +107,7 @@ func TestLooksMakeNothing(t *testing.T) {
 	}
 }
 
-// TestLooksChangeNothing looks at databases that are served by nobody, and that may not be written.
+// TestLooksChangeNothing runs the read-only commands on databases without a server, and on read-only ones.
 func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -121,7 +122,7 @@ func TestLooksChangeNothing(t *testing.T) {
 	readOnly := func(dir string) option { return func(cmd *exec.Cmd) { faults.ReadOnly(t, cmd, dir) } }
 	for name, dir := range map[string]string{"crashed": crashed, "clean": clean, "backup": backup} {
 		before := contents(t, dir)
-		delete(before, "sqube.db-shm") // the index of the log, which readers have to make where it is missing
+		delete(before, "sqube.db-shm") // the index of the log, which readers must create if it is missing
 		unchanged := func() {
 			t.Helper()
 			after := contents(t, dir)
@@ -145,7 +146,7 @@ func TestLooksChangeNothing(t *testing.T) {
 		}
 		unchanged()
 	}
-	// Nor is what belongs to another program.
+	// Nor is another program's database.
 	kine := filepath.Join(t.TempDir(), "state.db")
 	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + kine})
 	_, err := db.Exec("PRAGMA journal_mode = wal; CREATE TABLE kine (id INTEGER PRIMARY KEY, name TEXT, deleted INTEGER, lease INTEGER, value BLOB); INSERT INTO kine VALUES (1, '/registry/configmaps/default/x', 0, 0, '{}')")

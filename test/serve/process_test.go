@@ -22,10 +22,10 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// patience bounds every wait on a machine that is busy with other tests.
+// patience limits every wait on a machine that is busy with other tests.
 const patience = time.Minute
 
-// process is a run of sqube, with what it writes kept apart.
+// process is a run of sqube, with its output streams in separate files.
 type process struct {
 	*harness.Process
 	cmd *exec.Cmd
@@ -42,14 +42,14 @@ func env(variables ...string) option {
 
 const nobodyID = 65534
 
-// asNobody runs sqube as an ordinary user where the tests run as root.
+// asNobody runs sqube as an ordinary user if the tests run as root.
 func asNobody(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobodyID, Gid: nobodyID}
 	}
 }
 
-// start starts sqube with the arguments. It is killed at the end of the test if it still runs.
+// start starts sqube with the arguments. If it still runs when the test ends, it is killed.
 func start(t *testing.T, args []string, options ...option) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(sqube.Binary(t), args...), dir: t.TempDir()}
@@ -95,7 +95,7 @@ func run(t *testing.T, args []string, options ...option) (stdout, stderr string,
 	return p.read(t, "stdout"), p.read(t, "stderr"), code
 }
 
-// wait waits until the process has ended and returns its exit code, -1 if a signal ended it.
+// wait waits until the process exits and returns its exit code, -1 if a signal ended it.
 func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -117,7 +117,7 @@ func (p *process) read(t *testing.T, stream string) string {
 	return string(text)
 }
 
-// tail is the end of a text that may be long.
+// tail returns the end of a text that may be long.
 func tail(text string) string { return text[max(0, len(text)-4000):] }
 
 // signal sends a signal.
@@ -128,7 +128,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// insecure asks without looking at certificates, as a health check does.
+// insecure does not verify certificates, like a health check.
 var insecure = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
 	Timeout:   10 * time.Second,
@@ -189,8 +189,8 @@ func (s *server) waitReady(t *testing.T) {
 	})
 }
 
-// settle waits until everything in the server has come up, admission plugins last, for which writes wait. To stop a server
-// before that takes it some seconds longer.
+// settle waits until everything in the server is up; the admission plugins, which writes wait for, are last. Stopping a server
+// before that takes some seconds longer.
 func (s *server) settle(t *testing.T) {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "settle-"}}
@@ -199,10 +199,10 @@ func (s *server) settle(t *testing.T) {
 	}
 }
 
-// kubeconfig is the path of the administrator's kubeconfig.
+// kubeconfig returns the path of the administrator's kubeconfig.
 func (s *server) kubeconfig() string { return filepath.Join(s.dataDir, "admin.kubeconfig") }
 
-// eventually tries until there is no error. What is tried is outside this process, so there is nothing to wait on.
+// eventually retries until there is no error. It polls, since it waits for other processes.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -231,7 +231,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(port)
 }
 
-// refuses runs sqube and expects that it writes one line, with the wanted text, to standard error, and ends with code 1.
+// refuses runs sqube and checks that it writes one line with the wanted text to standard error, and exits with code 1.
 func refuses(t *testing.T, want string, args []string, options ...option) {
 	t.Helper()
 	stdout, stderr, code := run(t, args, options...)
@@ -253,7 +253,7 @@ func oneLine(text, want string) error {
 	return nil
 }
 
-// terminate ends the server with SIGTERM, which it has to do without an error.
+// terminate stops the server with SIGTERM, which must succeed without an error.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)

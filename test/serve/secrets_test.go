@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestSecretsOfADSN gives passwords by every part of a DSN that may hold one, to every command: none of them is among the
-// arguments of a process but sqube's own, nor in what is written.
+// TestSecretsOfADSN passes passwords in every part of a DSN that may have one, to every command: none of them is in the
+// arguments of a process other than sqube itself, or in any output.
 func TestSecretsOfADSN(t *testing.T) {
 	t.Parallel()
 	server := harness.NewPostgresServer(t)
@@ -29,8 +29,7 @@ func TestSecretsOfADSN(t *testing.T) {
 	dsn := u.String()
 	database := []string{"--datastore", dsn}
 
-	// Postgres' programs, with a look at all processes before they do what they do. Two of them may look at once, so a line is
-	// one write.
+	// Postgres' programs, wrapped to record all processes first. Two may do so at once, so each line is a single write.
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")
 	for _, name := range []string{"pg_dump", "pg_restore", "psql"} {
@@ -86,18 +85,18 @@ exec PROGRAM "$@"
 	must(t, err)
 	found := false
 	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, sqube.Binary(t)) { // which was given the DSN as it is
+		if !strings.HasPrefix(line, sqube.Binary(t)) { // which got the DSN itself
 			keepsSecrets("arguments", line)
 			found = found || strings.Contains(line, "--dbname=postgres://"+u.User.Username()+"@"+u.Host+u.Path)
 		}
 	}
 	if !found {
-		t.Errorf("the programs were not seen among\n%s", text)
+		t.Errorf("the programs are not among\n%s", text)
 	}
 	path = env("PATH=/nowhere")
 	plays(1, append([]string{"backup", backup}, database...))
 
-	// What is not written right is not repeated either.
+	// Malformed DSNs are not printed either.
 	wrong := func(change func(*url.URL)) string {
 		u := *u
 		change(&u)

@@ -23,7 +23,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// TestServingFlags plays clients of a server with other than the default flags on its port.
+// TestServingFlags connects to a server whose port has non-default flags.
 func TestServingFlags(t *testing.T) {
 	t.Parallel()
 	named, more, kubelet := newPair(t, "api.example.com"), newPair(t, "other.example.com"), newPair(t, "sqube")
@@ -46,28 +46,28 @@ func TestServingFlags(t *testing.T) {
 			"and over TLS 1.2 alone": {MaxVersion: tls.VersionTLS12, CurvePreferences: []tls.CurveID{tls.X25519}},
 		} {
 			if _, err := shown(s, config); err == nil {
-				t.Errorf("%s is taken", what)
+				t.Errorf("%s is accepted", what)
 			}
 		}
 		if _, err := shown(s, &tls.Config{MaxVersion: tls.VersionTLS12}); err != nil {
-			t.Errorf("a client that offers what is allowed: %v", err)
+			t.Errorf("a client with allowed parameters: %v", err)
 		}
 	})
 	t.Run("certificates by name", func(t *testing.T) {
 		for name, want := range map[string]pair{"api.example.com": named, "a.more.example.com": more} {
 			if got, err := shown(s, &tls.Config{ServerName: name}); err != nil || !got.Equal(want.read(t)) {
-				t.Errorf("%s: another certificate is shown, error %v", name, err)
+				t.Errorf("%s: a different certificate is presented, error %v", name, err)
 			}
 		}
 		for _, name := range []string{"", "localhost"} {
 			if got, err := shown(s, &tls.Config{ServerName: name}); err != nil || got.Subject.CommonName != "kube-apiserver" {
-				t.Errorf("%q: a certificate of %v is shown, error %v", name, got.Subject, err)
+				t.Errorf("%q: a certificate of %v is presented, error %v", name, got.Subject, err)
 			}
 		}
 		named.renew(t, "api.example.com")
-		eventually(t, "a certificate that has changed is shown", func() error {
+		eventually(t, "a changed certificate is presented", func() error {
 			if got, err := shown(s, &tls.Config{ServerName: "api.example.com"}); err != nil || !got.Equal(named.read(t)) {
-				return fmt.Errorf("the former one is, error %v", err)
+				return fmt.Errorf("the former one is presented, error %v", err)
 			}
 			return nil
 		})
@@ -76,9 +76,9 @@ func TestServingFlags(t *testing.T) {
 		if got := settings(t, s)[http2.SettingMaxConcurrentStreams]; got != 77 {
 			t.Errorf("%d streams", got)
 		}
-		c := httpClient(t, s.kubeconfig(), "HTTP/2.0") // connections of clients that are not logged in end in any case
+		c := httpClient(t, s.kubeconfig(), "HTTP/2.0") // connections of anonymous clients are closed in any case
 		connections, last := 0, ""
-		for requests := 0; connections < 3; requests++ { // two of a hundred requests end their connection
+		for requests := 0; connections < 3; requests++ { // two in a hundred requests close their connection
 			if requests > 5000 {
 				t.Fatalf("%d requests over %d connections", requests, connections)
 			}
@@ -119,7 +119,7 @@ func TestServingFlags(t *testing.T) {
 		node.logs(t, s, kubelet.read(t))
 		throttles(t, s, 10000)
 	})
-	t.Run("many are deleted at once", func(t *testing.T) { deletesAtOnce(t, client(t, s.kubeconfig()), 3) })
+	t.Run("a collection is deleted in parallel", func(t *testing.T) { deletesAtOnce(t, client(t, s.kubeconfig()), 3) })
 	t.Run("one file of the libraries logs more", func(t *testing.T) {
 		if log := s.read(t, "stderr"); !strings.Contains(log, `level=DEBUG msg="\"HTTP\" verb=\"GET\"`) {
 			t.Error("httplog.go logs no request")
@@ -145,12 +145,12 @@ func TestServingFlags(t *testing.T) {
 			t.Errorf("%s with headers %v", response.Proto, response.Header)
 		}
 		if got, err := shown(s, &tls.Config{}); err != nil || !got.Equal(inFolder.read(t)) {
-			t.Errorf("the certificate in --cert-dir is not shown, but that of %v, error %v", got.Subject, err)
+			t.Errorf("the certificate of %v is presented instead of the one in --cert-dir, error %v", got.Subject, err)
 		}
 	})
 }
 
-// pair is a certificate and its key in files.
+// pair is the files of a certificate and its key.
 type pair struct{ cert, key string }
 
 func newPair(t *testing.T, name string) pair {
@@ -179,7 +179,7 @@ func (p pair) read(t *testing.T) *x509.Certificate {
 	return cert
 }
 
-// dial connects to a server as a client with the configuration, which looks at no certificate.
+// dial connects to a server as a client with the configuration, without verifying certificates.
 func dial(s *server, config *tls.Config) (*tls.Conn, error) {
 	address, err := url.Parse(s.url)
 	if err != nil {
@@ -189,7 +189,7 @@ func dial(s *server, config *tls.Config) (*tls.Conn, error) {
 	return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address.Host, config)
 }
 
-// shown is the certificate that a server shows to a client.
+// shown returns the certificate that a server presents to a client.
 func shown(s *server, config *tls.Config) (*x509.Certificate, error) {
 	conn, err := dial(s, config)
 	if err != nil {
@@ -198,7 +198,7 @@ func shown(s *server, config *tls.Config) (*x509.Certificate, error) {
 	return conn.ConnectionState().PeerCertificates[0], conn.Close()
 }
 
-// settings are what a server sends first on an HTTP/2 connection.
+// settings returns the SETTINGS that a server sends first on an HTTP/2 connection.
 func settings(t *testing.T, s *server) map[http2.SettingID]uint32 {
 	t.Helper()
 	conn, err := dial(s, &tls.Config{NextProtos: []string{"h2"}})

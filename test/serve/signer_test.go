@@ -13,7 +13,7 @@ import (
 	signer "k8s.io/kubernetes/pkg/serviceaccount/externaljwt/plugin/testing/v1"
 )
 
-// TestExternalSigner has service account tokens signed by another process, whose keys verify them.
+// TestExternalSigner uses another process to sign service account tokens, and its keys to verify them.
 func TestExternalSigner(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "signer") // t.TempDir's are longer than the path of a socket may be
@@ -33,18 +33,18 @@ func TestExternalSigner(t *testing.T) {
 	})
 	head, _, _ := strings.Cut(token, ".")
 	if text, err := base64.RawURLEncoding.DecodeString(head); err != nil || !strings.Contains(string(text), mock.SigningKeyID) {
-		t.Errorf("the token is signed by another: %s, error %v", text, err)
+		t.Errorf("the token has a different signer: %s, error %v", text, err)
 	}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review, err = c.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	if err != nil || review.Status.User.Username != "system:serviceaccount:default:default" {
-		t.Errorf("the token is one of %q, error %v %s", review.Status.User.Username, err, review.Status.Error)
+		t.Errorf("the token belongs to %q, error %v %s", review.Status.User.Username, err, review.Status.Error)
 	}
 	admin := httpClient(t, s.kubeconfig(), "HTTP/2.0")
 	if code, keys := fetch(t, admin, http.MethodGet, s.url+"/openid/v1/jwks", ""); code != http.StatusOK || !strings.Contains(keys, mock.SigningKeyID) {
 		t.Errorf("the key is not published: %d %s", code, keys)
 	}
 	if review, err := c.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token[:len(token)-4]}}, metav1.CreateOptions{}); err != nil || review.Status.Authenticated {
-		t.Errorf("a token with another signature is taken, error %v", err)
+		t.Errorf("a token with a different signature is accepted, error %v", err)
 	}
 }

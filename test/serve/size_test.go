@@ -14,7 +14,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestSizeIsBounded updates an object more often than versions may be kept, and sees in the metrics that they go.
+// TestSizeIsBounded updates an object more often than versions may be kept, and checks in the metrics that they are removed.
 func TestSizeIsBounded(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -34,7 +34,7 @@ func TestSizeIsBounded(t *testing.T) {
 			}
 		}
 		var found map[string]float64
-		eventually(t, "what is too much is removed", func() error {
+		eventually(t, "the excess is removed", func() error {
 			found = storeMetrics(t, c)
 			if found["live_rows"] < 10 || found["superseded_rows"] > 100 || found["removed_rows_total"] < updates-100 || found["compaction_lag_seconds"] > 0 {
 				return fmt.Errorf("the metrics are %v", found)
@@ -50,13 +50,13 @@ func TestSizeIsBounded(t *testing.T) {
 			found["write_duration_seconds_count"] < updates || found["group_writes_sum"] < updates {
 			t.Errorf("the metrics are %v", found)
 		}
-		// SQLite's is emptied now and then.
+		// SQLite's is emptied from time to time.
 		if found["wal_bytes"] > 32<<20 || engine.Name == "postgres" && found["wal_bytes"] != 0 {
 			t.Errorf("the write-ahead log has %v bytes", found["wal_bytes"])
 		}
 		_, err = maps.List(t.Context(), metav1.ListOptions{ResourceVersion: created.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a list at a version that is removed gave %v", err)
+			t.Errorf("a list at a version that was removed returned %v", err)
 		}
 		watch, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.ResourceVersion})
 		if err == nil {
@@ -64,15 +64,15 @@ func TestSizeIsBounded(t *testing.T) {
 			watch.Stop()
 		}
 		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a watch from a version that is removed gave %v", err)
+			t.Errorf("a watch from a version that was removed returned %v", err)
 		}
 	})
 }
 
-// storeMetric is a line of /metrics on the store.
+// storeMetric is a line of /metrics about the store.
 var storeMetric = regexp.MustCompile(`(?m)^sqube_store_(\w+) (\S+)$`)
 
-// storeMetrics returns the metrics on the store, without what their names begin with.
+// storeMetrics returns the metrics of the store, without the prefix of their names.
 func storeMetrics(t *testing.T, c kubernetes.Interface) map[string]float64 {
 	t.Helper()
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())

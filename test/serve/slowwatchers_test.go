@@ -33,13 +33,13 @@ import (
 
 const (
 	slowWatchers = 200
-	// growth is how much memory the server may take on while they do not read, tooMuch what it is killed at.
+	// growth is how much the server's memory may grow while they do not read, tooMuch the size at which it is killed.
 	growth  = 256 << 20
 	tooMuch = 4 << 30
 )
 
-// TestMemoryOfSlowWatchers opens watches whose clients do not read, one after the other, while objects are written. The
-// server's memory is bounded, it ends the watches that hold up too much, and a client that reads misses nothing.
+// TestMemoryOfSlowWatchers opens watches that are not read, one after another, while objects are written. The server's memory
+// is bounded, it ends the watches that buffer too much, and a client that reads misses nothing.
 func TestMemoryOfSlowWatchers(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -72,13 +72,13 @@ func TestMemoryOfSlowWatchers(t *testing.T) {
 			if peak-before > growth {
 				t.Errorf("the server grew by %d MiB, from %d MiB", (peak-before)>>20, before>>20)
 			}
-			// What the others hold is within the limit of all. The faster the writes, the fewer have to go.
+			// What the others hold is within the total limit. The faster the writes, the fewer must be ended.
 			clients.ended(t, slowWatchers/10)
 		})
 	}
 }
 
-// writeWhile creates ConfigMaps and calls each for every one of them, from one goroutine at a time.
+// writeWhile creates ConfigMaps and calls each for every one, from one goroutine at a time.
 func writeWhile(t *testing.T, c kubernetes.Interface, objects, size int, each func(i int)) {
 	t.Helper()
 	next := make(chan int)
@@ -119,7 +119,7 @@ func (p *process) guard(t *testing.T) {
 					_, err = fmt.Sscan(string(text), &size, &resident)
 				}
 				if resident *= os.Getpagesize(); err == nil && resident > tooMuch {
-					t.Errorf("the server has %d MiB: it is killed", resident>>20)
+					t.Errorf("killing the server, which has %d MiB", resident>>20)
 					if err = p.Signal(syscall.SIGKILL); err == nil {
 						return
 					}
@@ -134,13 +134,13 @@ func (p *process) guard(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// reader is an informer that keeps up, and the number of its watches.
+// reader is an informer that keeps up, with the number of its watches.
 type reader struct {
 	store   cache.Store
 	watches atomic.Int32
 }
 
-// newReader starts a reader of ConfigMaps, which forgets what they hold.
+// newReader starts a reader of ConfigMaps, which drops their content.
 func newReader(t *testing.T, config *rest.Config) *reader {
 	t.Helper()
 	r := &reader{}
@@ -178,7 +178,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// sees waits until the reader has all objects, by one watch.
+// sees waits until the reader has all objects, through one watch.
 func (r *reader) sees(t *testing.T, objects int) {
 	t.Helper()
 	eventually(t, "the informer has seen all", func() error {
@@ -200,9 +200,9 @@ func (r *reader) sees(t *testing.T, objects int) {
 
 // slowClients open watches and do not read them.
 type slowClients struct {
-	// watch opens one more.
+	// watch opens another watch.
 	watch func(t *testing.T, path string)
-	// ended waits until the server has ended as many of them.
+	// ended waits until the server has ended n of them.
 	ended func(t *testing.T, n int)
 }
 
@@ -226,7 +226,7 @@ func connectAs(t *testing.T, config *rest.Config, protocol string) *tls.Conn {
 	return conn
 }
 
-// connections opens each watch on an HTTP/1.1 connection of its own, and reads no more than the head of the answer.
+// connections opens each watch on its own HTTP/1.1 connection, and reads only the header of the response.
 func connections(t *testing.T, config *rest.Config) *slowClients {
 	var conns []*tls.Conn
 	return &slowClients{
@@ -244,7 +244,7 @@ func connections(t *testing.T, config *rest.Config) *slowClients {
 			var running sync.WaitGroup
 			for _, conn := range conns {
 				running.Go(func() {
-					// What is in buffers on the way comes first. One that goes on behind that was not ended.
+					// Buffered data comes first. A connection with more than that was not closed.
 					const underWay = 32 << 20
 					if read, _ := io.CopyN(io.Discard, conn, underWay); read < underWay {
 						n.Add(1)
@@ -254,14 +254,14 @@ func connections(t *testing.T, config *rest.Config) *slowClients {
 			}
 			running.Wait()
 			if int(n.Load()) < want {
-				t.Errorf("%d connections were ended, want %d", n.Load(), want)
+				t.Errorf("%d connections were closed, want %d", n.Load(), want)
 			}
 		},
 	}
 }
 
-// streams opens the watches as streams of a few HTTP/2 connections. Of one half it reads the frames and gives the streams
-// no further window; the other half gets any window and is not read.
+// streams opens the watches as streams of a few HTTP/2 connections. For one half it reads the frames but gives the streams no
+// more window; the other half gets a large window and is not read.
 func streams(t *testing.T, config *rest.Config) *slowClients {
 	const perConnection = 50
 	var conns []*slowConnection
@@ -279,7 +279,7 @@ func streams(t *testing.T, config *rest.Config) *slowClients {
 				if !c.unread {
 					t.Fatal(err)
 				}
-				conns = append(conns, newSlowConnection(t, connectAs(t, config, "h2"), true)) // that one was closed
+				conns = append(conns, newSlowConnection(t, connectAs(t, config, "h2"), true)) // the previous one was closed
 			}
 		},
 		ended: func(t *testing.T, want int) {
@@ -306,7 +306,7 @@ func streams(t *testing.T, config *rest.Config) *slowClients {
 // slowConnection is an HTTP/2 connection of watches.
 type slowConnection struct {
 	conn    *tls.Conn
-	unread  bool       // but for what comes before the heads of answers
+	unread  bool       // except for what precedes the response headers
 	mu      sync.Mutex // held to write
 	framer  *http2.Framer
 	opened  int           // streams
@@ -337,7 +337,7 @@ func newSlowConnection(t *testing.T, conn *tls.Conn, unread bool) *slowConnectio
 	return c
 }
 
-// readFrame takes what comes. The connection as a whole gets more window, so that the streams do not wait for each other.
+// readFrame reads a frame. The connection as a whole gets more window, so that the streams do not wait for each other.
 func (c *slowConnection) readFrame() error {
 	frame, err := c.framer.ReadFrame()
 	if err != nil {
@@ -366,7 +366,7 @@ func (c *slowConnection) readFrame() error {
 	return nil
 }
 
-// watch opens a stream and waits until it is answered.
+// watch opens a stream and waits for the response headers.
 func (c *slowConnection) watch(path string) error {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
@@ -390,9 +390,9 @@ func (c *slowConnection) watch(path string) error {
 	return nil
 }
 
-// drain returns how many streams have ended because the server has closed the connection.
+// drain returns how many streams ended because the server closed the connection.
 func (c *slowConnection) drain() int {
-	// What is in buffers on the way comes first.
+	// Buffered data comes first.
 	const underWay = 32 << 20
 	if read, _ := io.CopyN(io.Discard, c.conn, underWay); read < underWay {
 		return c.opened

@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// serveArgs are the arguments of a server on a data directory, at a port that is free.
+// serveArgs returns the arguments of a server on a data directory, with a free port.
 func serveArgs(t *testing.T, dataDir string, more ...string) []string {
 	t.Helper()
 	return append([]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)}, more...)
@@ -32,7 +32,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestDataDirNotWritable starts sqube as a user who may not write there.
+// TestDataDirNotWritable starts sqube as a user that may not write there.
 func TestDataDirNotWritable(t *testing.T) {
 	t.Parallel()
 	// Not under t.TempDir, which other users can't even enter.
@@ -66,7 +66,7 @@ func TestDataDirNotWritable(t *testing.T) {
 
 func TestSQLiteFile(t *testing.T) {
 	t.Parallel()
-	t.Run("is no database", func(t *testing.T) {
+	t.Run("is not a database", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "notes.txt")
 		text := strings.Repeat("This is not a database. ", 100)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -60,7 +60,7 @@ func TestTerminate(t *testing.T) {
 			post := startPost(t, c, s.url+"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1",`)
 
 			s.signal(t, syscall.SIGTERM)
-			// What is left of the watch are whole events, then its end.
+			// The rest of the watch is complete events, then its end.
 			for {
 				line, err := events.ReadString('\n')
 				if errors.Is(err, io.EOF) && line == "" {
@@ -70,10 +70,10 @@ func TestTerminate(t *testing.T) {
 					t.Fatalf("the watch ends with %q, %v", line, err)
 				}
 			}
-			eventually(t, "no new requests are taken", func() error {
+			eventually(t, "no new requests are accepted", func() error {
 				if response, err := newConnection().Get(s.url + "/readyz"); err == nil {
 					response.Body.Close()
-					return fmt.Errorf("/readyz answers %s", response.Status)
+					return fmt.Errorf("/readyz returns %s", response.Status)
 				}
 				return nil
 			})
@@ -91,20 +91,20 @@ func TestTerminate(t *testing.T) {
 			again.url = "https://127.0.0.1:" + again.cmd.Args[len(again.cmd.Args)-1]
 			again.waitReady(t)
 			if _, err := client(t, again.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "late", metav1.GetOptions{}); err != nil {
-				t.Errorf("what was created last is lost: %v", err)
+				t.Errorf("the last created object is lost: %v", err)
 			}
 		})
 	}
 }
 
-// running is a request whose body is not yet all sent.
+// running is a request whose body is not yet completely sent.
 type running struct {
 	body   *io.PipeWriter
 	answer chan *http.Response
 	failed chan error
 }
 
-// startPost sends the beginning of a request, up to where the server reads its body.
+// startPost sends the beginning of a request, and waits until the server reads its body.
 func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 	t.Helper()
 	reader, writer := io.Pipe()
@@ -114,7 +114,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Expect", "100-continue") // so that the body goes out once a handler asks for it
+	request.Header.Set("Expect", "100-continue") // so that the body is sent once a handler reads it
 	c.Transport.(*http.Transport).ExpectContinueTimeout = patience
 	go func() {
 		response, err := c.Do(request)
@@ -130,7 +130,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 	return r
 }
 
-// finish sends the rest and returns the status code of the answer.
+// finish sends the rest and returns the status code of the response.
 func (r running) finish(t *testing.T, rest string) int {
 	t.Helper()
 	_, err := io.WriteString(r.body, rest)
@@ -155,14 +155,14 @@ func newConnection() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 }
 
-// TestSecondSignal sends SIGTERM, and once more while a request keeps the server from ending.
+// TestSecondSignal sends SIGTERM, and again while a request keeps the server from exiting.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		s := serve(t, nil)
 		startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
 		s.signal(t, signal)
-		eventually(t, "it knows", func() error {
+		eventually(t, "it is stopping", func() error {
 			if !strings.Contains(s.read(t, "stderr"), "stopping; once more ends at once") {
 				return errNotYet
 			}
@@ -180,7 +180,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// TestGracePeriod has a request that never ends.
+// TestGracePeriod stops a server during a request that never ends.
 func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--shutdown-grace-period", "200ms"})
@@ -192,8 +192,8 @@ func TestGracePeriod(t *testing.T) {
 	}
 }
 
-// TestPartThatHangs has an audit webhook that takes what is recorded and never answers. The server ends without it, with an
-// error that names it.
+// TestPartThatHangs has an audit webhook that accepts events and never responds. The server exits anyway, with an error that
+// names the audit log.
 func TestPartThatHangs(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})
@@ -217,11 +217,11 @@ func TestPartThatHangs(t *testing.T) {
 		t.Errorf("ended with code %d", code)
 	}
 	if text := s.read(t, "stderr"); !strings.Contains(text, "sqube: did not stop within --shutdown-grace-period: audit log\n") {
-		t.Errorf("it does not say what hangs:\n%s", text)
+		t.Errorf("it does not report what hangs:\n%s", text)
 	}
 }
 
-// TestShutdownDelay lets load balancers see that the server will be gone, while it still serves.
+// TestShutdownDelay checks that the server announces its shutdown to load balancers while it still serves.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--shutdown-delay-duration", "3s"})
@@ -237,22 +237,22 @@ func TestShutdownDelay(t *testing.T) {
 			return errors.Join(err, errNotYet)
 		}
 		if response.StatusCode != http.StatusInternalServerError || !strings.Contains(string(text), "[-]shutdown failed") {
-			t.Errorf("/readyz answers %s\n%s", response.Status, text)
+			t.Errorf("/readyz returns %s\n%s", response.Status, text)
 		}
 		return nil
 	})
 	if response, err := newConnection().Get(s.url + "/livez"); err != nil || response.StatusCode != http.StatusOK {
-		t.Errorf("/livez meanwhile: %v, %v", response, err)
+		t.Errorf("/livez during the delay: %v, %v", response, err)
 	}
 	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("a list meanwhile: %v", err)
+		t.Errorf("a list during the delay: %v", err)
 	}
 	if code := s.wait(t); code != 0 {
 		t.Errorf("ended with code %d", code)
 	}
 }
 
-// TestNotify listens where systemd would, for the word that the server is ready.
+// TestNotify listens, in place of systemd, for the notification that the server is ready.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "notify")

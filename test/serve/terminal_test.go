@@ -12,10 +12,10 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// hostile does on a terminal what nobody asked for: it clears it, sets its title, goes on in red, and turns the direction.
+// hostile abuses a terminal: it clears it, sets its title, switches to red, and reverses the direction.
 const hostile = "\x1b[2J\x1b]0;title\x07\u009b31m\r\t\x7f\u202e"
 
-// TestTerminal has every command that prints what others have written show it, without what a terminal would act on.
+// TestTerminal checks that every command that prints data escapes what a terminal would act on.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	source := filled(t)
@@ -46,7 +46,7 @@ func TestTerminal(t *testing.T) {
 		var object struct{ Data map[string]string }
 		must(t, yaml.Unmarshal([]byte(plain(0, "", "show", "configmaps", "kept")), &object))
 		if object.Data["value"] != hostile {
-			t.Errorf("what is shown is %q", object.Data)
+			t.Errorf("the data is shown as %q", object.Data)
 		}
 
 		kine := filepath.Join(t.TempDir(), "kine.db")

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestFormerKubeletClient starts on a data directory as former versions left it: with a certificate for kubelets that is in
+// TestFormerKubeletClient starts on a data directory of former versions: with a client certificate for kubelets that is in
 // system:masters. It is replaced.
 func TestFormerKubeletClient(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestFormerKubeletClient(t *testing.T) {
 	}
 	again.terminate(t)
 
-	// Where the authority's key is kept elsewhere, the operator hears what to issue.
+	// If the CA's key is kept elsewhere, the error tells the operator what to issue.
 	if err := os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}

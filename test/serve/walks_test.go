@@ -13,11 +13,11 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// maxWalkFiles is how many files a newcomer has to open to follow one request.
+// maxWalkFiles is the most files that a newcomer should have to open to follow one request.
 const maxWalkFiles = 8
 
-// TestWalks checks the walks through the code in the README's section "How it is built": that the named files declare the
-// named functions, and that no walk is long or comes back to a file.
+// TestWalks checks the walks through the code in the README's section "How it is built": that the named files declare the named
+// functions, and that no walk is long or returns to a file.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Repository()
@@ -44,7 +44,7 @@ func TestWalks(t *testing.T) {
 		for _, s := range steps {
 			file, functions := s[1], regexp.MustCompile(`[\w.]+`).FindAllString(s[2], -1)
 			if seen[file] {
-				t.Errorf("a walk comes back to %s", file)
+				t.Errorf("a walk returns to %s", file)
 			}
 			seen[file] = true
 			declared := functionsIn(t, filepath.Join(root, file))

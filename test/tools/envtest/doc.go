@@ -1,3 +1,3 @@
-// Package envtest tests that controller-runtime's envtest runs on the programs that sqube envtest writes. `make
-// controller-runtime` runs the whole suite of controller-runtime on them.
+// Package envtest tests that controller-runtime's envtest runs with the programs that sqube envtest writes. `make
+// controller-runtime` runs the whole suite of controller-runtime with them.
 package envtest

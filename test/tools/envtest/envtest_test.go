@@ -22,10 +22,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// patience bounds every wait on a machine that is busy with other tests.
+// patience limits every wait on a machine that is busy with other tests.
 const patience = time.Minute
 
-// assets is where KUBEBUILDER_ASSETS is.
+// assets is KUBEBUILDER_ASSETS.
 var assets string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -44,7 +44,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// start starts an environment that ends with the test.
+// start starts an environment that is stopped when the test ends.
 func start(t *testing.T, change func(*envtest.Environment)) (*envtest.Environment, *rest.Config) {
 	t.Helper()
 	e := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience}
@@ -72,7 +72,7 @@ func newClient(t *testing.T, c *rest.Config) client.Client {
 	return made
 }
 
-// TestControllers runs a controller in several environments at once. Each sees its own objects only.
+// TestControllers runs a controller in several environments at once. Each sees only its own objects.
 func TestControllers(t *testing.T) {
 	for _, name := range []string{"first", "second", "third"} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func (l *labeler) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{}, l.client.Patch(ctx, object, client.MergeFrom(before))
 }
 
-// TestRestart stops the API server and starts it on the same etcd: what was written is there, custom resources too.
+// TestRestart restarts the API server with the same etcd: all objects are kept, including custom resources.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	e, c := start(t, func(e *envtest.Environment) { e.CRDs = []*apiextensionsv1.CustomResourceDefinition{boats()} })
@@ -145,7 +145,7 @@ func TestRestart(t *testing.T) {
 	again := newClient(t, admin.Config())
 	found := &corev1.ConfigMap{}
 	if err := again.Get(t.Context(), client.ObjectKeyFromObject(made), found); err != nil || found.UID != made.UID || found.ResourceVersion != made.ResourceVersion {
-		t.Errorf("after the restart the ConfigMap is %s (%s), was %s (%s): %v", found.UID, found.ResourceVersion, made.UID, made.ResourceVersion, err)
+		t.Errorf("after the restart the ConfigMap is %s (%s), but was %s (%s): %v", found.UID, found.ResourceVersion, made.UID, made.ResourceVersion, err)
 	}
 	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "demo.example.com/v1", Kind: "BoatList"}}
 	if err := again.List(t.Context(), list); err != nil {
@@ -153,7 +153,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestLikeKubeAPIServer looks at what tests on envtest rely on: flags, users, kubectl, and that there are no controllers.
+// TestLikeKubeAPIServer checks what tests with envtest rely on: flags, users, kubectl, and the absence of controllers.
 func TestLikeKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	e, c := start(t, func(e *envtest.Environment) {
@@ -172,15 +172,15 @@ func TestLikeKubeAPIServer(t *testing.T) {
 	}
 	err = newClient(t, user.Config()).List(t.Context(), &corev1.SecretList{})
 	if err == nil || !strings.Contains(err.Error(), `User "jane" cannot list resource "secrets"`) {
-		t.Errorf("a user without rights is told %v", err)
+		t.Errorf("a user without permissions gets %v", err)
 	}
 
 	stdout, stderr, err := e.ControlPlane.KubeCtl().Run("get", "namespace", "default", "-o", "name")
 	if got := read(t, stdout); err != nil || got != "namespace/default\n" {
-		t.Errorf("kubectl writes %q and %q: %v", got, read(t, stderr), err)
+		t.Errorf("kubectl prints %q and %q: %v", got, read(t, stderr), err)
 	}
 
-	// A namespace goes only when a controller has emptied it, and that would make a service account too.
+	// A namespace is removed only once a controller has emptied it, and the controllers would create a service account too.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lasting"}}
 	if err := admin.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestLikeKubeAPIServer(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft looks for processes and files of an environment that was stopped.
+// TestNothingIsLeft looks for processes and files of a stopped environment.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	e := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience}

@@ -1,4 +1,4 @@
-// Command kubectl is the real kubectl, built from its module: what users run against sqube, pinned for the tests.
+// Command kubectl is the real kubectl, built from its module and pinned for the tests.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-		util.CheckErr(err) // prints the error as kubectl does and ends with its exit code
+		util.CheckErr(err) // prints the error and exits like kubectl
 	}
 	os.Exit(0)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// files lists the files of the repository that match the patterns of git, with those that are not committed yet.
+// files lists the files of the repository that match the git patterns, including uncommitted ones.
 func files(patterns ...string) ([]string, error) {
 	args := append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, patterns...)
 	output, err := exec.Command("git", args...).Output()

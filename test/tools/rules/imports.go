@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// module is the path of sqube's module, before which its folders stand in import paths.
+// module is the path of sqube's module, the prefix of the import paths of its folders.
 const module = "github.com/sqube/sqube"
 
-// rule forbids the packages in a folder to import some others. Folders of sqube start with a dot, other packages are
-// named by their import path; each stands for itself and what is below it.
+// rule forbids the packages in a folder to import some others. Folders of sqube start with a dot, other packages are import
+// paths; each includes everything below it.
 type rule struct {
 	folder string
 	except []string // folders below folder that may
@@ -25,29 +25,29 @@ type rule struct {
 var rules = []rule{
 	{
 		folder: "./server",
-		except: []string{"./server/servertest"}, // a whole sqube
+		except: []string{"./server/servertest"}, // a complete sqube
 		never:  []string{"./dialect", "./migrations", "database/sql"},
-		reason: "the server knows rows only through sqlstore",
+		reason: "the server accesses rows only through sqlstore",
 	},
 	{
 		folder: "./sqlstore",
 		never:  []string{"./server", "./dialect/sqlite", "./dialect/postgres", "modernc.org/sqlite", "github.com/jackc/pgx"},
-		reason: "the log is the same on every engine, and knows nothing of HTTP",
+		reason: "the log is the same on every engine, and independent of HTTP",
 	},
 	{
 		folder: "./dialect",
 		never:  []string{"./sqlstore", "./server", "k8s.io"},
-		reason: "an engine is what differs between databases and nothing else",
+		reason: "an engine is only what differs between databases",
 	},
 	{
 		folder: "./dialect/sqlite",
 		never:  []string{"./dialect/postgres", "github.com/jackc/pgx"},
-		reason: "engines do not know each other",
+		reason: "engines are independent of each other",
 	},
 	{
 		folder: "./dialect/postgres",
 		never:  []string{"./dialect/sqlite", "modernc.org/sqlite"},
-		reason: "engines do not know each other",
+		reason: "engines are independent of each other",
 	},
 	{
 		folder: "./cmd",
@@ -58,13 +58,13 @@ var rules = []rule{
 	{
 		folder: "./migrations",
 		never:  []string{"./server", "./sqlstore", "./dialect", "./cmd", "k8s.io"},
-		reason: "the schema stands below everything",
+		reason: "the schema is below everything else",
 	},
 	{
 		folder: ".",
 		except: []string{"./test"},
 		never:  []string{"./test"},
-		reason: "the tests look at sqube from outside",
+		reason: "the tests see sqube from outside",
 	},
 	{
 		folder: ".",
@@ -74,7 +74,7 @@ var rules = []rule{
 	},
 }
 
-// pkg is what `go list -json` says of a package.
+// pkg is the output of `go list -json` for a package.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -89,13 +89,13 @@ func imports() ([]string, error) {
 	return check(packages, rules), nil
 }
 
-// list asks go for the packages of the module and what each imports.
+// list returns the packages of the module and what each imports.
 func list() ([]pkg, error) {
 	cmd := exec.Command("go", "list", "-tags", "grpcnotrace", "-json=ImportPath,Imports", "./...")
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, fmt.Errorf("running go list: %w", err)
 	}
 	var packages []pkg
 	for decoder := json.NewDecoder(strings.NewReader(string(stdout))); ; {
@@ -103,14 +103,14 @@ func list() ([]pkg, error) {
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
 			return packages, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("go list: %w", err)
+			return nil, fmt.Errorf("running go list: %w", err)
 		}
 		packages = append(packages, p)
 	}
 }
 
-// check returns a line for each import that a rule forbids. It looks at what each package imports itself, so that sqlstore
-// may stand between the server and the engines.
+// check returns a line for each import that a rule forbids. It considers only direct imports, so sqlstore may be between the
+// server and the engines.
 func check(packages []pkg, rules []rule) []string {
 	var violations []string
 	for _, p := range packages {
@@ -137,7 +137,7 @@ func anyWithin(path string, folders []string) bool {
 	return false
 }
 
-// within tells whether the import path is the folder or below it.
+// within reports whether the import path is the folder or below it.
 func within(path, folder string) bool {
 	if folder == "." {
 		folder = module

@@ -15,7 +15,7 @@ const (
 )
 
 // lengths returns a line for each Go file and function that is too long. The lines of a table in a function do not count, nor,
-// in a test, those of the functions inside it: each of them is a case.
+// in a test, those of nested functions: each is a case.
 func lengths() ([]string, error) {
 	all, err := files("*.go")
 	if err != nil {
@@ -49,7 +49,7 @@ func lengths() ([]string, error) {
 	return violations, nil
 }
 
-// functions returns those of a file, with those inside others.
+// functions returns the functions of a file, including nested ones.
 func functions(file *ast.File) []ast.Node {
 	var found []ast.Node
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -62,7 +62,7 @@ func functions(file *ast.File) []ast.Node {
 	return found
 }
 
-// inside returns the outermost tables inside a function, and the outermost functions.
+// inside returns the outermost tables and functions inside a function.
 func inside(f ast.Node, functions bool) []ast.Node {
 	var found []ast.Node
 	ast.Inspect(f, func(n ast.Node) bool {

@@ -41,14 +41,14 @@ func links() ([]string, error) {
 			if err != nil {
 				violations = append(violations, fmt.Sprintf("%s links to %s: %v", name, found[1], err))
 			} else if anchor != "" && !anchors(content)[anchor] {
-				violations = append(violations, fmt.Sprintf("%s links to %s, a heading that is not there", name, found[1]))
+				violations = append(violations, fmt.Sprintf("%s links to %s, a missing heading", name, found[1]))
 			}
 		}
 	}
 	return violations, nil
 }
 
-// read returns the content of a file, and "" for a folder.
+// read returns the content of a file, or "" for a folder.
 func read(path string) (string, error) {
 	if info, err := os.Stat(path); err != nil || info.IsDir() {
 		return "", err
@@ -57,7 +57,7 @@ func read(path string) (string, error) {
 	return string(text), err
 }
 
-// anchors are the headings of a Markdown text as GitHub names them in links.
+// anchors returns GitHub's anchors of the headings in a Markdown text.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {

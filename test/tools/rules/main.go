@@ -1,5 +1,5 @@
-// Command rules checks what this repository has agreed on and no other linter knows: who imports whom, how long files and
-// functions are, and that what the READMEs link to and name exists. Run it at the root of the repository.
+// Command rules checks the rules of this repository that no other linter covers: which packages import which, how long files
+// and functions are, and that what the READMEs link to and name exists. Run it at the root of the repository.
 package main
 
 import (

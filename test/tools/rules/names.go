@@ -14,8 +14,8 @@ var (
 	tests   = regexp.MustCompile(`\[(\w+)\]\((\S+)\)`)
 )
 
-// names returns a line for each name in the READMEs that nothing has: tests and their files, folders, metrics, alerts and
-// targets of make.
+// names returns a line for each name in the READMEs that does not exist: tests and their files, folders, metrics, alerts and
+// make targets.
 func names() ([]string, error) {
 	var n namesChecked
 	n.read(&n.readme, "README.md")
@@ -50,17 +50,17 @@ func names() ([]string, error) {
 	for _, text := range []string{n.readme, n.testReadme, n.deployReadme} {
 		for _, target := range targets.FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(n.makefile, "\n"+target[1]+":") {
-				n.lacks("a README names `make %s`, of which the Makefile knows nothing", target[1])
+				n.lacks("a README names `make %s`, which the Makefile lacks", target[1])
 			}
 		}
 	}
 	return n.violations, n.err
 }
 
-// namesChecked is what names looks at, and what it has found.
+// namesChecked is what names checks, and its findings.
 type namesChecked struct {
 	readme, testReadme, deployReadme, makefile, alerts string
-	source                                             string // all of sqube's own
+	source                                             string // all of sqube's
 	violations                                         []string
 	err                                                error
 }
@@ -84,7 +84,7 @@ func (n *namesChecked) lacks(format string, args ...any) {
 	n.violations = append(n.violations, fmt.Sprintf(format, args...))
 }
 
-// promises looks at the table of promises: each names tests, and the files in which they hold it.
+// promises checks the table of promises: each names the tests that verify it, and their files.
 func (n *namesChecked) promises() {
 	for _, row := range rows(n.readme, "promise") {
 		if strings.HasPrefix(row[0], "**") { // a heading
@@ -92,19 +92,19 @@ func (n *namesChecked) promises() {
 		}
 		found := tests.FindAllStringSubmatch(row[1], -1)
 		if len(found) == 0 {
-			n.lacks("README.md: no test holds: %s", row[0])
+			n.lacks("README.md: no test verifies: %s", row[0])
 		}
 		for _, test := range found {
-			// What several tests of a folder share may have one below.
+			// A folder's tests may be declared in a subfolder that they share.
 			folder := filepath.Dir(test[2])
 			if !declares(folder, test[1]) && !declares(filepath.Dir(folder), test[1]) {
-				n.lacks("README.md: there is no %s beside %s", test[1], test[2])
+				n.lacks("README.md: there is no %s in the folder of %s", test[1], test[2])
 			}
 		}
 	}
 }
 
-// sections looks at the table of the packages that test what the documentation says.
+// sections checks the table of the packages that test the documentation.
 func (n *namesChecked) sections() {
 	for _, row := range rows(n.readme, "section") {
 		for _, folder := range tests.FindAllStringSubmatch(row[1], -1) {
@@ -115,7 +115,7 @@ func (n *namesChecked) sections() {
 	}
 }
 
-// paths looks at a table that begins each row with the names of folders or files.
+// paths checks a table whose rows start with the names of folders or files.
 func (n *namesChecked) paths(readme, text, header, below string) {
 	for _, row := range rows(text, header) {
 		for _, path := range code.FindAllStringSubmatch(row[0], -1) {
@@ -130,7 +130,7 @@ func (n *namesChecked) exists(readme, path string) {
 	}
 }
 
-// rows returns the cells of the tables in a Markdown text whose first column has this header.
+// rows returns the cells of the tables with this first header in a Markdown text.
 func rows(text, header string) [][]string {
 	var found [][]string
 	inside := false
@@ -151,9 +151,9 @@ func rows(text, header string) [][]string {
 	return found
 }
 
-// declares says whether a folder has a test.
+// declares reports whether a folder has a test.
 func declares(folder, test string) bool {
-	files, _ := filepath.Glob(filepath.Join(folder, "*_test.go")) // the pattern is good
+	files, _ := filepath.Glob(filepath.Join(folder, "*_test.go")) // the pattern is valid
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), "\nfunc "+test+"(t *testing.T)") {
 			return true

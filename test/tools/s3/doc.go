@@ -1,2 +1,2 @@
-// Package s3 tests sqube backup --follow with a store that speaks S3.
+// Package s3 tests sqube backup --follow with an S3 store.
 package s3

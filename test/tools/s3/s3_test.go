@@ -27,15 +27,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience bounds every wait on a machine that is busy with other tests.
+// patience limits every wait on a machine that is busy with other tests.
 const patience = time.Minute
 
-// store is a store that can be out of reach. It speaks TLS, as other stores do: over plain HTTP the client signs parts in a
-// way that the fake does not know.
+// store is a store that can be unreachable. It uses TLS like other stores: over plain HTTP the client signs parts in a way that
+// the fake does not support.
 type store struct {
 	place string
 	down  atomic.Bool
-	parts atomic.Int64 // files that came in parts
+	parts atomic.Int64 // files uploaded in parts
 }
 
 func newStore(t *testing.T) *store {
@@ -98,7 +98,7 @@ func start(t *testing.T, args ...string) *process {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // how it ended is in ProcessState
+		_ = p.cmd.Wait() // the result is in ProcessState
 	}()
 	t.Cleanup(func() {
 		p.end(t, syscall.SIGKILL)
@@ -109,10 +109,10 @@ func start(t *testing.T, args ...string) *process {
 	return p
 }
 
-// end sends a signal and waits for the end of the process.
+// end sends a signal and waits until the process exits.
 func (p *process) end(t *testing.T, signal os.Signal) {
 	t.Helper()
-	_ = p.cmd.Process.Signal(signal) // it may have ended
+	_ = p.cmd.Process.Signal(signal) // it may have exited
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
@@ -190,8 +190,8 @@ func (s *store) await(t *testing.T, revision string) {
 	})
 }
 
-// TestFollow backs a database up to a store that is out of reach at times, with more in it than goes into one part, and
-// restores it when the server has been killed.
+// TestFollow backs up a database that is too large for one part to a store that is sometimes unreachable, and restores it after
+// the server was killed.
 func TestFollow(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	server, c := serve(t, dir)
@@ -211,11 +211,11 @@ func TestFollow(t *testing.T) {
 	}
 	s.await(t, put("first"))
 	if s.parts.Load() == 0 {
-		t.Error("the snapshot did not come in parts")
+		t.Error("the snapshot was not uploaded in parts")
 	}
 
 	if text, ok := run(t, follow...); ok || !strings.Contains(text, "another sqube backup --follow writes there") {
-		t.Errorf("a second one says %q", text)
+		t.Errorf("a second one prints %q", text)
 	}
 
 	first.end(t, syscall.SIGKILL)
@@ -232,7 +232,7 @@ func TestFollow(t *testing.T) {
 	server.end(t, syscall.SIGKILL)
 	second.end(t, syscall.SIGTERM)
 	if text := second.text(); !strings.Contains(text, "s3://backups/clusters/one holds sqlite://") || strings.Contains(text, "secret") {
-		t.Errorf("it says %s", text)
+		t.Errorf("it prints %s", text)
 	}
 	elsewhere := t.TempDir()
 	succeeds(t, "restore", s.place, "--data-dir", elsewhere)
@@ -240,10 +240,10 @@ func TestFollow(t *testing.T) {
 	for _, name := range []string{"large-0", "large-23", "first", "alone", "second", "unreachable"} {
 		data := want[name]
 		if text := succeeds(t, "show", "configmaps", name, "--data-dir", elsewhere); !strings.Contains(text, base64.StdEncoding.EncodeToString(data)) {
-			t.Errorf("%s is not what it was", name)
+			t.Errorf("%s has changed", name)
 		}
 	}
 	if text, ok := run(t, "restore", strings.Replace(s.place, "backups", "other", 1), "--list"); ok || strings.Count(text, "\n") != 1 {
-		t.Errorf("of a bucket that is not there it says %q", text)
+		t.Errorf("for a missing bucket it prints %q", text)
 	}
 }

@@ -1,5 +1,5 @@
-// Command sbom prints what a Go binary is made of, as a CycloneDX document: the modules that are linked into it, with the
-// hashes of go.sum. The same binary gives the same document.
+// Command sbom prints the modules linked into a Go binary, with the hashes of go.sum, as a CycloneDX document. The same binary
+// gives the same document.
 //
 //	sbom BINARY VERSION >BINARY.cdx.json
 package main
