@@ -8,8 +8,8 @@
 // happened. Up then runs it again.
 //
 // A step leaves in place what servers of the previous version use, since they
-// may keep running beside newer ones. A released step never changes. The tests
-// migrate every released version to the newest, filled with the rows of
+// may keep running alongside newer ones. A released step never changes. The
+// tests migrate every released version to the newest, filled with the rows of
 // testdata: a step that changes the format of rows adds a file with rows in the
 // new format.
 package migrations

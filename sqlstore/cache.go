@@ -207,7 +207,8 @@ func (c *cache) shrink(col *collection) {
 }
 
 // grows reports whether to read a bare collection into memory with its values:
-// if it fits beside the collections that were read since it became bare.
+// if it fits in addition to the collections that were read since it became
+// bare.
 func (c *cache) grows(col *collection) bool {
 	if !col.bare || time.Now().Before(col.retry) {
 		return false

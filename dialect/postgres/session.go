@@ -93,7 +93,7 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err err
 		return otherwise
 	}
 	n = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: supports(notifyUnheard)}
-	// A pooler sends its clients a process id of its own.
+	// A pooler sends its clients its own process ID.
 	var id uint32
 	if supports(process) {
 		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+process, pgx.QueryExecModeExec).Scan(&id))

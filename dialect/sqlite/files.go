@@ -19,7 +19,7 @@ const (
 const maxLinks = 40
 
 // resolve returns the absolute path of the file at path, which need not exist, without symbolic links. SQLite keeps the
-// write-ahead log beside it.
+// write-ahead log next to it.
 func resolve(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		wd, err := os.Getwd()
@@ -68,7 +68,7 @@ func checkFile(path string) error {
 	return checkWAL(path, info.Size())
 }
 
-// checkOneName fails if the file at path has another path too: its write-ahead log, with the last commits, is beside one of
+// checkOneName fails if the file at path has another path too: its write-ahead log, with the last commits, is next to one of
 // them, and a process that opens the other would miss those commits.
 func checkOneName(path string) error {
 	info, err := os.Lstat(path)

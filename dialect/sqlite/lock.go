@@ -48,7 +48,7 @@ func lockDatabase(path string) (*os.File, error) {
 	}
 }
 
-// checkOldLock fails if an older sqube, which locks a file beside it, serves the file at path.
+// checkOldLock fails if an older sqube, which locks a file next to it, serves the file at path.
 func checkOldLock(path string) error {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

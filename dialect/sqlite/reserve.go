@@ -18,11 +18,12 @@ import (
 // when a commit has it written to the database file, and the largest group.
 const reserveBytes = walCheckpoint + 4<<20
 
-// reserve is a file beside the database that takes up space for when the disk
+// reserve is a file next to the database that takes up space for when the disk
 // is full. Removing versions needs space before it frees any: the write-ahead
 // log grows first, and the database file grows by what the log holds before the
 // log can be emptied. So on a full disk the reserve gives its space to that,
-// and to deletions. Other writes fail until there is room for the reserve again.
+// and to deletions. Other writes fail until there is room for the reserve
+// again.
 type reserve struct {
 	path     string      // of the file; "" for a database in memory
 	released atomic.Bool // whether others may use the space

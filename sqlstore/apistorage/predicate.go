@@ -6,8 +6,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Where possible, a predicate is decided by the labels and fields stored beside
-// a value, without decoding it.
+// Where possible, a predicate is decided by the labels and fields stored next
+// to a value, without decoding it.
 
 // undecided reports whether they do not suffice: the row withholds them, it was
 // written before one of the fields was selectable, or the predicate selects by

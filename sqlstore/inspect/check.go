@@ -148,7 +148,7 @@ func (c *checker) value(l *dialect.LogRow) error {
 		}
 	}
 	if err := json.Unmarshal(text, &object); err != nil {
-		return fmt.Errorf("its value is no object: %w", err)
+		return fmt.Errorf("its value is not an object: %w", err)
 	}
 	metadata := &object.Metadata
 	switch {

@@ -72,7 +72,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 			"--service-cluster-ip-range", "10.0.0.0/16",
 			"--service-account-issuer", "https://kubernetes.default.svc",
 			"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
-			"--endpoint-reconciler-type", "none", // the default refuses to publish a loopback address
+			"--endpoint-reconciler-type", "none", // the default rejects a loopback address
 		}, o.flags, flags)...)
 		if err != nil {
 			return running, err
@@ -93,7 +93,7 @@ func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *serv
 	return s, s.Start(ctx)
 }
 
-// controlProgram is a program that runs beside kube-apiserver in a cluster.
+// controlProgram is a program that runs alongside kube-apiserver in a cluster.
 type controlProgram struct {
 	binary string
 	args   []string

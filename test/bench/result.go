@@ -56,7 +56,7 @@ type result struct {
 // figure is a measurement, printed with at most three decimals.
 type figure float64
 
-// MarshalJSON rounds: further digits mean nothing.
+// MarshalJSON rounds: more digits mean nothing.
 func (f figure) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, math.Round(float64(f)*1000)/1000, 'f', -1, 64), nil
 }

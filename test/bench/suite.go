@@ -22,7 +22,7 @@ var suites = []suite{
 
 // plane is what servers have in addition to the API.
 type plane struct {
-	runs     bool // controllers and a scheduler: in sqube's process, or as programs beside kube-apiserver
+	runs     bool // controllers and a scheduler: in sqube's process, or as programs alongside kube-apiserver
 	nodes    bool // nodes, each with its own token
 	replicas bool // on Postgres, a second server on the same database
 }

@@ -33,7 +33,7 @@ type answer struct {
 	vars variables
 }
 
-// compared are the headers whose values matter; present are those that only have to be there.
+// compared are the headers whose values matter; present are those that only have to exist.
 var (
 	compared = []string{
 		"Allow", "Cache-Control", "Content-Encoding", "Content-Type", "Location", "Retry-After", "Vary", "Warning", "Www-Authenticate",

@@ -5,7 +5,7 @@
 //	go run ./test/compare -run lists            # one script, testdata/lists.http
 //	go run ./test/compare -sqube postgres       # sqube on the other engine
 //	go run ./test/compare -against KUBECONFIG   # a kube-apiserver that runs already
-//	go run ./test/compare -v                    # prints all answers too
+//	go run ./test/compare -v                    # prints all responses too
 //
 // It exits with 1 if responses differ in a field that differences.txt does not name, or if that names one that no longer
 // differs.

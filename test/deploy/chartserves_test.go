@@ -43,7 +43,7 @@ func TestChartServes(t *testing.T) {
 		authorities = append(authorities, config.CAData)
 		for _, probe := range []*corev1.Probe{container.StartupProbe, container.ReadinessProbe, container.LivenessProbe} {
 			if code, text := ask(t, pod, config, probe.HTTPGet.Path, ""); code != http.StatusOK {
-				t.Errorf("%s answers %d\n%s", probe.HTTPGet.Path, code, text)
+				t.Errorf("%s returns %d\n%s", probe.HTTPGet.Path, code, text)
 			}
 		}
 		if code, text := ask(t, pod, config, "/metrics", "prometheus-token"); code != http.StatusOK || !strings.Contains(text, "\nsqube_store_revision ") {

@@ -109,7 +109,7 @@ func TestDashboard(t *testing.T) {
 		want := datasource{"prometheus", "${datasource}"}
 		for _, target := range panel.Targets {
 			if panel.Datasource != want || target.Datasource != want {
-				t.Errorf("%q asks %+v", panel.Title, target.Datasource)
+				t.Errorf("%q queries %+v", panel.Title, target.Datasource)
 			}
 		}
 	}

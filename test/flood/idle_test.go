@@ -110,7 +110,7 @@ func ask(conn net.Conn) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("answer %s", response.Status)
+		return fmt.Errorf("response %s", response.Status)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestSlowClients(t *testing.T) {
 			return s.drip1(ctx, config, "POST "+configMaps+" HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
 		},
 		// Without credentials, responses are so short that the kernel buffers thousands of them.
-		"HTTP/1.1 answers, pipelined": func(ctx context.Context, _ *tls.Config) error {
+		"HTTP/1.1 responses, pipelined": func(ctx context.Context, _ *tls.Config) error {
 			config := s.administrator.Clone()
 			config.NextProtos = []string{"http/1.1"}
 			conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", s.address)
@@ -64,7 +64,7 @@ func TestSlowClients(t *testing.T) {
 		"HTTP/2 body": func(ctx context.Context, config *tls.Config) error {
 			return s.streams(ctx, config, "POST", configMaps, false)
 		},
-		"HTTP/2 answers": func(ctx context.Context, config *tls.Config) error {
+		"HTTP/2 responses": func(ctx context.Context, config *tls.Config) error {
 			return s.streams(ctx, config, "GET", "/api/v1/namespaces", true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		},
 		"HTTP/2 watch": func(ctx context.Context, config *tls.Config) error {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Process is a program that runs beside the tests, in its own process group: control-C in the terminal only reaches the tests,
-// which then stop it.
+// Process is a program that runs alongside the tests, in its own process group: control-C in the terminal only reaches the
+// tests, which then stop it.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}

@@ -76,7 +76,7 @@ create_revision BIGINT, prev_revision BIGINT, lease INTEGER, value bytea, old_va
 	return dsn
 }
 
-// answers are what a recorded kube-apiserver has returned; see record.Answers.
+// answers are the recorded responses of kube-apiserver; see record.Answers.
 type answers struct {
 	Token string
 	Lists map[string]json.RawMessage

@@ -52,7 +52,7 @@ func TestNoAnonymous(t *testing.T) {
 	})
 	for _, path := range []string{"/livez", "/version", "/api/v1/namespaces"} {
 		if got := status(t, s.url+path, ""); got != http.StatusUnauthorized {
-			t.Errorf("%s answers %d", path, got)
+			t.Errorf("%s returns %d", path, got)
 		}
 	}
 }

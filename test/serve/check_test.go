@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 			`the counter is at 100, behind the newest row, 100000 \(--repair can fix it\)`,
 			`\d+ +configmaps default/seen +it counts as live until 100000, but was followed by \d+ \(--repair can fix it\)`,
 			`configmaps default/broken +its value is that of /other with uid `,
-			`services default/kubernetes +its value is no object: `,
+			`services default/kubernetes +its value is not an object: `,
 			`configmaps nowhere/strayed +there is no namespace nowhere`,
 			`configmaps nowhere/strayed +its value is that of default/strayed with uid `,
 			`configmaps default/relabeled +its labels are stored as {"a":"b"}`,

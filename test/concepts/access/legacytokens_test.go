@@ -90,7 +90,7 @@ func tokenReview(token string, audiences ...string) authenticationv1.TokenReview
 	}
 }
 
-// tokenReviews are the promises about TokenReviews, by which other programs have the server check tokens.
+// tokenReviews are the promises about TokenReviews, with which other programs let the server check tokens.
 func (a *authenticators) tokenReviews() []kit.Promise {
 	return []kit.Promise{
 		{Statement: "a TokenReview returns the user of a token of any kind", Proof: func(t *testing.T, c *kit.Cluster) {

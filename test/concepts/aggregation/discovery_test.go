@@ -48,7 +48,7 @@ func TestDiscovery(t *testing.T) {
 					t.Errorf("%s responds without %s:\n%s", path, part, a.Body)
 				}
 				if text := monitor.Get(t, path).Want(t, http.StatusOK); strings.Contains(string(text.Body), "sqlite://") || strings.Contains(string(text.Body), "postgres://") {
-					t.Errorf("%s answers\n%s", path, text.Body)
+					t.Errorf("%s returns\n%s", path, text.Body)
 				}
 				c.As(t, "jane").Get(t, path).Forbidden(t)
 				c.Anonymous(t).Get(t, path).Forbidden(t)

@@ -42,12 +42,12 @@ func (s *Stream) Next(t testing.TB) Event {
 	t.Helper()
 	var e Event
 	if err := s.Decoder.Decode(&e); err != nil {
-		t.Fatalf("%s: no further event: %v", s.Request, err)
+		t.Fatalf("%s: no more events: %v", s.Request, err)
 	}
 	return e
 }
 
-// End waits for the end of the stream, which must have no further events.
+// End waits for the end of the stream, which must have no more events.
 func (s *Stream) End(t testing.TB) {
 	t.Helper()
 	var e Event

@@ -98,7 +98,7 @@ func TestHealth(t *testing.T) {
 			for _, path := range healthPaths {
 				for _, check := range checks(c.Get(t, path+"?verbose")) {
 					if a := c.Get(t, path+"/"+check).Want(t, http.StatusOK); string(a.Body) != "ok" {
-						t.Errorf("%s/%s answers %q", path, check, a.Body)
+						t.Errorf("%s/%s returns %q", path, check, a.Body)
 					}
 				}
 			}
@@ -170,7 +170,7 @@ func TestHealthOutage(t *testing.T) {
 		for _, check := range []string{"etcd", "datastore"} {
 			a = c.Get(t, path+"/"+check).Want(t, http.StatusInternalServerError)
 			if want := "internal server error: the datastore does not answer\n"; string(a.Body) != want {
-				t.Errorf("%s/%s answers %q", path, check, a.Body)
+				t.Errorf("%s/%s returns %q", path, check, a.Body)
 			}
 		}
 	}
@@ -224,7 +224,7 @@ func TestHealthGrace(t *testing.T) {
 				}},
 			}},
 		}).Want(t, http.StatusCreated)
-		harness.Eventually(t, "the webhook is in force", func() bool {
+		harness.Eventually(t, "the webhook is in effect", func() bool {
 			return c.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles?dryRun=All", map[string]any{"metadata": map[string]any{"name": "denied"}}).Code != http.StatusCreated
 		})
 		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user").Want(t, http.StatusOK)
