@@ -15,7 +15,7 @@ import (
 // churnRequests are the requests whose cost is compared.
 var churnRequests = []struct {
 	name string
-	n    int // at the most
+	n    int // at most
 	do   func(context.Context, *client, int) error
 }{
 	{"get", 30_000, func(ctx context.Context, c *client, i int) error {
@@ -30,7 +30,7 @@ var churnRequests = []struct {
 	{"write", 6000, churnUpdate},
 }
 
-// churnClients send them at once.
+// churnClients is how many clients send them at once.
 const churnClients = 8
 
 // churnCostLines names what churnCosts returns.
@@ -43,9 +43,9 @@ func churnCostLines() (lines []string) {
 		"database afterwards, in sizes of its objects")
 }
 
-// churnCosts returns what each of those requests costs the server and Postgres, and how long it takes, while all updates
-// are kept, as multiples of what it was without them. Then it has all of them removed at once and returns how long
-// writes take meanwhile, and what is left of the database.
+// churnCosts returns what each of those requests costs the server and Postgres, and how long it takes, while all updates are
+// kept, as multiples of the figures before. Then it lets the server remove all of them at once, and returns how long writes
+// take meanwhile, and the size of the database afterwards.
 func (s *session) churnCosts(ctx context.Context) (figures []figure, err error) {
 	empty, err := s.server.DataSize()
 	if err != nil {
@@ -86,8 +86,8 @@ func (s sample) cpuPerRequest() figure {
 	return microseconds(s.cpu+s.databaseCPU) / figure(len(s.latencies))
 }
 
-// costsAfterStart restarts the server and measures the requests, once what follows a start, or many updates, is over: both
-// measurements are of a server of the same age.
+// costsAfterStart restarts the server and measures the requests, once the work after a start, or after many updates, is done:
+// both times the server has been up for as long.
 func (s *session) costsAfterStart(ctx context.Context) ([]sample, error) {
 	if err := s.server.Restart(ctx); err != nil {
 		return nil, err
@@ -135,8 +135,7 @@ func (s *session) costs(ctx context.Context) (costs []sample, err error) {
 	return costs, nil
 }
 
-// dueAtOnce starts the server anew so that it removes all updates, and returns how long writes take while it does, in
-// order.
+// dueAtOnce restarts the server so that it removes all updates, and returns how long writes take meanwhile, sorted.
 func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err error) {
 	retention := s.sizes.Retention.String()
 	progress("%s: starting with --retention %s", s.server.Name, retention)
@@ -164,12 +163,12 @@ func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err
 	}
 	seconds, err := s.metric(ctx, "compaction_batch_duration_seconds_sum")
 	slices.Sort(latencies)
-	progress("%s: all were removed after %s, in batches of %.1f ms on average; %d writes took %s at p50, %s at p99, %s at the most", s.server.Name,
+	progress("%s: all were removed after %s, in batches of %.1f ms on average; %d writes took %s at p50, %s at p99, %s at most", s.server.Name,
 		time.Since(began).Round(time.Second), 1000*seconds/batches, len(latencies), quantile(latencies, 50), quantile(latencies, 99), quantile(latencies, 100))
 	return latencies, err
 }
 
-// metric returns what the server says of its store.
+// metric returns a metric of the server's store.
 func (s *session) metric(ctx context.Context, name string) (float64, error) {
 	c, err := s.dialer.dial(ctx)
 	if err != nil {
