@@ -14,12 +14,22 @@ const batchBytes = 1 << 20
 // length of a value without reading it.
 const supersededRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
 
+// maxFreePages limits how many pages stay free while rows are being removed: for
+// each page that a vacuum moves, SQLite may search the list of all free ones.
+const maxFreePages = 8 << 10
+
 // Compact implements dialect.Engine.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
 	err = e.reclaim(ctx, func() error {
 		n, err = e.compact(ctx, upTo, limit)
 		return err
 	})
+	if err == nil {
+		err = e.reclaim(ctx, func() error {
+			_, err := e.vacuum(ctx, func(_, _ int64) int64 { return maxFreePages })
+			return err
+		})
+	}
 	return n, err
 }
 
@@ -66,28 +76,32 @@ func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (
 // little enough to block the writer for only a few milliseconds.
 const shrinkBytes = 1 << 20
 
-// keptBytes returns how much of a file may stay free. A file that grows again
-// needs it, but it must not be half of a small file.
-func keptBytes(size int64) int64 { return min(size/8, 2*shrinkBytes) }
+// keptPages returns how many pages of a file may stay free. A file that grows
+// again needs them, but they must not be half of a small file.
+func keptPages(pages, pageSize int64) int64 { return min(pages/8, 2*shrinkBytes/pageSize) }
 
 // Shrink implements dialect.Engine by an incremental vacuum.
 func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	err = e.reclaim(ctx, func() error {
-		more, err = e.vacuum(ctx)
+		more, err = e.vacuum(ctx, keptPages)
 		return err
 	})
+	if err == nil && !more {
+		e.emptyIdleWAL(ctx)
+	}
 	return more, err
 }
 
-func (e *Engine) vacuum(ctx context.Context) (more bool, err error) {
+// vacuum returns some of the free pages that need not be kept to the file
+// system, and reports whether there were any.
+func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) int64) (some bool, err error) {
 	var pages, free, pageSize int64
 	err = e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
 	if err != nil {
 		return false, failure("vacuum", err)
 	}
-	surplus := free - keptBytes(pages*pageSize)/pageSize
+	surplus := free - kept(pages, pageSize)
 	if surplus <= 0 {
-		e.emptyIdleWAL(ctx)
 		return false, nil
 	}
 	// The pragma frees one page per step, so its result has to be iterated.

@@ -3,6 +3,9 @@ package sqlite
 // SupersededRows is the statement that selects a batch of compaction.
 const SupersededRows = supersededRows
 
+// MaxFreePages is how many pages stay free while rows are being removed.
+const MaxFreePages = maxFreePages
+
 // OpenNamedMemory is OpenMemory for a database that may be open elsewhere too.
 var OpenNamedMemory = openMemory
 
