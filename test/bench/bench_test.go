@@ -34,6 +34,7 @@ func TestQuickRun(t *testing.T) {
 		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {
+			t.Parallel()
 			var out bytes.Buffer
 			args := append(flags, "--binary", binary)
 			if command != "" {
