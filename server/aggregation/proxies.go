@@ -2,16 +2,30 @@ package aggregation
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	proxyutil "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/transport"
+	"k8s.io/component-base/tracing"
+	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
+	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // proxies are the proxies of all APIServices that name a Service. Upstream's registration controller updates them when APIServices
@@ -108,4 +122,92 @@ func targetOf(path string) (target schema.GroupVersion, ok bool) {
 	target.Group, rest, _ = strings.Cut(rest, "/")
 	target.Version, _, _ = strings.Cut(rest, "/")
 	return target, true
+}
+
+// proxy passes requests to the Service of one APIService, in the state when the proxy was made. Its own errors are plain text, like
+// upstream's (kube-aggregator/pkg/apiserver/handler_proxy.go).
+type proxy struct {
+	service         apiregistrationv1.ServiceReference
+	available       bool // as the condition Available says
+	resolver        webhook.ServiceResolver
+	transport       http.RoundTripper
+	transportError  error // why there is no transport
+	rejectRedirects bool
+}
+
+// newProxy makes the proxy of an APIService that names a Service. The certificate and its key are in PEM.
+func newProxy(s *apiregistrationv1.APIService, c Config, certificate, key []byte) *proxy {
+	p := &proxy{
+		service:         *s.Spec.Service,
+		available:       helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
+		resolver:        c.Resolver,
+		rejectRedirects: c.RejectRedirects,
+	}
+	config := remote.BuildTransportConfig(c.Dial, certificate, key, s)
+	if c.Tracing != nil {
+		config.Wrap(tracing.WrapperFor(c.Tracing))
+	}
+	p.transport, p.transportError = transport.New(config)
+	return p
+}
+
+// assumeAvailable returns a proxy that ignores the condition Available.
+func (p proxy) assumeAvailable() *proxy {
+	p.available = true
+	return &p
+}
+
+// ServeHTTP passes a request on as its user, who must have been authorized.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !p.available:
+		fail(w, r, "service unavailable", http.StatusServiceUnavailable)
+		return
+	case p.transportError != nil:
+		fail(w, r, p.transportError.Error(), http.StatusInternalServerError)
+		return
+	}
+	user, ok := request.UserFrom(r.Context())
+	if !ok {
+		fail(w, r, "missing user", http.StatusInternalServerError)
+		return
+	}
+	address, err := p.resolver.ResolveEndpoint(p.service.Namespace, p.service.Name, *p.service.Port)
+	if err != nil {
+		klog.FromContext(r.Context()).Error(err, "Service of an aggregated API has no address", "namespace", p.service.Namespace, "service", p.service.Name)
+		fail(w, r, "service unavailable", http.StatusServiceUnavailable)
+		return
+	}
+	location := &url.URL{Scheme: "https", Host: address.Host, Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
+	outgoing, cancel := proxyutil.NewRequestForProxy(location, r)
+	defer cancel()
+
+	uid := ""
+	if utilfeature.DefaultFeatureGate.Enabled(features.RemoteRequestHeaderUID) {
+		uid = user.GetUID()
+	}
+	upgrade := httpstream.IsUpgradeRequest(r)
+	if upgrade { // uses its own connection, which bypasses the round tripper that sets the headers
+		transport.SetAuthProxyHeaders(outgoing, user.GetName(), uid, user.GetGroups(), user.GetExtra())
+	}
+	identified := transport.NewAuthProxyRoundTripper(user.GetName(), uid, user.GetGroups(), user.GetExtra(), p.transport)
+	handler := utilproxy.NewUpgradeAwareHandler(location, identified, true, upgrade, unreachable{})
+	handler.RejectForwardingRedirects = p.rejectRedirects
+	utilflowcontrol.RequestDelegated(r.Context())
+	handler.ServeHTTP(w, outgoing)
+}
+
+// unreachable responds to requests that could not be passed on.
+type unreachable struct{}
+
+func (unreachable) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// fail responds to a request that is not passed on, and counts it.
+func fail(w http.ResponseWriter, r *http.Request, message string, code int) {
+	http.Error(w, message, code)
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
+		metrics.RecordRequestTermination(r, info, "aggregator", code)
+	}
 }
