@@ -88,11 +88,11 @@ func newWebhookClient(b *base) (c webhookClient, err error) {
 	if c.transport.DialContext, err = b.outbound.dialer(egressselector.Cluster); err != nil {
 		return c, err
 	}
-	routing := admission.ServiceRouting{Endpoints: b.options.Aggregation.EndpointRouting}
-	if routing.Self, err = url.Parse(b.options.URL()); err != nil {
+	self, err := url.Parse(b.options.URL())
+	if err != nil {
 		return c, err
 	}
-	if c.services, err = admission.NewServiceResolver(b.informers, routing); err != nil {
+	if c.services, err = admission.NewServiceResolver(b.informers, b.options.Aggregation.EndpointRouting, self); err != nil {
 		return c, err
 	}
 	ca, err := os.ReadFile(b.pki.CA.CertFile)

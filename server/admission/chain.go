@@ -173,20 +173,12 @@ func configScheme() (*runtime.Scheme, error) {
 	)
 }
 
-// ServiceRouting says how a service's address is found.
-type ServiceRouting struct {
-	// Endpoints sends requests to a ready endpoint instead of the cluster IP (--enable-aggregator-routing), which is
-	// needed where this machine does not route cluster IPs.
-	Endpoints bool
-	// Self is this server's own URL, used for the service kubernetes in default. May be nil.
-	Self *url.URL
-}
-
-// NewServiceResolver finds addresses of services in informers, for webhooks and conversion webhooks.
-// Its errors say which service or endpoint is missing.
-func NewServiceResolver(f informers.SharedInformerFactory, r ServiceRouting) (webhook.ServiceResolver, error) {
-	resolver := &serviceResolver{services: f.Core().V1().Services().Lister(), self: r.Self}
-	if r.Endpoints {
+// NewServiceResolver finds addresses of services in informers, for webhooks and conversion webhooks. Its errors say which service or
+// endpoint is missing. With toEndpoints, it finds ready endpoints instead of cluster IPs (--enable-aggregator-routing), for machines
+// that do not route cluster IPs. self is this server's own URL, used for the service kubernetes in default. May be nil.
+func NewServiceResolver(f informers.SharedInformerFactory, toEndpoints bool, self *url.URL) (webhook.ServiceResolver, error) {
+	resolver := &serviceResolver{services: f.Core().V1().Services().Lister(), self: self}
+	if toEndpoints {
 		var err error
 		if resolver.endpoints, err = proxy.NewEndpointSliceIndexerGetter(f.Discovery().V1().EndpointSlices()); err != nil {
 			return nil, err

@@ -45,7 +45,7 @@ func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
 	}
 	client := client{fake.NewClientset(objects...), unserved}
 	f := informers.NewSharedInformerFactory(client, 0)
-	services, err := NewServiceResolver(f, ServiceRouting{})
+	services, err := NewServiceResolver(f, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestServiceResolver(t *testing.T) {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.9", Ports: []corev1.ServicePort{{Port: 443}}},
 	})
 	self := &url.URL{Scheme: "https", Host: "127.0.0.1:6443"}
-	resolver, err := NewServiceResolver(c.Informers, ServiceRouting{Self: self})
+	resolver, err := NewServiceResolver(c.Informers, false, self)
 	if err != nil {
 		t.Fatal(err)
 	}
