@@ -3,6 +3,8 @@ package controlplane
 import (
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 
 	"k8s.io/klog/v2"
 	managerv1alpha1 "k8s.io/kube-controller-manager/config/v1alpha1"
@@ -40,36 +42,15 @@ func readManagerConfig(path string, defaults *managerconfig.KubeControllerManage
 	return config, nil
 }
 
-// apply puts what the file says of the controllers that run here into the options.
+// apply puts what the file says of the controllers into the options, which have a field for each section, with the section embedded.
 func apply(config *managerconfig.KubeControllerManagerConfiguration, o *options.KubeControllerManagerOptions) {
-	*o.KubeCloudShared.KubeCloudSharedConfiguration = config.KubeCloudShared
-	*o.AttachDetachController.AttachDetachControllerConfiguration = config.AttachDetachController
-	*o.CSRSigningController.CSRSigningControllerConfiguration = config.CSRSigningController
-	*o.CronJobController.CronJobControllerConfiguration = config.CronJobController
-	*o.DaemonSetController.DaemonSetControllerConfiguration = config.DaemonSetController
-	*o.DeploymentController.DeploymentControllerConfiguration = config.DeploymentController
-	*o.DeviceTaintEvictionController.DeviceTaintEvictionControllerConfiguration = config.DeviceTaintEvictionController
-	*o.EndpointController.EndpointControllerConfiguration = config.EndpointController
-	*o.EndpointSliceController.EndpointSliceControllerConfiguration = config.EndpointSliceController
-	*o.EndpointSliceMirroringController.EndpointSliceMirroringControllerConfiguration = config.EndpointSliceMirroringController
-	*o.EphemeralVolumeController.EphemeralVolumeControllerConfiguration = config.EphemeralVolumeController
-	*o.GarbageCollectorController.GarbageCollectorControllerConfiguration = config.GarbageCollectorController
-	*o.HPAController.HPAControllerConfiguration = config.HPAController
-	*o.JobController.JobControllerConfiguration = config.JobController
-	*o.LegacySATokenCleaner.LegacySATokenCleanerConfiguration = config.LegacySATokenCleaner
-	*o.NamespaceController.NamespaceControllerConfiguration = config.NamespaceController
-	*o.NodeIPAMController.NodeIPAMControllerConfiguration = config.NodeIPAMController
-	*o.NodeLifecycleController.NodeLifecycleControllerConfiguration = config.NodeLifecycleController
-	*o.PersistentVolumeBinderController.PersistentVolumeBinderControllerConfiguration = config.PersistentVolumeBinderController
-	*o.PodGCController.PodGCControllerConfiguration = config.PodGCController
-	*o.ReplicaSetController.ReplicaSetControllerConfiguration = config.ReplicaSetController
-	*o.ReplicationController.ReplicationControllerConfiguration = config.ReplicationController
-	*o.ResourceClaimController.ResourceClaimControllerConfiguration = config.ResourceClaimController
-	*o.ResourceQuotaController.ResourceQuotaControllerConfiguration = config.ResourceQuotaController
-	*o.SAController.SAControllerConfiguration = config.SAController
-	*o.StatefulSetController.StatefulSetControllerConfiguration = config.StatefulSetController
-	*o.TTLAfterFinishedController.TTLAfterFinishedControllerConfiguration = config.TTLAfterFinishedController
-	*o.ValidatingAdmissionPolicyStatusController.ValidatingAdmissionPolicyStatusControllerConfiguration = config.ValidatingAdmissionPolicyStatusController
+	to := reflect.ValueOf(o).Elem()
+	others := []string{"Generic", "ServiceController"} // of the program, and of cloud providers
+	for section, settings := range reflect.ValueOf(config).Elem().Fields() {
+		if option := to.FieldByName(section.Name); option.IsValid() && !slices.Contains(others, section.Name) {
+			option.Elem().FieldByName(section.Type.Name()).Elem().Set(settings)
+		}
+	}
 }
 
 // completeScheduler reads the scheduler's configuration, or takes upstream's default.
