@@ -16,6 +16,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/token/util"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 	netutils "k8s.io/utils/net"
 )
 
@@ -97,7 +98,7 @@ func (c *Cluster) Pins() ([]string, error) {
 	}
 	var pins []string
 	for _, cert := range certs {
-		pins = append(pins, pin(cert))
+		pins = append(pins, pubkeypin.Hash(cert))
 	}
 	return pins, nil
 }

@@ -2,9 +2,6 @@ package join
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"net/url"
 
@@ -107,10 +104,4 @@ serverTLSBootstrap: true
 staticPodPath: /etc/kubernetes/manifests
 `, c.DNS)},
 	}
-}
-
-// pin is the hash of a certificate's public key.
-func pin(cert *x509.Certificate) string {
-	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
