@@ -62,7 +62,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	if err := c.datastore.Verify(ctx); err != nil {
 		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
-	reader, repair, err := c.open(ctx)
+	reader, engine, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 			left++
 			what += " (--repair can fix it)"
 		default:
-			if err := repair(ctx, f.Repair, f.Args...); err != nil {
+			if err := engine.Exec(ctx, f.Repair, f.Args...); err != nil {
 				return err
 			}
 			what += ": fixed"
@@ -107,23 +107,16 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 }
 
 // open opens the database to read it, or to repair it, for which no server may use it.
-func (c *check) open(ctx context.Context) (dialect.Reader, execute, error) {
+func (c *check) open(ctx context.Context) (reader dialect.Reader, engine datastore.Engine, err error) {
 	if !c.repair {
-		reader, err := c.datastore.OpenReader(ctx)
+		reader, err = c.datastore.OpenReader(ctx)
 		return reader, nil, err
 	}
-	if err := c.datastore.Unserved(ctx); err != nil {
-		return nil, nil, err
+	if err = c.datastore.Unserved(ctx); err == nil {
+		engine, err = c.datastore.Open(ctx)
 	}
-	engine, err := c.datastore.Open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return engine, engine.Exec, nil
+	return engine, engine, err
 }
-
-// execute runs a statement that changes the log.
-type execute func(ctx context.Context, statement string, args ...any) error
 
 func (c *check) decode(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
 	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
