@@ -94,7 +94,7 @@ func checkQueries(t *testing.T, queries []string) {
 
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(sqube.PromtoolBinary(t), args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(sqube.Program(t, "promtool"), args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

@@ -45,7 +45,7 @@ func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 // helm runs helm, which must succeed, and returns its output.
 func (c *cluster) helm(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := c.run("", sqube.HelmBinary(t), args...)
+	out, err := c.run("", sqube.Program(t, "helm"), args...)
 	if err != nil {
 		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -118,7 +118,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		for _, value := range test.set {
 			args = append(args, "--set", value)
 		}
-		out, err := exec.Command(sqube.HelmBinary(t), args...).CombinedOutput()
+		out, err := exec.Command(sqube.Program(t, "helm"), args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), test.says) {
 			t.Errorf("with %v, helm (error %v) does not print %q but\n%s", test.set, err, test.says, out)
 		}

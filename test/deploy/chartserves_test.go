@@ -28,7 +28,7 @@ import (
 func TestChartServes(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
-	manifests, err := exec.Command(sqube.HelmBinary(t), "template", "sqube", chart, "-n", "sqube", "-f", "testdata/least.yaml",
+	manifests, err := exec.Command(sqube.Program(t, "helm"), "template", "sqube", chart, "-n", "sqube", "-f", "testdata/least.yaml",
 		"--set-literal", "datastore.dsn="+dsn, "--set", "metrics.token=prometheus-token", "--set", "tls.names={api.example.com}",
 		"--set", "config.retention-rows=10000000", "--set", "config.feature-gates.CBORServingAndStorage=false").Output()
 	if err != nil {

@@ -68,7 +68,7 @@ func pack(t *testing.T, format, release string) string {
 func packBinary(t *testing.T, binary, format, release string) string {
 	t.Helper()
 	cmd := exec.Command("../tools/release/packages", binary, "amd64", format, release, t.TempDir())
-	cmd.Env = append(os.Environ(), sqube.BinaryVariable+"="+sqube.Binary(t), sqube.NFPMVariable+"="+sqube.NFPMBinary(t))
+	cmd.Env = append(os.Environ(), sqube.BinaryVariable+"="+sqube.Binary(t), sqube.Variable("nfpm")+"="+sqube.Program(t, "nfpm"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	path, err := cmd.Output()

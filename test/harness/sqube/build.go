@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,61 +13,42 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Environment variables with binaries to use instead of building them.
-const (
-	BinaryVariable   = "SQUBE_BIN"
-	KubectlVariable  = "SQUBE_KUBECTL"
-	HelmVariable     = "SQUBE_HELM"
-	PromtoolVariable = "SQUBE_PROMTOOL"
-	NFPMVariable     = "SQUBE_NFPM"
-)
+// BinaryVariable is the environment variable with the sqube to test.
+const BinaryVariable = "SQUBE_BIN"
+
+// Variable returns the environment variable with another program, such as SQUBE_HELM.
+func Variable(program string) string { return "SQUBE_" + strings.ToUpper(program) }
 
 // Binary returns the path of the sqube to test: SQUBE_BIN, or else bin/sqube, which the first caller builds. It fails the test
 // if the build fails.
 func Binary(t testing.TB) string {
 	t.Helper()
-	return binary(t, BinaryVariable, builtSqube)
+	return binary(t, BinaryVariable, "build", "sqube")
 }
 
-// KubectlBinary returns the path of the kubectl to test with: SQUBE_KUBECTL, or else bin/kubectl, which the first caller
-// builds. It fails the test if the build fails.
+// KubectlBinary returns the path of the kubectl to test with, as Program does.
 func KubectlBinary(t testing.TB) string {
 	t.Helper()
-	return binary(t, KubectlVariable, builtKubectl)
+	return Program(t, "kubectl")
 }
 
-// HelmBinary is KubectlBinary for helm: SQUBE_HELM or bin/helm.
-func HelmBinary(t testing.TB) string {
+// Program returns the path of a program to test with, such as helm: SQUBE_HELM, or else bin/helm, which the first caller builds.
+// It fails the test if the build fails.
+func Program(t testing.TB, name string) string {
 	t.Helper()
-	return binary(t, HelmVariable, builtHelm)
+	return binary(t, Variable(name), name, name)
 }
 
-// PromtoolBinary is KubectlBinary for promtool: SQUBE_PROMTOOL or bin/promtool.
-func PromtoolBinary(t testing.TB) string {
-	t.Helper()
-	return binary(t, PromtoolVariable, builtPromtool)
-}
+// builds has a function for each program, by name, that builds it once.
+var builds sync.Map
 
-// NFPMBinary is KubectlBinary for nfpm: SQUBE_NFPM or bin/nfpm.
-func NFPMBinary(t testing.TB) string {
-	t.Helper()
-	return binary(t, NFPMVariable, builtNFPM)
-}
-
-var (
-	builtSqube    = sync.OnceValues(func() (string, error) { return build("build", "sqube") })
-	builtKubectl  = sync.OnceValues(func() (string, error) { return build("kubectl", "kubectl") })
-	builtHelm     = sync.OnceValues(func() (string, error) { return build("helm", "helm") })
-	builtNFPM     = sync.OnceValues(func() (string, error) { return build("nfpm", "nfpm") })
-	builtPromtool = sync.OnceValues(func() (string, error) { return build("promtool", "promtool") })
-)
-
-func binary(t testing.TB, variable string, built func() (string, error)) string {
+func binary(t testing.TB, variable, target, name string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {
 		return path
 	}
-	path, err := built()
+	built, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) { return build(target, name) }))
+	path, err := built.(func() (string, error))()
 	if err != nil {
 		t.Fatalf("no binary to test: %v", err)
 	}
