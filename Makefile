@@ -26,7 +26,10 @@ GOBUILD  = go build -ldflags "-s -w -funcalign=16 $(VERSION)"
 RACE_STORE := ./sqlstore/... ./dialect/...
 RACE       := $(RACE_STORE) ./server/... ./cmd/...
 
-# The race detector looks at Go's memory only. SQLite's is C's, and under the detector SQLite takes five times as long.
+# make lint vets all packages, with more checks than go test.
+TEST := go test -vet=off -timeout 30m
+
+# The race detector looks at Go's memory only. SQLite's is C's, and under the detector SQLite takes several times as long.
 RACE_FLAGS := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
 
 # Arguments of `make run` and `make bench`: make run ARGS='--datastore postgres://…'
@@ -64,11 +67,11 @@ test: race unit e2e ## run every test, on SQLite and on Postgres
 
 # The store's packages one at a time, since upstream's suite gives the store a few seconds for a hundred writes.
 race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
-	CGO_ENABLED=1 bin/withpostgres go test $(RACE_FLAGS) -timeout 30m -p 1 $(RACE_STORE)
-	CGO_ENABLED=1 bin/withpostgres go test $(RACE_FLAGS) -timeout 30m $(filter-out $(RACE_STORE),$(RACE))
+	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) -p 1 $(RACE_STORE)
+	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) $(filter-out $(RACE_STORE),$(RACE))
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
-	bin/withpostgres go test -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
+	bin/withpostgres $(TEST) $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")
 
 # What the tests of e2e run.
 E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm \
@@ -77,9 +80,9 @@ E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_H
 # One package at a time, since some load the machine and measure memory. Where tests mostly wait, more of them
 # run at once than there are processors.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
-	$(E2E) bin/withpostgres go test -timeout 30m -p 1 -parallel 6 ./test/concepts/... ./test/serve
-	$(E2E) bin/withpostgres go test -timeout 30m -p 1 $$(go list ./test/... | grep -v -e /test/concepts/ -e /test/serve$$)
-	$(E2E) go test -C test/tools -timeout 10m ./envtest ./s3
+	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 ./test/concepts/... ./test/serve
+	$(E2E) bin/withpostgres $(TEST) -p 1 $$(go list ./test/... | grep -v -e /test/concepts/ -e /test/serve$$)
+	$(E2E) go test -C test/tools -vet=off -timeout 10m ./envtest ./s3
 
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
 	for version in 14 15 16 17 18; do \
