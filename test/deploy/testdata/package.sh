@@ -1,6 +1,6 @@
-# package.sh FOLDER FORMAT FIRST SECOND PORT: installs the package FIRST into a copy of this system, runs what is in it at
-# PORT of 127.0.0.1, upgrades to SECOND, removes and purges it. The copy is an overlay in a mount namespace of its own, and gone
-# with this process. systemd is played: what the packages ask of it is in a log.
+# package.sh FOLDER FORMAT FIRST SECOND PORT: installs the package FIRST into a copy of this system, runs it at PORT of
+# 127.0.0.1, upgrades to SECOND, removes and purges it. The copy is an overlay in its own mount namespace, and disappears with
+# this process. systemd is simulated: a log has the calls of the packages.
 set -euo pipefail
 folder=$1 format=$2 first=$3 second=$4 port=$5
 root=$folder/root
@@ -23,7 +23,7 @@ within() { "${within[@]}" "$@"; }
 as_sqube=("${within[@]}" setpriv --reuid=sqube --regid=sqube --clear-groups env)
 as_sqube() { "${as_sqube[@]}" "$@"; }
 fail() { echo "FAIL: $*"; exit 1; }
-# asked COMMANDS: since the last look the package has asked systemctl for these, one after another.
+# asked COMMANDS: since the last check the package has run systemctl with these, one after another.
 asked() {
 	local found
 	found=$(paste -sd ';' "$root/packages/asked" 2>/dev/null || true)
