@@ -103,7 +103,7 @@ var suffixes = []string{"", "-wal", "-shm", "-journal"}
 // protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have
 // left them open to others.
 func protect(path string) error {
-	for _, suffix := range suffixes {
+	for _, suffix := range append([]string{reserveSuffix}, suffixes...) {
 		info, err := os.Lstat(path + suffix)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

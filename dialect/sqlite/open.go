@@ -91,6 +91,11 @@ func Migrate(ctx context.Context, path string) (before migrations.Status, err er
 func open(ctx context.Context, path string, o Options) (*Engine, migrations.Status, error) {
 	e := &Engine{}
 	before, err := e.open(ctx, path, o)
+	if lacksSpace(err) && e.reserve.release() == nil {
+		_ = e.Close()
+		e = &Engine{}
+		before, err = e.open(ctx, path, o)
+	}
 	if err != nil {
 		_ = e.Close() // err is the cause
 		return nil, before, fmt.Errorf("opening the database %s: %w", path, withHint(err))
@@ -112,9 +117,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if e.lock, err = lockDatabase(path); err != nil {
 		return before, err
 	}
-	// A start needs some space, also on a full disk. Where the file can't be cut, that is no reason not to start.
-	e.reserve.path = path + "-reserve"
-	_ = e.reserve.release()
+	e.reserve.path = path + reserveSuffix
 	if err := protect(path); err != nil { // SQLite gives new files the mode of the database
 		return before, err
 	}

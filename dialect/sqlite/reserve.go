@@ -11,12 +11,17 @@ import (
 	"syscall"
 	"time"
 
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/sqube/sqube/dialect"
 )
 
 // reserveBytes is the size of the reserve: as much as the write-ahead log holds
 // when a commit has it written to the database file, and the largest group.
 const reserveBytes = walCheckpoint + 4<<20
+
+const reserveSuffix = "-reserve"
 
 // reserve is a file next to the database that takes up space for when the disk
 // is full. Removing versions needs space before it frees any: the write-ahead
@@ -59,6 +64,19 @@ func (r *reserve) resize(flag int, do func(*os.File) error) error {
 		return err
 	}
 	return errors.Join(do(file), file.Close())
+}
+
+// lacksSpace reports whether opening a database may have failed because the disk
+// is full: SQLite creates and extends the files beside it.
+func lacksSpace(err error) bool {
+	var cause *sqlite.Error
+	if errors.As(err, &cause) {
+		switch cause.Code() {
+		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE:
+			return true
+		}
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // errReserved is the error of writes that the reserve is not for.

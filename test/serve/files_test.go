@@ -19,7 +19,7 @@ func TestFiles(t *testing.T) {
 	want := []string{
 		"admin.kubeconfig", "pki/admin.crt", "pki/admin.key", "pki/apiserver-kubelet-client.crt", "pki/apiserver-kubelet-client.key",
 		"pki/apiserver.crt", "pki/apiserver.key", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
-		"pki/front-proxy-client.crt", "pki/front-proxy-client.key", "pki/sa.key", "sqube.db",
+		"pki/front-proxy-client.crt", "pki/front-proxy-client.key", "pki/sa.key", "sqube.db", "sqube.db-reserve",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("the data directory has\n%q, want\n%q", got, want)
