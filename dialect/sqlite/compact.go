@@ -26,7 +26,8 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err
 	})
 	if err == nil {
 		err = e.reclaim(ctx, func() error {
-			_, err := e.vacuum(ctx, func(_, _ int64) int64 { return maxFreePages })
+			// The rows of a batch take more space than their values.
+			_, err := e.vacuum(ctx, func(_, _ int64) int64 { return maxFreePages }, 4*batchBytes)
 			return err
 		})
 	}
@@ -83,7 +84,7 @@ func keptPages(pages, pageSize int64) int64 { return min(pages/8, 2*shrinkBytes/
 // Shrink implements dialect.Engine by an incremental vacuum.
 func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	err = e.reclaim(ctx, func() error {
-		more, err = e.vacuum(ctx, keptPages)
+		more, err = e.vacuum(ctx, keptPages, shrinkBytes)
 		return err
 	})
 	if err == nil && !more {
@@ -92,9 +93,9 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// vacuum returns some of the free pages that need not be kept to the file
-// system, and reports whether there were any.
-func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) int64) (some bool, err error) {
+// vacuum returns up to so many bytes of the free pages that need not be kept to
+// the file system, and reports whether there were any.
+func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) int64, most int64) (some bool, err error) {
 	var pages, free, pageSize int64
 	err = e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
 	if err != nil {
@@ -105,7 +106,7 @@ func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) in
 		return false, nil
 	}
 	// The pragma frees one page per step, so its result has to be iterated.
-	rows, err := e.writer.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(surplus, shrinkBytes/pageSize)))
+	rows, err := e.writer.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(surplus, most/pageSize)))
 	if err != nil {
 		return false, failure("vacuum", err)
 	}
