@@ -74,7 +74,7 @@ func listenProfiling(path string) (net.Listener, error) {
 	}
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("--debug-socket-path %s is a file and no socket: choose another path", path)
+		return nil, fmt.Errorf("--debug-socket-path %s is a file, not a socket: choose another path", path)
 	}
 	if err == nil {
 		err = os.Remove(path) // left by a process that has ended

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// writeTimeout bounds waits for what does not come about.
+// writeTimeout limits how long a test waits for something that does not happen.
 const writeTimeout = time.Minute
 
 // serving starts a server whose connections are accounted for.
@@ -29,14 +29,14 @@ func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Serve
 	return server
 }
 
-// within receives from what has to come about.
+// within waits for what has to happen, and returns what it sends.
 func within[T any](t *testing.T, what string, happened <-chan T) T {
 	t.Helper()
 	select {
 	case value := <-happened:
 		return value
 	case <-time.After(writeTimeout):
-		t.Fatalf("it does not come about that %s", what)
+		t.Fatalf("timed out waiting: %s", what)
 		panic("unreachable")
 	}
 }

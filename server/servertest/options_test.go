@@ -67,7 +67,7 @@ func TestOptions(t *testing.T) {
 		}
 		_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"jane"`) {
-			t.Errorf("a user without rights is told %v", err)
+			t.Errorf("a user without permissions gets %v", err)
 		}
 	})
 	t.Run("no controllers", func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/server/servertest"
 )
 
-// patience bounds every wait on a machine that is busy with other tests.
+// patience limits every wait on a machine that is busy with other tests.
 const patience = time.Minute
 
 // TestServers runs several servers at once: each has its own objects, answers its own administrator only, and stops without

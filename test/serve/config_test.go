@@ -115,11 +115,11 @@ func flagz(t *testing.T, c kubernetes.Interface) map[string]string {
 func TestWrongSettings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ config, environment, want string }{
-		{config: "retention: 5m\nretentoin: 5m", want: `FILE:2: "retentoin" is no setting: did you mean retention?`},
-		{config: "no-such-flag: 5m", want: `FILE:1: "no-such-flag" is no setting `},
-		{config: "config: other.yaml", want: `FILE:1: "config" is no setting `},
-		{config: "envtest: true", want: `FILE:1: "envtest" is no setting `},
-		{config: "--retention: 5m", want: `FILE:1: "--retention" is no setting: did you mean retention?`},
+		{config: "retention: 5m\nretentoin: 5m", want: `FILE:2: "retentoin" is not a setting: did you mean retention?`},
+		{config: "no-such-flag: 5m", want: `FILE:1: "no-such-flag" is not a setting `},
+		{config: "config: other.yaml", want: `FILE:1: "config" is not a setting `},
+		{config: "envtest: true", want: `FILE:1: "envtest" is not a setting `},
+		{config: "--retention: 5m", want: `FILE:1: "--retention" is not a setting: did you mean retention?`},
 		{config: "\n\nretention: soon", want: `FILE:3: retention "soon": time: invalid duration "soon"`},
 		{config: "retention: 1ms", want: "--retention 1ms must be at least 1s (set by FILE:1, see sqube serve --help)"},
 		{config: "retention: [5m]", want: "FILE:1: retention must be one value"},
@@ -140,8 +140,8 @@ func TestWrongSettings(t *testing.T) {
 		{environment: "SQUBE_CONFIG=/", want: "--config must name a readable file: read /: is a directory"},
 		{environment: "SQUBE_RETENTION=1ms", want: "--retention 1ms must be at least 1s (set by SQUBE_RETENTION, see sqube serve --help)"},
 		{environment: "SQUBE_RETENTION=soon", want: `SQUBE_RETENTION: retention "soon": time: invalid duration "soon"`},
-		{environment: "SQUBE_RETENTOIN=5m", want: "SQUBE_RETENTOIN is no setting: did you mean SQUBE_RETENTION? Unset it if it is not for sqube"},
-		{environment: "SQUBE_DATADIR=data", want: "SQUBE_DATADIR is no setting: did you mean SQUBE_DATA_DIR?"},
+		{environment: "SQUBE_RETENTOIN=5m", want: "SQUBE_RETENTOIN is not a setting: did you mean SQUBE_RETENTION? Unset it if it is not for sqube"},
+		{environment: "SQUBE_DATADIR=data", want: "SQUBE_DATADIR is not a setting: did you mean SQUBE_DATA_DIR?"},
 		{environment: "SQUBE_data_dir=data", want: "SQUBE_data_dir: write SQUBE_DATA_DIR"},
 	} {
 		t.Run(c.environment+strings.ToValidUTF8(c.config[:min(20, len(c.config))], ""), func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestWrongSettings(t *testing.T) {
 		})
 	}
 	// All commands check the settings.
-	refuses(t, "SQUBE_DATASTOR is no setting: did you mean SQUBE_DATASTORE?", []string{"check"}, env("SQUBE_DATASTOR=x"))
+	refuses(t, "SQUBE_DATASTOR is not a setting: did you mean SQUBE_DATASTORE?", []string{"check"}, env("SQUBE_DATASTOR=x"))
 	// Under envtest, settings have no effect.
 	refuses(t, "--etcd-servers must be specified", []string{"serve", "--envtest"}, env("SQUBE_RETENTION=1ms", "SQUBE_DATASTORE=x", "SQUBE_CONFIG=/missing"))
 }

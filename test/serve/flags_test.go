@@ -159,7 +159,7 @@ func TestWrongFiles(t *testing.T) {
 		{"--audit-webhook-config-file=GARBAGE", "--audit-webhook-config-file: "},
 		{"--tls-cert-file=GARBAGE --tls-private-key-file=GARBAGE", garbage},
 		{"--authentication-config=GARBAGE", `setting up authentication: failed to load authentication configuration from file "` + garbage},
-		{"--debug-socket-path=GARBAGE", "--debug-socket-path " + garbage + " is a file and no socket: choose another path"},
+		{"--debug-socket-path=GARBAGE", "--debug-socket-path " + garbage + " is a file, not a socket: choose another path"},
 		{"--debug-socket-path=GARBAGE/socket", "--debug-socket-path: "},
 		{"--authorization-config=GARBAGE", "failed to load AuthorizationConfiguration from file"},
 		{"--authorization-policy-file=GARBAGE --authorization-mode=ABAC", garbage},

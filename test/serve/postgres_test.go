@@ -48,7 +48,7 @@ func TestPostgresRefuses(t *testing.T) {
 		},
 		"not a DSN": {
 			func(u *url.URL) { u.RawQuery = "sslmode=" + secret },
-			"the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database",
+			"the DSN is not valid: want postgres://user:password@host:port/database",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestPostgresRefuses(t *testing.T) {
 		})
 	}
 	t.Run("wrong escape", func(t *testing.T) {
-		refusesOnPostgres(t, "postgres://sqube:"+secret+"%zz@127.0.0.1/sqube", "the DSN is not one that Postgres' libpq would take", secret)
+		refusesOnPostgres(t, "postgres://sqube:"+secret+"%zz@127.0.0.1/sqube", "the DSN is not valid", secret)
 	})
 	t.Run("another engine", func(t *testing.T) {
 		refusesOnPostgres(t, "mysql://sqube:"+secret+"@127.0.0.1/sqube", "--datastore must be sqlite://PATH or postgres://", secret)

@@ -46,7 +46,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 // OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.
 func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
 	if _, err := pgx.ParseConfig(dsn); err != nil { // its text may contain a password
-		return nil, errors.New("the DSN is not one that Postgres' libpq would take: want postgres://user:password@host:port/database?sslmode=…")
+		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…")
 	}
 	k, err := openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {

@@ -43,7 +43,7 @@ func (s Sources) fromFile() ([]setting, error) {
 			if near := s.nearest(key.Value); near != "" {
 				hint = fmt.Sprintf(": did you mean %s?", near)
 			}
-			refuse("%q is no setting%s", key.Value, hint)
+			refuse("%q is not a setting%s", key.Value, hint)
 			continue
 		}
 		if line, twice := lines[flag.Name]; twice {

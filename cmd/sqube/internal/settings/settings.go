@@ -144,7 +144,7 @@ func (s Sources) fromEnvironment() (settings []setting, err error) {
 		case slices.Contains(notSettings, name):
 		default:
 			if near := s.nearest(name); near != "" {
-				errs = append(errs, fmt.Errorf("%s is no setting: did you mean %s? Unset it if it is not for sqube", variable, Variable(near)))
+				errs = append(errs, fmt.Errorf("%s is not a setting: did you mean %s? Unset it if it is not for sqube", variable, Variable(near)))
 			}
 		}
 	}
