@@ -108,7 +108,7 @@ func (f *followOptions) check(args []string) error {
 	case f.place == "" && len(args) == 0:
 		return errors.New("give FILE, or --follow and a place")
 	case f.options.Interval <= 0 || f.options.SnapshotInterval <= 0 || f.options.Keep < 0:
-		return errors.New("--sync-interval and --snapshot-interval must be more than 0, and --keep not less")
+		return errors.New("--sync-interval and --snapshot-interval must be more than 0, and --keep must not be negative")
 	}
 	return nil
 }

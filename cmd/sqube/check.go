@@ -106,7 +106,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// open opens the database to read it, or to repair it, for which no server may use it.
+// open opens the database for reading, or for repairs, which are possible only while no server uses it.
 func (c *check) open(ctx context.Context) (reader dialect.Reader, engine datastore.Engine, err error) {
 	if !c.repair {
 		reader, err = c.datastore.OpenReader(ctx)

@@ -25,7 +25,7 @@ import (
 // sharedSettings are the settings that serve and other commands have in common.
 var sharedSettings = []string{"data-dir", "datastore", "encryption-provider-config", "pki-encryption-key-file"}
 
-// addConfigFlag adds --config, for which the command calls applySettings.
+// addConfigFlag adds --config. The command must call applySettings to read the file.
 func addConfigFlag(fs *pflag.FlagSet) {
 	fs.String("config", "", "YAML file with settings, whose keys are flag names without dashes. Flags on the command line override environment variables (SQUBE_DATA_DIR for --data-dir), which override the file. sqube config prints a template. SQUBE_CONFIG can name the file too.")
 }
@@ -80,7 +80,7 @@ Other commands read the settings that they have flags for: --data-dir, --datasto
 	}
 }
 
-// addDatastoreFlag adds --datastore. The caller has the folder for the default.
+// addDatastoreFlag adds --datastore. The caller provides the folder of the default.
 func addDatastoreFlag(fs *pflag.FlagSet, flag *string) {
 	fs.StringVar(flag, "datastore", "", "Database with the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE in libpq's syntax. If unset, sqube.db under --data-dir.")
 	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // may hold a password: /flagz hides it
@@ -115,7 +115,7 @@ func untilInterrupt(ctx context.Context) context.Context {
 
 // decrypt decrypts a stored value.
 func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
-	if r == sharedkeys.Resource { // encrypted with another key, and valid JSON as it is
+	if r == sharedkeys.Resource { // encrypted with another key, and valid JSON as stored
 		return stored, nil
 	}
 	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}

@@ -90,7 +90,7 @@ func envtestEtcdCommand() *cobra.Command {
 	return cmd
 }
 
-// addEnvtestFlag adds the flag by which sqube serve stands in for kube-apiserver in tests. No help shows it.
+// addEnvtestFlag adds the hidden flag that makes sqube serve stand in for kube-apiserver in tests.
 func addEnvtestFlag(fs *pflag.FlagSet, flag *bool) {
 	fs.BoolVar(flag, envtest.APIServerFlag, false, "Stand in for kube-apiserver in tests: see sqube envtest.")
 	fs.Lookup(envtest.APIServerFlag).Hidden = true

@@ -23,7 +23,7 @@ import (
 	"github.com/sqube/sqube/server"
 )
 
-// helpWidth is how many columns the help has.
+// helpWidth is the width of the help in columns.
 const helpWidth = 100
 
 // useSections adds the flags of all sections to cmd, and shows them by section in its help: serve has too many for one list.
@@ -36,7 +36,7 @@ func useSections(cmd *cobra.Command, sections *cliflag.NamedFlagSets) {
 		cmd.Flags().AddFlagSet(section)
 	}
 	cmd.Flags().SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
-	cmd.Flags().SetOutput(io.Discard) // pflag would report deprecated flags here, in another form than the log's: see warnDeprecated
+	cmd.Flags().SetOutput(io.Discard) // pflag would report deprecated flags here, in a different format from the log: see warnDeprecated
 	cliflag.SetUsageAndHelpFunc(cmd, *sections, helpWidth)
 }
 
@@ -77,7 +77,7 @@ func (e *emulation) addFlags(fs *pflag.FlagSet, o *server.Options) {
 	e.flags.BoolVar(&o.EmulationForwardCompatible, "emulation-forward-compatible", false, "Also serve newer versions of the APIs that --emulated-version has.")
 	e.flags.BoolVar(&o.RuntimeConfigForwardCompatible, "runtime-config-emulation-forward-compatible", false, "Also serve APIs that --runtime-config names even if they are newer than --emulated-version.")
 	e.flags.Lookup("emulated-version").Usage = "Kubernetes version whose APIs and features to emulate, such as 1.35. It can be at most three minor versions older than this one."
-	e.flags.Lookup("min-compatibility-version").Usage = "Oldest Kubernetes version among the cluster's servers, such as 1.35. Objects are stored in versions that it knows. At most --emulated-version."
+	e.flags.Lookup("min-compatibility-version").Usage = "Oldest Kubernetes version among the cluster's servers, such as 1.35. Objects are stored in versions that it supports. At most --emulated-version."
 	for _, name := range []string{"emulated-version", "min-compatibility-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible"} {
 		fs.AddFlag(e.flags.Lookup(name))
 	}
@@ -102,7 +102,7 @@ func (e *emulation) apply() error {
 	}
 	registry.AddMetrics()
 	if (e.server.EmulationForwardCompatible || e.server.RuntimeConfigForwardCompatible) && version.BinaryVersion().WithPatch(0).EqualTo(version.EmulationVersion()) {
-		return errors.New("--emulation-forward-compatible and --runtime-config-emulation-forward-compatible must be given with an --emulated-version before this one")
+		return errors.New("--emulation-forward-compatible and --runtime-config-emulation-forward-compatible need an --emulated-version older than this version")
 	}
 	return nil
 }
@@ -128,29 +128,29 @@ func (g *featureGates) apply() error {
 }
 
 // ignoredFlags are flags of kube-apiserver that do nothing here. They are accepted, so that unit files and manifests written for
-// kube-apiserver start sqube too, with a warning that says what to use instead. Values that ask for something that sqube does
-// not do are refused.
+// kube-apiserver start sqube too, with a warning that says what to use instead. Values that request something that sqube does not do
+// are rejected.
 var ignoredFlags = []ignoredFlag{
 	{names: "etcd-servers etcd-servers-overrides etcd-prefix",
-		reason: "the state is in --datastore; sqube import reads that of an etcd"},
+		reason: "the state is in --datastore; sqube import reads the state of an etcd"},
 	{names: "etcd-cafile etcd-certfile etcd-keyfile",
 		reason: "--datastore sets TLS to Postgres with sslmode, sslrootcert, sslcert and sslkey"},
 	{names: "etcd-compaction-interval",
-		reason: "--retention and --compact-interval say how long old versions are kept"},
+		reason: "--retention and --compact-interval set how long old versions are kept"},
 	{names: "etcd-healthcheck-timeout etcd-readycheck-timeout storage-initialization-timeout",
-		reason: "--datastore-timeout bounds every wait for the database"},
+		reason: "--datastore-timeout limits every wait for the database"},
 	{names: "etcd-count-metric-poll-period etcd-db-metric-poll-interval",
 		reason: "the metrics sqube_store_… need no polling"},
-	{names: "lease-reuse-duration-seconds", reason: "there are no etcd leases; --event-ttl says how long Events are kept"},
+	{names: "lease-reuse-duration-seconds", reason: "there are no etcd leases; --event-ttl sets how long Events are kept"},
 	{names: "storage-backend", only: []string{"", "etcd3"}, reason: "--datastore selects the database"},
 	{names: "storage-media-type", only: []string{"application/vnd.kubernetes.protobuf", "application/json", "application/cbor"},
 		reason: "objects are stored as JSON, and sent in the format that the client asks for"},
 	{names: "watch-cache", boolean: true, reason: "watches and lists have no cache that could be turned off"},
-	{names: "watch-cache-sizes default-watch-cache-size", reason: "watches and lists need no such cache; --retention says how far back a watch can start"},
+	{names: "watch-cache-sizes default-watch-cache-size", reason: "watches and lists need no such cache; --retention sets how far back a watch can start"},
 	{names: "enable-garbage-collector", boolean: true, only: []string{"true"}, reason: "the garbage collector runs in this process; --controllers can turn it off"},
 	{names: "enable-logs-handler", boolean: true, only: []string{"false"}, reason: "the log goes to standard error, and no path serves it"},
 	{names: "apiserver-count", reason: "servers find each other in the database"},
-	{names: "kubelet-timeout", reason: "--request-timeout bounds requests to kubelets too"},
+	{names: "kubelet-timeout", reason: "--request-timeout also limits requests to kubelets"},
 	{names: "peer-ca-file peer-advertise-ip peer-advertise-port", only: []string{""},
 		reason: "servers do not forward requests to each other"},
 	{names: "log-flush-frequency log-text-info-buffer-size log-json-info-buffer-size", reason: "every log line is written at once"},
@@ -158,7 +158,7 @@ var ignoredFlags = []ignoredFlag{
 		reason: "the whole log goes to standard error"},
 }
 
-// ignoredFlag is one or several flags that do nothing for the same reason.
+// ignoredFlag is one or more flags that do nothing, for the same reason.
 type ignoredFlag struct {
 	names   string   // separated by spaces
 	only    []string // the accepted values; nil for any

@@ -79,7 +79,7 @@ before the first start:
 	}
 	addDatastoreFlags(cmd, &i.target)
 	fs := cmd.Flags()
-	fs.StringVar(&i.from, "from", "", "What SOURCE is: kine-sqlite, kine-postgres or etcd.")
+	fs.StringVar(&i.from, "from", "", "Kind of SOURCE: kine-sqlite, kine-postgres or etcd.")
 	fs.StringVar(&i.prefix, "etcd-prefix", "/registry", "Prefix of all keys, as in kube-apiserver's flag of this name.")
 	fs.StringVar(&i.tls.CAFile, "cacert", "", "File with the CA of etcd's certificate.")
 	fs.StringVar(&i.tls.CertFile, "cert", "", "File with a client certificate for etcd.")
@@ -223,7 +223,7 @@ func (i *importer) printSummary(out io.Writer, report *importReport, revision in
 	}
 }
 
-// rowIDs gives each row the revision of its object, or a new one if that is taken: etcd's transactions may change several keys.
+// rowIDs gives each row the revision of its object, or a new one if that is used: a transaction of etcd may change several keys.
 type rowIDs struct {
 	used map[int64]struct{}
 	next int64
@@ -255,7 +255,7 @@ type skippedObjects struct {
 	names []string
 }
 
-// maxNames is how many are named.
+// maxNames is how many of them are named.
 const maxNames = 5
 
 func (l *skippedObjects) String() string {
@@ -303,7 +303,7 @@ func (r *importReport) total() (taken, skipped int) {
 
 // print writes a line for each resource that was imported, and for each reason why objects were skipped.
 func (r *importReport) print(out io.Writer) error {
-	table := newTable(out, "RESOURCE", "TAKEN", "NOT TAKEN", "WHY")
+	table := newTable(out, "RESOURCE", "IMPORTED", "SKIPPED", "REASON")
 	for _, resource := range slices.Sorted(maps.Keys(r.taken)) {
 		table.row(resource, fmt.Sprint(r.taken[resource]), "", "")
 	}

@@ -79,7 +79,7 @@ func (i *inspector) close() error {
 	return i.reader.Close()
 }
 
-// history calls yield with every version of the object in the archive, then with those that only the database holds.
+// history calls yield with every version of the object in the archive, then with those that are only in the database.
 func (i *inspector) history(ctx context.Context, yield func(*inspect.Version) error) error {
 	last := &inspect.Version{}
 	if i.archive != nil {

@@ -64,7 +64,7 @@ lifetime.`,
 	return cmd
 }
 
-// openAuthority opens the cluster's authority, in the database or under the data directory.
+// openAuthority opens the cluster's CA, in the database or under the data directory.
 func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Options) (_ *pki.PKI, err error) {
 	keys, err := key.Load()
 	if err != nil {

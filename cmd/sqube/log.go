@@ -23,8 +23,7 @@ type logOptions struct {
 	verbosity int
 	modules   string // klog's -vmodule
 	level     slog.LevelVar
-	// stopping is set once the server begins to stop. In-process clients then log errors when they are cut off, which are
-	// harmless.
+	// stopping is set once the server begins to stop. In-process clients then log harmless errors when their requests fail.
 	stopping atomic.Bool
 }
 
@@ -89,7 +88,7 @@ func (o *logOptions) logged(err error) error {
 }
 
 // redirectKlog makes klog write lines without headers, each severity to its own writer. klog.SetSlogLogger would lose the severity:
-// klog passes warnings on as information.
+// klog logs warnings as info messages.
 func (o *logOptions) redirectKlog(handler slog.Handler) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)

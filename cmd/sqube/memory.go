@@ -91,7 +91,7 @@ func growthPercent(live, cached int64, busy bool) int {
 	return int(100 * headroom / max(live, 1<<20))
 }
 
-// heap is the runtime's figures of the heap.
+// heap has the runtime's statistics of the heap.
 type heap struct {
 	collections uint64 // automatic ones
 	live, taken int64  // bytes live at the last collection, and bytes of memory for objects
@@ -134,7 +134,7 @@ func limitMemory() {
 // watchShare is the part of GOMEMLIMIT for watches: one sixteenth.
 const watchShare = 16
 
-// watchMemory is how much memory all watches together may use: a part of GOMEMLIMIT, or 0 for the default if that is not set.
+// watchMemory returns how much memory all watches together may use: a part of GOMEMLIMIT, or 0 for the default if that is not set.
 func watchMemory() int64 {
 	limit := debug.SetMemoryLimit(-1) // a negative limit changes nothing
 	if os.Getenv("GOMEMLIMIT") == "" || limit == math.MaxInt64 {

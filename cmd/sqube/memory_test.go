@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestGrowthPercent has the heap grow by its own part, which is bounded on both sides.
+// TestGrowthPercent checks that the heap grows by the size of what is not cached, within limits.
 func TestGrowthPercent(t *testing.T) {
 	const mb = 1 << 20
 	for _, c := range []struct {

@@ -23,7 +23,7 @@ func migrateCommand() *cobra.Command {
 		Short: "Apply all missing schema steps",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			done := progress(cmd, func() string { return "taking the steps that are missing" })
+			done := progress(cmd, func() string { return "applying the missing steps" })
 			before, err := d.Migrate(cmd.Context())
 			done()
 			if err != nil {

@@ -29,7 +29,7 @@ type restorer struct {
 	force    bool
 	list     bool
 
-	aside string // where the former content of the target is now
+	aside string // where the former contents of the target are now
 }
 
 func restoreCommand() *cobra.Command {
@@ -88,7 +88,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 		from, err = datastore.Parse(source, "")
 	}
 	if err != nil {
-		return fmt.Errorf("the source must be a file, or as --datastore is: %w", err)
+		return fmt.Errorf("the source must be a file, or a database in the syntax of --datastore: %w", err)
 	}
 	current, remove, err := withSchema(ctx, from)
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *restorer) time() (moment time.Time, err error) {
 }
 
 func (r *restorer) notEmpty() error {
-	return fmt.Errorf("%s is not empty: give another --datastore, or --force to put aside what it holds", r.target)
+	return fmt.Errorf("%s is not empty: give another --datastore, or --force to move its contents aside", r.target)
 }
 
 // jumpedCounter returns the position of a log that is restored to a revision, from a source whose last write was at newest. All

@@ -96,7 +96,7 @@ ends it at once.`,
 	o.ignored.addFlags(cmd.Flags())
 	addEnvtestFlag(cmd.Flags(), &o.envtest)
 	verflag.AddFlags(cmd.Flags())
-	cmd.Flags().Lookup("version").Hidden = true // sqube version says more
+	cmd.Flags().Lookup("version").Hidden = true // sqube version prints more
 	return cmd
 }
 
@@ -231,7 +231,7 @@ func untilSignal(ctx context.Context, stopping *atomic.Bool) (context.Context, c
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	go func() {
 		name := <-signals
-		slog.Info("stopping; once more ends at once", "signal", name.String())
+		slog.Info("stopping; a second signal ends the process at once", "signal", name.String())
 		stopping.Store(true)
 		cancel()
 		<-signals

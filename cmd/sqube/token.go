@@ -80,7 +80,7 @@ func (o *tokenOptions) run(ctx context.Context, out io.Writer) error {
 	}
 	kubeconfig, err := clientcmd.LoadFromFile(path)
 	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w; name that of an administrator with --kubeconfig, or the server's folder with --data-dir", err)
+		return fmt.Errorf("read the kubeconfig: %w; give an administrator's with --kubeconfig, or the server's folder with --data-dir", err)
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestUnmapCode takes the program's pages out of the process, which goes on.
+// TestUnmapCode unmaps the program's code while the program runs.
 func TestUnmapCode(t *testing.T) {
 	before := mappedFiles(t)
 	if err := unmapCode(); err != nil {
@@ -18,7 +18,7 @@ func TestUnmapCode(t *testing.T) {
 	}
 }
 
-// mappedFiles returns how much of files is in the process's memory, in kB.
+// mappedFiles returns the size of the file pages that are mapped into the process, in kB.
 func mappedFiles(t *testing.T) (size int) {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

@@ -102,8 +102,8 @@ func (f *fixture) start(t *testing.T) {
 	}
 }
 
-// who returns the name and the groups that a sees in r, or "" if it sees no one.
-func who(t *testing.T, a *Authentication, r *http.Request) (string, []string) {
+// userOf returns the name and the groups of the user that a finds in r, or "" if it rejects r.
+func userOf(t *testing.T, a *Authentication, r *http.Request) (string, []string) {
 	t.Helper()
 	resp, ok, err := a.Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
@@ -120,7 +120,7 @@ func request(token string) *http.Request {
 	return r
 }
 
-// withCert makes r look as if it had come over TLS with the client certificate in p.
+// withCert makes r look as if it came over TLS with the client certificate p.
 func withCert(t *testing.T, r *http.Request, p pki.Pair) *http.Request {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
@@ -132,16 +132,16 @@ func withCert(t *testing.T, r *http.Request, p pki.Pair) *http.Request {
 }
 
 func TestAnonymous(t *testing.T) {
-	name, groups := who(t, setUp(t, nil).authentication(t), request(""))
+	name, groups := userOf(t, setUp(t, nil).authentication(t), request(""))
 	if name != user.Anonymous || !slices.Equal(groups, []string{user.AllUnauthenticated}) {
 		t.Errorf("without credentials: %q in %v", name, groups)
 	}
 	a := setUp(t, nil).authentication(t)
-	if name, _ := who(t, a, request("wrong")); name != "" {
-		t.Errorf("a wrong token was taken for %q", name)
+	if name, _ := userOf(t, a, request("wrong")); name != "" {
+		t.Errorf("a wrong token authenticated as %q", name)
 	}
 	off := setUp(t, []string{"--anonymous-auth=false"}).authentication(t)
-	if name, _ := who(t, off, request("")); name != "" {
+	if name, _ := userOf(t, off, request("")); name != "" {
 		t.Errorf("with --anonymous-auth=false: %q", name)
 	}
 }
@@ -152,7 +152,7 @@ func TestTokenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := setUp(t, []string{"--token-auth-file=" + path}).authentication(t)
-	name, groups := who(t, a, request("s3cret"))
+	name, groups := userOf(t, a, request("s3cret"))
 	if name != "jane" || !slices.Contains(groups, "dev") || !slices.Contains(groups, user.AllAuthenticated) {
 		t.Errorf("got %q in %v", name, groups)
 	}
@@ -161,17 +161,17 @@ func TestTokenFile(t *testing.T) {
 func TestClientCertificates(t *testing.T) {
 	f := setUp(t, nil)
 	a := f.authentication(t)
-	name, groups := who(t, a, withCert(t, request(""), f.pki.Admin))
+	name, groups := userOf(t, a, withCert(t, request(""), f.pki.Admin))
 	if name != "kubernetes-admin" || !slices.Contains(groups, user.SystemPrivilegedGroup) {
 		t.Errorf("the administrator is %q in %v", name, groups)
 	}
 	stranger := setUp(t, nil)
-	if name, _ := who(t, a, withCert(t, request(""), stranger.pki.Admin)); name != "" {
-		t.Errorf("a certificate of another authority was taken for %q", name)
+	if name, _ := userOf(t, a, withCert(t, request(""), stranger.pki.Admin)); name != "" {
+		t.Errorf("a certificate from another CA authenticated as %q", name)
 	}
 	both := setUp(t, []string{"--client-ca-file=" + stranger.pki.CA.CertFile})
 	for _, p := range []*pki.PKI{both.pki, stranger.pki} {
-		if name, _ := who(t, both.authentication(t), withCert(t, request(""), p.Admin)); name != "kubernetes-admin" {
+		if name, _ := userOf(t, both.authentication(t), withCert(t, request(""), p.Admin)); name != "kubernetes-admin" {
 			t.Errorf("with --client-ca-file: %q", name)
 		}
 	}
@@ -186,14 +186,14 @@ func TestFrontProxy(t *testing.T) {
 		r.Header.Set("X-Remote-Group", "dev")
 		return r
 	}
-	if name, _ := who(t, a, withCert(t, claim(), f.pki.FrontProxyClient)); name != "jane" {
-		t.Errorf("the front proxy's word: %q", name)
+	if name, _ := userOf(t, a, withCert(t, claim(), f.pki.FrontProxyClient)); name != "jane" {
+		t.Errorf("headers from the front proxy: %q", name)
 	}
-	if name, _ := who(t, a, withCert(t, claim(), f.pki.Admin)); name != "kubernetes-admin" {
-		t.Errorf("a client's own word: %q", name)
+	if name, _ := userOf(t, a, withCert(t, claim(), f.pki.Admin)); name != "kubernetes-admin" {
+		t.Errorf("headers from another client: %q", name)
 	}
-	if name, _ := who(t, a, claim()); name != user.Anonymous {
-		t.Errorf("anybody's word: %q", name)
+	if name, _ := userOf(t, a, claim()); name != user.Anonymous {
+		t.Errorf("headers without a certificate: %q", name)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestLoopbackComesFirst(t *testing.T) {
 	a := setUp(t, nil).authentication(t)
 	transport := loopback.New()
 	var name string
-	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name, _ = who(t, a, r) }))
+	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name, _ = userOf(t, a, r) }))
 	r, err := http.NewRequest(http.MethodGet, "http://x/", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestServiceAccountToken(t *testing.T) {
 		{"for another audience", issue(nil, "vault"), ""},
 		{"with a broken signature", issue(nil, DefaultIssuer) + "x", ""},
 	} {
-		if name, _ := who(t, a, request(c.token)); name != c.want {
+		if name, _ := userOf(t, a, request(c.token)); name != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, name, c.want)
 		}
 	}
@@ -252,7 +252,7 @@ func TestServiceAccountToken(t *testing.T) {
 	}
 }
 
-// TestSigningKeys signs with keys in every form of a private key.
+// TestSigningKeys signs tokens with private keys of every type and format.
 func TestSigningKeys(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -292,8 +292,8 @@ func TestSigningKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if bearer, _ := who(t, f.authentication(t), request(token)); bearer != "system:serviceaccount:ns:robot" {
-				t.Errorf("%s, %s: the token is that of %q", name, form, bearer)
+			if bearer, _ := userOf(t, f.authentication(t), request(token)); bearer != "system:serviceaccount:ns:robot" {
+				t.Errorf("%s, %s: the token authenticates as %q", name, form, bearer)
 			}
 		}
 	}
@@ -355,16 +355,16 @@ func TestRBAC(t *testing.T) {
 	}
 	jane, root := &user.DefaultInfo{Name: "jane"}, &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}
 	if decide(jane, "get", "ns") != authorizer.DecisionAllow || decide(root, "delete", "other") != authorizer.DecisionAllow {
-		t.Error("what is allowed was not")
+		t.Error("an allowed request was denied")
 	}
 	if decide(jane, "delete", "ns") == authorizer.DecisionAllow || decide(jane, "get", "other") == authorizer.DecisionAllow {
-		t.Error("what is not allowed was")
+		t.Error("a request was allowed that must be denied")
 	}
 }
 
 func TestAlwaysAllowTurnsAnonymousOff(t *testing.T) {
 	f := setUp(t, []string{"--authorization-mode=AlwaysAllow"})
-	if name, _ := who(t, f.authentication(t), request("")); name != "" {
+	if name, _ := userOf(t, f.authentication(t), request("")); name != "" {
 		t.Errorf("got %q", name)
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // Cluster is what authenticators and authorizers read from.
 type Cluster struct {
-	// Client reaches the server's own API, see package loopback.
+	// Client reaches the server's own API; see package loopback.
 	Client kubernetes.Interface
 	// Informers are over Client. The caller starts them.
 	Informers informers.SharedInformerFactory
@@ -34,7 +34,7 @@ type Cluster struct {
 	Egress *egressselector.EgressSelector
 }
 
-// Authentication finds out who a caller is.
+// Authentication identifies callers.
 type Authentication struct {
 	// Authenticator recognizes, in this order: in-process clients, front proxies, client certificates, the bearer
 	// tokens of a file, of service accounts, of bootstrap secrets, of OpenID Connect and of a webhook. Everyone else
@@ -42,17 +42,17 @@ type Authentication struct {
 	Authenticator authenticator.Request
 	// Audiences are the valid audiences of tokens.
 	Audiences authenticator.Audiences
-	// ClientCA has the authorities of client certificates: those of clients and of front proxies. If it is a
+	// ClientCA has the CAs of client certificates, both of clients and of front proxies. If it is a
 	// dynamiccertificates.ControllerRunner, running it keeps it up to date with the files.
 	ClientCA dynamiccertificates.CAContentProvider
-	// UserCA has only the authorities of users' certificates, as published for extension API servers.
+	// UserCA has only the CAs of users' certificates, as published for extension API servers.
 	UserCA dynamiccertificates.CAContentProvider
-	// RequestHeader says which front proxies may name users, and in which headers.
+	// RequestHeader specifies which front proxies may name users, and in which headers.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 }
 
-// NewAuthentication builds it from completed options. It accepts tokens of the given service accounts. Authenticators that watch
-// files do so until ctx ends. An error means that a file named by a flag is invalid.
+// NewAuthentication builds an Authentication from completed options. It accepts tokens of the given service accounts. Authenticators
+// that watch files do so until ctx ends. An error means that a file named by a flag is invalid.
 func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccounts, c Cluster) (*Authentication, error) {
 	// kube-apiserver fills in parts of its server configuration; these structs receive the results.
 	var (
@@ -61,7 +61,7 @@ func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccount
 		v2      common.Config
 		v3      common.OpenAPIV3Config
 	)
-	// Its own reader of key files supports fewer formats.
+	// Without a getter, kube-apiserver would read the key files itself, in fewer formats.
 	options, keys := *o.Authentication, *o.Authentication.ServiceAccounts
 	keys.KeyFiles, keys.ExternalPublicKeysGetter = nil, accounts.PublicKeys
 	options.ServiceAccounts = &keys
@@ -78,7 +78,7 @@ func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccount
 	}, nil
 }
 
-// proxyHeaders returns the headers by which a front proxy names a user.
+// proxyHeaders returns the headers in which a front proxy names a user.
 func proxyHeaders(c *authenticatorfactory.RequestHeaderConfig) func() []string {
 	if c == nil {
 		return func() []string { return nil }
@@ -94,7 +94,7 @@ type Authorization struct {
 	Rules authorizer.RuleResolver
 }
 
-// NewAuthorization builds it from completed options. The authorizers Node and RBAC need the informers of c to run. With
+// NewAuthorization builds an Authorization from completed options. The authorizers Node and RBAC need the informers of c to run. With
 // --authorization-config the file is read again when it changes, until ctx ends. An error means that a file named by a flag is
 // invalid.
 func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorization, error) {
@@ -115,25 +115,25 @@ func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorizatio
 }
 
 const (
-	// rememberFor is how long a verified client certificate is remembered: as long as upstream remembers a verified token.
-	rememberFor = 10 * time.Second
-	// rememberCertificates is how many certificates are remembered.
-	rememberCertificates = 4096
+	// cacheTTL is how long a verified client certificate is cached, the same as upstream caches a verified token.
+	cacheTTL = 10 * time.Second
+	// cacheSize is how many certificates are cached.
+	cacheSize = 4096
 )
 
-// certificates remembers the users of verified client certificates. Verifying the signature for every request is a large part of
+// certificates caches the users of verified client certificates. Verifying the signature for every request is a large part of
 // the cost of a small request.
 //
-// It applies only to requests with nothing but a certificate: with a token, or with the headers of a front proxy, the same
-// certificate may stand for another user.
+// It applies only to requests with just a certificate: with a token, or with the headers of a front proxy, the same certificate may
+// stand for another user.
 type certificates struct {
 	next    authenticator.Request
-	headers func() []string // those by which a front proxy names a user
+	headers func() []string // those in which a front proxy names a user
 	known   *utilcache.LRUExpireCache
 }
 
 func newCertificates(next authenticator.Request, headers func() []string) *certificates {
-	return &certificates{next, headers, utilcache.NewLRUExpireCache(rememberCertificates)}
+	return &certificates{next, headers, utilcache.NewLRUExpireCache(cacheSize)}
 }
 
 func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -150,7 +150,7 @@ func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Resp
 	if err == nil && ok {
 		if left := time.Until(leaf.NotAfter); left > 0 {
 			kept := *response
-			c.known.Add(key, &kept, min(left, rememberFor))
+			c.known.Add(key, &kept, min(left, cacheTTL))
 		}
 	}
 	return response, ok, err

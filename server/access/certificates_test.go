@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-func TestCertificatesAreVerifiedOnceInAWhile(t *testing.T) {
+func TestVerifiedCertificatesAreCached(t *testing.T) {
 	asked := 0
 	c := newCertificates(authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		asked++
@@ -45,9 +45,9 @@ func TestCertificatesAreVerifiedOnceInAWhile(t *testing.T) {
 		{"not the front proxy's user afterwards", request("jane", later), "jane", 3},
 		{"a token beside the certificate", request("jane", later, "Authorization", "Bearer x"), "jane", 4},
 		{"an expired certificate", request("old", time.Now().Add(-time.Second)), "old", 5},
-		{"which is not remembered", request("old", time.Now().Add(-time.Second)), "old", 6},
-		{"one that is refused", request("nobody", later), "", 7},
-		{"and refused again", request("nobody", later), "", 8},
+		{"an expired certificate again, which is not cached", request("old", time.Now().Add(-time.Second)), "old", 6},
+		{"a rejected certificate", request("nobody", later), "", 7},
+		{"a rejected certificate again", request("nobody", later), "", 8},
 	} {
 		response, ok, err := c.AuthenticateRequest(step.r)
 		if err != nil {

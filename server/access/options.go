@@ -1,6 +1,5 @@
-// Package access decides who a caller is and what the caller may do: authentication, authorization, and the service account tokens
-// that are issued and recognized. All of it is kube-apiserver's own code, with kube-apiserver's own flags; this package adds
-// defaults, so that none of the flags is needed.
+// Package access does authentication and authorization, and issues and verifies service account tokens. All of it is
+// kube-apiserver's own code, with kube-apiserver's own flags; this package adds defaults, so that no flag is required.
 //
 // Order of use: [NewOptions], [Options.AddFlags], [Options.Complete], [Options.Validate], then [NewServiceAccounts],
 // [NewAuthentication] and [NewAuthorization].
@@ -22,14 +21,14 @@ import (
 
 const (
 	// DefaultIssuer is the issuer of service account tokens, and their audience, unless --service-account-issuer or --api-audiences
-	// say otherwise.
+	// override it.
 	DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
 	minTokenExpiration = time.Hour
 	maxTokenExpiration = (1 << 32) * time.Second
 )
 
-// Options hold the flags of kube-apiserver on authentication, authorization and service account tokens.
+// Options hold the flags of kube-apiserver for authentication, authorization and service account tokens.
 type Options struct {
 	Authentication *kubeoptions.BuiltInAuthenticationOptions
 	Authorization  *kubeoptions.BuiltInAuthorizationOptions
@@ -39,8 +38,8 @@ type Options struct {
 	SigningEndpoint string
 }
 
-// NewOptions returns kube-apiserver's defaults. If kube-apiserver has none, or one that no cluster uses, they are those of a kubeadm cluster:
-// the authorizers Node and RBAC, an issuer, and the headers of a front proxy.
+// NewOptions returns kube-apiserver's defaults. Where kube-apiserver has none, or one that no cluster uses, it returns those of a
+// kubeadm cluster: the authorizers Node and RBAC, an issuer, and the headers of a front proxy.
 func NewOptions() *Options {
 	o := &Options{
 		Authentication: kubeoptions.NewBuiltInAuthenticationOptions().WithAll(),
@@ -56,7 +55,7 @@ func NewOptions() *Options {
 	return o
 }
 
-// AddFlags adds all of them to fs under kube-apiserver's names.
+// AddFlags adds the flags to fs under kube-apiserver's names.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Authentication.AddFlags(fs)
 	o.Authorization.AddFlags(fs)
@@ -80,14 +79,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// Files are used if no flag names a file.
+// Files are the defaults of flags that name files.
 type Files struct {
-	ClientCA          string // authority of client certificates; trusted also beside --client-ca-file
-	FrontProxyCA      string // authority of front proxies, for --requestheader-client-ca-file
+	ClientCA          string // CA of client certificates; also trusted if --client-ca-file is set
+	FrontProxyCA      string // CA of front proxies, for --requestheader-client-ca-file
 	ServiceAccountKey string // private key, for --service-account-signing-key-file
 }
 
-// Complete fills in what no flag has set. An error means that a file with certificates cannot be read.
+// Complete sets the options that no flag has set. An error means that a file with certificates cannot be read.
 func (o *Options) Complete(f Files) error {
 	if o.SigningKeyFile == "" && o.SigningEndpoint == "" {
 		o.SigningKeyFile = f.ServiceAccountKey
@@ -102,13 +101,13 @@ func (o *Options) Complete(f Files) error {
 	return nil
 }
 
-// completeClientCA trusts both the operator's authority and the server's own, so that the kubeconfigs that the server has written
-// stay valid. The files are read again when they change.
+// completeClientCA trusts both the operator's CA and the server's own, so that the kubeconfigs that the server has written stay
+// valid. The files are read again when they change.
 func (o *Options) completeClientCA(own string) error {
 	cert := o.Authentication.ClientCert
 	provider, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", own)
 	if err != nil {
-		return fmt.Errorf("reading the authority of client certificates: %w", err)
+		return fmt.Errorf("reading the CA of client certificates: %w", err)
 	}
 	if cert.ClientCA == "" || cert.ClientCA == own {
 		cert.CAContentProvider = provider
@@ -122,8 +121,8 @@ func (o *Options) completeClientCA(own string) error {
 	return nil
 }
 
-// Validate returns all problems of the flags, and of the files they name as far as they need not be read, as one error. It may be
-// called before Complete, so that nothing is created for a server that will not start, and again after it.
+// Validate returns all problems with the flags as one error, including files that can't be opened. It may be called before Complete,
+// so that nothing is created for a server that will not start, and again after it.
 func (o *Options) Validate() error {
 	var errs []error
 	for _, f := range o.files() {
@@ -155,8 +154,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateAuthentication runs upstream's checks, which require a file with keys of service accounts. Here the signing key is
-// enough.
+// validateAuthentication runs upstream's checks, which require a file with service account keys. Here the signing key is enough.
 func (o *Options) validateAuthentication() []error {
 	authentication, accounts := *o.Authentication, *o.Authentication.ServiceAccounts
 	if len(accounts.KeyFiles) == 0 {

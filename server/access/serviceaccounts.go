@@ -20,7 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount/externaljwt/plugin"
 )
 
-// ServiceAccounts issues tokens of service accounts and publishes the keys that verify them.
+// ServiceAccounts issues service account tokens and publishes the keys that verify them.
 type ServiceAccounts struct {
 	// Issuer is named in every token.
 	Issuer string
@@ -39,8 +39,8 @@ type ServiceAccounts struct {
 	jwksURI string
 }
 
-// NewServiceAccounts builds it from completed options. ctx limits how long this takes; an external signer is used until running
-// ends. An error means that a key file has no usable key, or that the signer can't be used.
+// NewServiceAccounts builds a ServiceAccounts from completed options. ctx limits how long this takes; an external signer is used
+// until running ends. An error means that a key file has no usable key, or that the signer can't be used.
 func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccounts, error) {
 	serviceaccount.RegisterMetrics()
 	flags := o.Authentication.ServiceAccounts
@@ -94,8 +94,8 @@ const (
 )
 
 // OpenIDHandlers returns the handlers of [OpenIDConfigPath] and [JWKSPath], by path. address is the host and port at
-// which clients reach this server; it is in the URL of the key set, unless --service-account-jwks-uri is set. An issuer that is
-// not an https URL has no such documents: that is an error, but the server works without them.
+// which clients reach this server; it is in the URL of the key set, unless --service-account-jwks-uri is set. It returns
+// an error if the issuer is not an https URL, which has no such documents; the server works without them.
 func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handler, error) {
 	provider, err := serviceaccount.NewOpenIDMetadataProvider(s.Issuer, s.jwksURI, address, s.PublicKeys)
 	if err != nil {
@@ -199,7 +199,7 @@ func newExternal(ctx, running context.Context, o *Options) (*ServiceAccounts, er
 	longest := time.Duration(metadata.MaxTokenExpirationSeconds) * time.Second
 	switch {
 	case metadata.MaxTokenExpirationSeconds < validation.MinTokenAgeSec:
-		err = fmt.Errorf("--service-account-signing-endpoint %s: its tokens live for %s at the most, and must for %d seconds at least", o.SigningEndpoint, longest, validation.MinTokenAgeSec)
+		err = fmt.Errorf("--service-account-signing-endpoint %s: its tokens live for at most %s, but must live for at least %d seconds", o.SigningEndpoint, longest, validation.MinTokenAgeSec)
 	case flags.MaxExpiration > longest:
 		err = fmt.Errorf("--service-account-max-token-expiration %s must not be longer than the %s that --service-account-signing-endpoint allows", flags.MaxExpiration, longest)
 	}

@@ -38,7 +38,7 @@ import (
 	kubeadmission "k8s.io/kubernetes/pkg/kubeapiserver/admission"
 )
 
-// mapperMaxAge is how long plugins may not know a kind, or map it to an outdated resource, without [Chain.FollowDefinitions].
+// mapperMaxAge is how long plugins may miss a new kind, or map a kind to an outdated resource, without [Chain.FollowDefinitions].
 const mapperMaxAge = 30 * time.Second
 
 // Config is what plugins need.
@@ -49,13 +49,13 @@ type Config struct {
 	// chain can be built before that API is served.
 	Loopback *rest.Config
 	// Client is over Loopback, and Informers over Client. The caller starts the informers. Until those that it needs have synced, a
-	// plugin delays requests, and then refuses them.
+	// plugin delays requests, and then rejects them.
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
 
 	// Authorizer decides what a request may refer to (OwnerReferencesPermissionEnforcement, certificates, policies).
 	Authorizer authorizer.Authorizer
-	// Resources says which resources are served, and so can be counted against a quota.
+	// Resources specifies which resources are served, and can therefore be limited by a quota.
 	Resources serverstorage.APIResourceConfigSource
 
 	// Services finds the addresses of webhooks' services, see [NewServiceResolver].
@@ -127,7 +127,7 @@ func (c *Chain) FollowDefinitions(definitions cache.SharedInformer) error {
 	return err
 }
 
-// initializers give each plugin what it asks for, in kube-apiserver's order.
+// initializers give each plugin what it needs, in kube-apiserver's order.
 func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (admission.PluginInitializers, error) {
 	dynamicClient, err := dynamic.NewForConfig(c.Loopback)
 	if err != nil {
@@ -173,9 +173,10 @@ func configScheme() (*runtime.Scheme, error) {
 	)
 }
 
-// NewServiceResolver finds addresses of services in informers, for webhooks and conversion webhooks. Its errors say which service or
-// endpoint is missing. With toEndpoints, it finds ready endpoints instead of cluster IPs (--enable-aggregator-routing), for machines
-// that do not route cluster IPs. self is this server's own URL, used for the service kubernetes in default. May be nil.
+// NewServiceResolver returns a resolver that finds addresses of services in informers, for admission and conversion webhooks. Its
+// errors say which service or endpoint is missing. With toEndpoints, it returns ready endpoints instead of cluster IPs
+// (--enable-aggregator-routing), for machines that do not route cluster IPs. self is this server's own URL, for the service
+// kubernetes in default. It may be nil.
 func NewServiceResolver(f informers.SharedInformerFactory, toEndpoints bool, self *url.URL) (webhook.ServiceResolver, error) {
 	resolver := &serviceResolver{services: f.Core().V1().Services().Lister(), self: self}
 	if toEndpoints {

@@ -141,7 +141,7 @@ func TestDefaultPluginsOnAPod(t *testing.T) {
 	}
 }
 
-// TestMeasuredSteps looks for metrics of steps that a plugin does not have.
+// TestMeasuredSteps checks that there are no metrics of steps that a plugin does not have.
 func TestMeasuredSteps(t *testing.T) {
 	chain := run(t, config(t, NewOptions(), namespace("ns", nil), serviceAccount("ns")))
 	if err := create(t, chain, pod("ns")); err != nil {

@@ -21,8 +21,8 @@ type Options struct {
 	kube *kubeoptions.AdmissionOptions
 }
 
-// NewOptions returns the defaults of kube-apiserver, and NodeRestriction on as in a kubeadm cluster: without it the Node
-// authorizer lets a kubelet create Pods with any service account, and then get its tokens.
+// NewOptions returns kube-apiserver's defaults, plus NodeRestriction as in a kubeadm cluster: without it, the Node authorizer
+// lets a kubelet create Pods with any service account, and then get tokens for it.
 func NewOptions() *Options {
 	kube := kubeoptions.NewAdmissionOptions()
 	kube.GenericAdmission.DefaultOffPlugins.Delete(noderestriction.PluginName)
@@ -44,7 +44,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// Validate returns all problems of the flags as one error, mostly in kube-apiserver's words: an unknown plugin, one that is both
+// Validate returns all problems with the flags as one error, mostly with kube-apiserver's messages: an unknown plugin, one that is both
 // enabled and disabled, a file that can't be read.
 func (o *Options) Validate() error {
 	errs := o.kube.Validate()
@@ -56,7 +56,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Disable switches plugins off.
+// Disable turns plugins off.
 func (o *Options) Disable(plugins ...string) {
 	o.kube.GenericAdmission.DisablePlugins = append(o.kube.GenericAdmission.DisablePlugins, plugins...)
 }
@@ -66,7 +66,7 @@ func (o *Options) Names() []string {
 	generic := o.kube.GenericAdmission
 	enabled, disabled := sets.New(generic.EnablePlugins...), sets.New(generic.DisablePlugins...)
 	off := generic.DefaultOffPlugins.Union(disabled)
-	if o.kube.PluginNames != nil { // --admission-control names all plugins that are to run
+	if o.kube.PluginNames != nil { // --admission-control names all plugins to run
 		enabled, off = sets.New(o.kube.PluginNames...), sets.New(generic.RecommendedPluginOrder...)
 	}
 	return slices.DeleteFunc(slices.Clone(generic.RecommendedPluginOrder), func(name string) bool {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// defaultOn is what the documentation of kube-apiserver v1.36 lists for --enable-admission-plugins, and what kubeadm adds,
-// in order of execution.
+// defaultOn are the plugins that the documentation of kube-apiserver v1.36 lists as defaults of --enable-admission-plugins, and the
+// one that kubeadm adds, in order of execution.
 var defaultOn = []string{
 	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "PodSecurity", "Priority",
 	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
@@ -45,7 +45,7 @@ func TestNames(t *testing.T) {
 		{"one more", []string{"--enable-admission-plugins=AlwaysPullImages"}, withPullAlways},
 		{"one that is on", []string{"--enable-admission-plugins=NodeRestriction"}, defaultOn},
 		{"without NodeRestriction", []string{"--disable-admission-plugins=NodeRestriction"}, without("NodeRestriction")},
-		{"two less", []string{"--disable-admission-plugins=LimitRanger,ResourceQuota"}, without("LimitRanger", "ResourceQuota")},
+		{"two fewer", []string{"--disable-admission-plugins=LimitRanger,ResourceQuota"}, without("LimitRanger", "ResourceQuota")},
 		{"the deprecated flag", []string{"--admission-control=ResourceQuota,NamespaceLifecycle"}, []string{"NamespaceLifecycle", "ResourceQuota"}},
 	} {
 		o := parse(t, c.args...)

@@ -13,7 +13,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// withReasons adds a reason to each plugin's errors. An error without a reason is the server's: a plugin that refuses a request
+// withReasons adds a reason to each plugin's errors. An error without a reason is an internal error: a plugin that rejects a request
 // returns Forbidden, Invalid or BadRequest. The returned plugin has the same steps as the original and no others, since each
 // step is measured.
 func withReasons(plugin admission.Interface, name string) admission.Interface {

@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// resync is how often the controllers look at every APIService again, like kube-apiserver.
+	// resync is how often the controllers reconcile every APIService, like kube-apiserver.
 	resync = 5 * time.Minute
 	// workers is how many APIServices each controller handles at once, like kube-apiserver.
 	workers = 5
@@ -77,10 +77,10 @@ type Aggregator struct {
 
 	started    chan struct{} // closed when everything runs
 	installed  chan struct{} // Config.Installed
-	discovered chan struct{} // closed when the servers of these APIServices have been asked what they serve
+	discovered chan struct{} // closed when the discovery of these APIServices' servers has been read
 }
 
-// New builds everything and starts nothing. An error names the flag or the file that has to change.
+// New builds the aggregation layer, but does not start it. An error about the configuration names the flag or the file.
 func New(c Config) (*Aggregator, error) {
 	if c.Options == nil || c.Loopback == nil || c.Informers == nil || c.Resolver == nil || c.Discovery == nil || c.Definitions == nil || c.Installed == nil {
 		return nil, errors.New("aggregation.Config: all fields are required")
@@ -129,7 +129,7 @@ func New(c Config) (*Aggregator, error) {
 	return a, nil
 }
 
-// registeredMetrics makes the metrics of availability, once per process.
+// registeredMetrics creates and registers the metrics of availability, once per process.
 var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 	m := metrics.New()
 	return m, m.Register(legacyregistry.Register, legacyregistry.CustomRegister)
@@ -197,7 +197,7 @@ func (a *Aggregator) Checks() []healthz.HealthChecker {
 	checks := []healthz.HealthChecker{
 		healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return a.registrar.registered() }),
 		after("poststarthook/apiservice-registration-controller", a.installed, "APIServices are still being read"),
-		after("poststarthook/apiservice-discovery-controller", a.discovered, "aggregated API servers are still being asked what they serve"),
+		after("poststarthook/apiservice-discovery-controller", a.discovered, "the discovery of aggregated API servers is still being read"),
 	}
 	for _, hook := range hooks {
 		checks = append(checks, after("poststarthook/"+hook, a.started, "not finished"))
@@ -205,7 +205,7 @@ func (a *Aggregator) Checks() []healthz.HealthChecker {
 	return checks
 }
 
-// after makes a check that passes once done is closed.
+// after returns a check that passes once done is closed.
 func after(name string, done <-chan struct{}, before string) healthz.HealthChecker {
 	return healthz.NamedCheck(name, func(*http.Request) error {
 		if !isClosed(done) {
@@ -221,7 +221,7 @@ type Options struct {
 	ClientCertFile, ClientKeyFile string
 	// EndpointRouting sends requests to an endpoint of a Service instead of to its cluster IP.
 	EndpointRouting bool
-	// RejectRedirects answers with an error if another server's answer is a redirect.
+	// RejectRedirects responds with an error if another server's response is a redirect.
 	RejectRedirects bool
 }
 
@@ -230,13 +230,13 @@ func NewOptions() *Options { return &Options{RejectRedirects: true} }
 
 // AddFlags adds the flags under kube-apiserver's names.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ClientCertFile, "proxy-client-cert-file", "", "File with the client certificate, in PEM, that makes aggregated API servers trust this server's word for who the user is. If unset, the server creates one under --data-dir.")
+	fs.StringVar(&o.ClientCertFile, "proxy-client-cert-file", "", "File with the client certificate, in PEM, that this server presents to aggregated API servers, so that they trust the user names that it sends. If unset, the server creates one under --data-dir.")
 	fs.StringVar(&o.ClientKeyFile, "proxy-client-key-file", "", "File with the key of --proxy-client-cert-file in PEM.")
 	fs.BoolVar(&o.EndpointRouting, "enable-aggregator-routing", o.EndpointRouting, "Reach the Services of aggregated APIs and webhooks at their endpoints' addresses instead of their cluster IPs.")
 	fs.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", o.RejectRedirects, "Do not forward redirects from aggregated API servers to clients.")
 }
 
-// Validate returns a problem of the flags; the error names them.
+// Validate checks the flags. An error names them.
 func (o *Options) Validate() error {
 	if (o.ClientCertFile == "") != (o.ClientKeyFile == "") {
 		return errors.New("--proxy-client-cert-file and --proxy-client-key-file must be given together")

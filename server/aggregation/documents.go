@@ -77,7 +77,7 @@ func (d *documents) RemoveAPIServiceSpec(name string) {
 	delete(d.byName, name)
 }
 
-// GetAPIServiceNames implements openapiv3.SpecProxier. It lists APIServices that the controller can't know: none.
+// GetAPIServiceNames implements openapiv3.SpecProxier. It lists the APIServices that the controller is not notified of: none.
 func (d *documents) GetAPIServiceNames() []string { return nil }
 
 // UpdateAPIServiceSpec implements openapiv3.SpecProxier: it reads the documents of one server, which may have none.

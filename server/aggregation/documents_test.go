@@ -9,7 +9,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// TestDocumentsAreReadAtOnce runs no controller, which would begin a second later.
+// TestDocumentsAreReadAtOnce runs no controller, which would start a second later.
 func TestDocumentsAreReadAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, ended := newDocuments(), make(chan struct{})

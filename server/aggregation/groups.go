@@ -50,7 +50,7 @@ func (a *Aggregator) Paths() ([]string, error) {
 	return paths, nil
 }
 
-// describe returns the group of some versions, which begin with the preferred one.
+// describe returns the group with the given versions, the first of which is the preferred one.
 func describe(versions []*apiregistrationv1.APIService) metav1.APIGroup {
 	group := metav1.APIGroup{Name: versions[0].Spec.Group}
 	for _, s := range versions {

@@ -70,7 +70,7 @@ func (p *proxies) RemoveAPIService(name string) {
 	}
 }
 
-// set sets the proxy of a group version, or takes it away. It reports whether there was one.
+// set sets the proxy of a group version, or removes it. It reports whether there was one.
 func (p *proxies) set(target schema.GroupVersion, to *proxy) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,18 +124,18 @@ func targetOf(path string) (target schema.GroupVersion, ok bool) {
 	return target, true
 }
 
-// proxy passes requests to the Service of one APIService, in the state when the proxy was made. Its own errors are plain text, like
+// proxy passes requests to the Service of one APIService, as that was when the proxy was created. Its own errors are plain text, like
 // upstream's (kube-aggregator/pkg/apiserver/handler_proxy.go).
 type proxy struct {
 	service         apiregistrationv1.ServiceReference
-	available       bool // as the condition Available says
+	available       bool // the condition Available
 	resolver        webhook.ServiceResolver
 	transport       http.RoundTripper
 	transportError  error // why there is no transport
 	rejectRedirects bool
 }
 
-// newProxy makes the proxy of an APIService that names a Service. The certificate and its key are in PEM.
+// newProxy returns the proxy of an APIService that names a Service. The certificate and its key are in PEM.
 func newProxy(s *apiregistrationv1.APIService, c Config, certificate, key []byte) *proxy {
 	p := &proxy{
 		service:         *s.Spec.Service,
@@ -157,7 +157,7 @@ func (p proxy) assumeAvailable() *proxy {
 	return &p
 }
 
-// ServeHTTP passes a request on as its user, who must have been authorized.
+// ServeHTTP proxies a request as its user. The request must have been authorized.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !p.available:
@@ -197,14 +197,14 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, outgoing)
 }
 
-// unreachable responds to requests that could not be passed on.
+// unreachable responds to requests that could not be proxied.
 type unreachable struct{}
 
 func (unreachable) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// fail responds to a request that is not passed on, and counts it.
+// fail responds to a request that is not proxied, and counts it.
 func fail(w http.ResponseWriter, r *http.Request, message string, code int) {
 	http.Error(w, message, code)
 	if info, ok := request.RequestInfoFrom(r.Context()); ok {

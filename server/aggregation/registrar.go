@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/crdregistration"
 )
 
-// controller is how upstream's controllers are run.
+// controller is one of upstream's controllers.
 type controller interface {
 	Run(workers int, stop <-chan struct{})
 }
@@ -33,7 +33,7 @@ type registrar struct {
 	builtIn  []*apiregistrationv1.APIService
 	register controller // reconciles APIServices; deletes those of versions that are gone
 	custom   interface {
-		controller // says which APIServices the versions of definitions need
+		controller // registers the APIServices that the versions of definitions need
 		WaitForInitialSync()
 	}
 }
@@ -112,8 +112,8 @@ func (r *registrar) registered() error {
 }
 
 // builtIn has the priorities of the built-in group versions in discovery, from kube-apiserver v1.36: those that it exports and those
-// that it does not (cmd/kube-apiserver/app/aggregator.go). If several groups have a resource name, `kubectl get` uses the group
-// with the highest priority. (apiregistration.k8s.io has no APIService: it comes before all others.)
+// that it does not (cmd/kube-apiserver/app/aggregator.go). If several groups have a resource of the same name, `kubectl get` uses
+// the group with the highest priority. (apiregistration.k8s.io has no APIService: it comes before all others.)
 var builtIn = func() map[schema.GroupVersion]apiserver.APIServicePriority {
 	all := apiserver.DefaultGenericAPIServicePriorities()
 	for group, p := range map[string]struct {

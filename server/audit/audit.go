@@ -29,7 +29,7 @@ func NewOptions() *Options { return &Options{kube: options.NewAuditOptions()} }
 // AddFlags adds the flags to fs under kube-apiserver's names.
 func (o *Options) AddFlags(fs *pflag.FlagSet) { o.kube.AddFlags(fs) }
 
-// Validate returns all problems of the flags as one error, which names the flags. It reads the policy and the webhook's kubeconfig.
+// Validate returns all problems with the flags as one error, which names the flags. It reads the policy and the webhook's kubeconfig.
 func (o *Options) Validate() error {
 	errs := []error{
 		about("--audit-log-*", o.kube.LogOptions.Validate()...),
@@ -48,7 +48,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// about joins errors, with the flag as a prefix of those that name none.
+// about joins errors, and adds the flag as a prefix to those that name none.
 func about(flag string, errs ...error) error {
 	for i, err := range errs {
 		if !strings.HasPrefix(err.Error(), "--") {
@@ -58,9 +58,9 @@ func about(flag string, errs ...error) error {
 	return errors.Join(errs...)
 }
 
-// Log is where requests are recorded. Both fields are nil if none are.
+// Log records requests. Both fields are nil if none are recorded.
 type Log struct {
-	// Backend writes what is recorded.
+	// Backend writes the records.
 	Backend audit.Backend
 	// Policy decides what to record about a request.
 	Policy audit.PolicyRuleEvaluator
@@ -68,7 +68,7 @@ type Log struct {
 	closing chan struct{}
 }
 
-// New makes the log that the options describe. The file of --audit-log-path is created, or appended to. The webhook is reached
+// New creates the log that the options describe. The file of --audit-log-path is created, or appended to. The webhook is reached
 // through egress, unless that is nil. Errors name the flags.
 func New(o *Options, egress *egressselector.EgressSelector) (*Log, error) {
 	config := server.Config{EgressSelector: egress}
@@ -76,7 +76,7 @@ func New(o *Options, egress *egressselector.EgressSelector) (*Log, error) {
 		return nil, about("--audit-log-path, --audit-webhook-config-file", err)
 	}
 	if config.AuditPolicyRuleEvaluator == nil && o.kube.LogOptions.Path+o.kube.WebhookOptions.ConfigFile != "" {
-		slog.Warn("no request is audited: --audit-policy-file has to say which, and what of them")
+		slog.Warn("no request is audited: --audit-policy-file must select the requests, and what to record about them")
 	}
 	return &Log{Backend: config.AuditBackend, Policy: config.AuditPolicyRuleEvaluator, closing: make(chan struct{})}, nil
 }

@@ -16,13 +16,13 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 )
 
-// Config is what the hooks need of the server.
+// Config is what the hooks need from the server.
 type Config struct {
 	// Loopback reaches this server as a member of system:masters.
 	Loopback *rest.Config
-	// Informers are the server's shared ones. New registers with them, so they are started after New.
+	// Informers are the server's shared informers. New registers with them, so start them after New.
 	Informers informers.SharedInformerFactory
-	// ServerID names this server among those of the cluster; see ServerID. It is the name of its Lease.
+	// ServerID identifies this server in the cluster; see ServerID. It is the name of its Lease.
 	ServerID string
 	// KubeletClient is the user in the certificate that this server presents to kubelets.
 	KubeletClient string
@@ -47,7 +47,7 @@ type Services struct {
 	Repair ServiceRepair
 }
 
-// ServiceRepair keeps what is allocated to Services in step with them.
+// ServiceRepair keeps allocated addresses and ports in step with the Services.
 type ServiceRepair interface {
 	// Run repairs until ctx ends, or until it can't continue. It calls ready when the first pass is complete.
 	Run(ctx context.Context, ready func())
@@ -59,7 +59,7 @@ type Endpoint struct {
 	Address net.IP
 	// Port is the secure port.
 	Port int
-	// Lease is how long the address stays published after this server stopped renewing it. Zero means that there is only one
+	// Lease is how long the address stays published after this server has stopped renewing it. Zero means that there is only one
 	// server: nothing is renewed, and other addresses are removed.
 	Lease time.Duration
 }
@@ -70,7 +70,7 @@ type Bootstrap struct {
 	byName map[string]*hook
 }
 
-// New prepares the hooks. It sends no request. It returns an error when the configuration makes no client or when a
+// New prepares the hooks. It sends no requests. It returns an error if no client can be built from the configuration, or if a
 // service address range has no usable address.
 func New(c Config) (*Bootstrap, error) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.Loopback), "bootstrap")
@@ -159,7 +159,7 @@ func (b *Bootstrap) Withdrawn(ctx context.Context) {
 	}
 }
 
-// Wait returns nil when all hooks are done, or ctx's error when it ends before.
+// Wait returns nil when all hooks are done, or ctx's error if it ends first.
 func (b *Bootstrap) Wait(ctx context.Context) error {
 	for _, h := range b.hooks {
 		select {
@@ -171,8 +171,8 @@ func (b *Bootstrap) Wait(ctx context.Context) error {
 	return nil
 }
 
-// notServed reports whether a list failed because --runtime-config switched its group off. There is nothing to bootstrap
-// in a group that is not served; upstream installs no hook for it.
+// notServed reports whether a list failed because --runtime-config turned its group off. A group that is not served needs no
+// objects; upstream installs no hook for it.
 func notServed(err error) bool { return apierrors.IsNotFound(err) }
 
 // object is a pointer to an object of type T.

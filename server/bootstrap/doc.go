@@ -1,5 +1,5 @@
-// Package bootstrap creates the objects that every cluster needs, and keeps them: the work of kube-apiserver's post-start hooks,
-// done over the loopback client.
+// Package bootstrap creates and maintains the objects that every cluster needs: the work of kube-apiserver's post-start hooks, done
+// over the loopback client.
 //
 // # What runs
 //
@@ -17,9 +17,9 @@
 //	start-cluster-authentication-info-controller         ConfigMap kube-system/extension-apiserver-authentication
 //	start-kube-apiserver-identity-lease-controller       this server's Lease in kube-system (KEP-1965)
 //	start-kube-apiserver-identity-lease-garbage-collector  leases of servers that are gone
-//	start-legacy-token-tracking-controller               since when legacy tokens are tracked (KEP-2799)
+//	start-legacy-token-tracking-controller               when the tracking of legacy tokens started (KEP-2799)
 //
-// The last four never delay readiness, like upstream. Left out: ConfigMap kube-public/cluster-info, which is kubeadm's, and the
+// The last four never delay readiness, like upstream. Not included: ConfigMap kube-public/cluster-info, which is kubeadm's, and the
 // migration of roles from clusters older than Kubernetes 1.9 and 1.14, which can't be in this store.
 //
 // # How it differs from upstream

@@ -11,9 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestAddressLeasesTellLivingServersByChange has two servers whose clocks differ by a day renew their Leases, then one
-// stop doing so.
-func TestAddressLeasesTellLivingServersByChange(t *testing.T) {
+// TestAddressLeasesOfLiveServersChange renews the Leases of two servers whose clocks differ by a day, and then only one of them.
+func TestAddressLeasesOfLiveServersChange(t *testing.T) {
 	client := fake.NewClientset()
 	const duration = 30 * time.Second
 	now := time.Now()
@@ -43,10 +42,10 @@ func TestAddressLeasesTellLivingServersByChange(t *testing.T) {
 	renew(there, "2001:db8::2")
 	expect("both alive", "10.0.0.1", "10.0.0.2", "2001:db8::2")
 
-	// The fake client does not count resource versions; a server that stands still shows the same one.
+	// The fake client does not count resource versions; a Lease that is not renewed keeps the same one.
 	now = now.Add(duration + time.Second)
 	here.seen[addressLeaseName("10.0.0.1")] = sighting{since: now}
-	expect("the others silent", "10.0.0.1")
+	expect("after the others stopped", "10.0.0.1")
 	left, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +81,7 @@ func TestSoleServerReplacesForeignAddresses(t *testing.T) {
 	reconciler := endpointReconciler(client, Endpoint{Address: address, Port: 6443})
 
 	if err := reconciler.RemoveEndpoints(kubernetesServiceName, address, ports); !storage.IsNotFound(err) {
-		t.Fatalf("removing an address that was not given: %v, want not found", err)
+		t.Fatalf("removing an address that was not set: %v, want not found", err)
 	}
 	if err := reconciler.ReconcileEndpoints(kubernetesServiceName, address, ports, true); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ type flowObject interface {
 	runtime.Object
 }
 
-// ensureObjects creates or updates each object by upstream's rules, then removes objects that only an old version wants.
+// ensureObjects creates or updates each object by upstream's rules, then removes objects that only an older version has.
 func ensureObjects[T flowObject](ctx context.Context, ops ensurer.ObjectOps[T], suggested, mandatory []T) error {
 	err := each(ctx, suggested, func(ctx context.Context, object T) error {
 		return ensurer.EnsureConfiguration(ctx, ops, object, ensurer.NewSuggestedEnsureStrategy[T]())

@@ -122,7 +122,7 @@ func serviceRepairHook(repair ServiceRepair) *hook {
 		serve: func(ctx context.Context, ready func()) error {
 			repair.Run(ctx, ready)
 			if ctx.Err() == nil {
-				return errors.New("repairing the addresses and ports of Services ended; the log says why")
+				return errors.New("the repair of Service addresses and ports has stopped: see the log")
 			}
 			return nil
 		},
@@ -163,7 +163,7 @@ func authenticationHook(client kubernetes.Interface, info clusterauthenticationt
 const (
 	// identityDuration is how long this server counts as alive after its last renewal, like upstream.
 	identityDuration = time.Hour
-	// identityRenewal is sixty times upstream's interval: a lease of an hour needs no write every ten seconds.
+	// identityRenewal is sixty times upstream's interval: a lease of an hour does not need a write every ten seconds.
 	identityRenewal = 10 * time.Minute
 )
 
@@ -178,7 +178,7 @@ func ServerID(instance string) (string, error) {
 	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash[:16])), nil
 }
 
-// identityHook keeps the Lease that says this server exists (KEP-1965), and deletes it at the end.
+// identityHook maintains the Lease that shows that this server exists (KEP-1965), and deletes it when the server stops.
 func identityHook(client kubernetes.Interface, serverID string) *hook {
 	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
 		int32(identityDuration/time.Second), nil, identityRenewal, serverID, metav1.NamespaceSystem, labelIdentity)
@@ -209,7 +209,7 @@ func labelIdentity(l *coordinationv1.Lease) error {
 	return nil
 }
 
-// identityCollectorHook deletes Leases of servers that ended without doing so.
+// identityCollectorHook deletes Leases of servers that ended without deleting them.
 func identityCollectorHook(client kubernetes.Interface) *hook {
 	collector := apiserverleasegc.NewAPIServerLeaseGC(client, identityDuration, metav1.NamespaceSystem,
 		controlplane.IdentityLeaseComponentLabelKey+"="+controlplane.KubeAPIServer)

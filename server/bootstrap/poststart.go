@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// retryInterval is how soon a failed hook tries again. Failures at start (an informer that has not synced, a namespace that
-	// another hook is creating) are over in milliseconds.
+	// retryInterval is how soon a failed hook is retried. Failures during startup (an informer that has not synced, a namespace that
+	// another hook is creating) last only milliseconds.
 	retryInterval = 20 * time.Millisecond
-	// startTimeout is when a hook that still fails stops the server: a cluster does not work without its roles or namespaces.
+	// startTimeout is how long a hook may fail before it stops the server: a cluster does not work without its roles or namespaces.
 	startTimeout = time.Minute
 	// writers is how many objects one hook writes at a time: enough to fill the store's commit groups.
 	writers = 16
@@ -60,7 +60,7 @@ func (h *hook) run(ctx context.Context, after []*hook) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("%s not done within %s, see whether the database answers: %w", h.name, startTimeout, err)
+			return fmt.Errorf("%s was not done within %s: check whether the database responds: %w", h.name, startTimeout, err)
 		}
 	}
 	ready := sync.OnceFunc(func() { close(h.done) })
@@ -95,7 +95,7 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	return h.lastErr
 }
 
-// health passes when the hook is done. Until then, its error is the one with which the hook last failed.
+// health passes when the hook is done. Until then, it returns the hook's last error.
 func (h *hook) health() healthz.HealthChecker {
 	return healthz.NamedCheck("poststarthook/"+h.name, func(*http.Request) error {
 		select {
@@ -112,8 +112,8 @@ func (h *hook) health() healthz.HealthChecker {
 	})
 }
 
-// each calls do for every item, several at a time, and returns the first error and the number of errors: one failure does not
-// keep the other objects from being written.
+// each calls do for every item, several at a time, and returns the first error and the number of errors. After a failure, it still
+// writes the other objects.
 func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	var (
 		group errgroup.Group
@@ -138,5 +138,5 @@ func each[T any](ctx context.Context, items []T, do func(context.Context, T) err
 	case 1:
 		return errs[0]
 	}
-	return fmt.Errorf("%w, and %d errors more", errs[0], len(errs)-1)
+	return fmt.Errorf("%w, and %d more errors", errs[0], len(errs)-1)
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// writes returns what the client was asked to write since it was last cleared.
+// writes returns the writes that the client received since its actions were last cleared.
 func writes(client *fake.Clientset) []string {
 	var found []string
 	for _, action := range client.Actions() {
@@ -31,7 +31,7 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 	shared := informers.NewSharedInformerFactory(client, 0)
 	for _, test := range []struct {
 		hook *hook
-		min  int // how many objects a cluster has of it, at least
+		min  int // the least number of objects that it creates
 	}{
 		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
 		{rbacHook(only(client), "kubelet-client"), 100},
@@ -57,12 +57,12 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 	}
 }
 
-// only hands out one client.
+// only returns a function that returns client.
 func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interface, error) {
 	return func(context.Context) (kubernetes.Interface, error) { return client, nil }
 }
 
-func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
+func TestRolesRegainMissingRulesAndKeepAddedRules(t *testing.T) {
 	client := fake.NewClientset()
 	hook := rbacHook(only(client), "kubelet-client")
 	if err := hook.ensure(t.Context()); err != nil {
@@ -93,7 +93,7 @@ func TestRolesGetBackWhatTheyLackAndKeepWhatUsersAdded(t *testing.T) {
 		t.Fatalf("rules %v, want the user's and the default ones", role.Rules)
 	}
 	if _, err := roles.Get(t.Context(), "system:heapster", metav1.GetOptions{}); err != nil {
-		t.Fatalf("deleted default role did not come back: %v", err)
+		t.Fatalf("deleted default role was not recreated: %v", err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
 		return errors.New("no database")
 	}
 	if err := health.Check(nil); err == nil {
-		t.Error("healthy before it began")
+		t.Error("healthy before it started")
 	}
 	if err := h.run(t.Context(), nil); err != nil {
 		t.Fatal(err)

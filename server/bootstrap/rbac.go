@@ -16,9 +16,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// rbacHook creates the default roles and bindings and that of kubeletClient, and adds rights to existing ones that this version
-// grants in addition. It keeps what users added, and objects annotated rbac.authorization.kubernetes.io/autoupdate=false.
-// The reconcilers take no context, so their client has one; see within.
+// rbacHook creates the default roles and bindings and the binding of kubeletClient, and adds missing rules and subjects to existing
+// ones. It keeps what users added, and objects annotated rbac.authorization.kubernetes.io/autoupdate=false. The reconcilers take no
+// context, so their client has one; see within.
 func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), kubeletClient string) *hook {
 	return &hook{
 		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
@@ -51,7 +51,7 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 }
 
 // within returns a configuration whose requests fail once ctx has ended. While the database accepts no writes, clients retry for
-// long.
+// a long time.
 func within(ctx context.Context, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &boundTransport{ctx, next} })
@@ -86,8 +86,8 @@ func bindingTask(what string, binding reconciliation.RoleBinding, client reconci
 	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
 }
 
-// listed returns a function that serves a reconciler's first get from a list, which replaces some 160 gets by two lists. Later gets follow a write
-// conflict and must see the current object.
+// listed returns a function that serves a reconciler's first get from a list, so that two lists replace some 160 gets. Later gets
+// follow a write conflict and must see the current object.
 func listed[T any](value T, found bool, live func(namespace, name string) (T, error)) func(namespace, name string) (T, error) {
 	asked := false
 	return func(namespace, name string) (T, error) {
@@ -137,7 +137,7 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]recon
 	return tasks, nil
 }
 
-// kubeletBinding gives a user all rights at kubelets, which ask this server for authorization, and no others. kubeadm calls it
+// kubeletBinding grants a user all rights on kubelets, which ask this server for authorization, and nothing else. kubeadm calls it
 // kubeadm:apiserver-kubelet-client.
 func kubeletBinding(user string) rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{

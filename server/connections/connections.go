@@ -226,7 +226,7 @@ func (a *connection) cancelled() {
 	}
 }
 
-// close closes the connection at once, without a TLS or HTTP goodbye, which the client may not read.
+// close closes the connection at once, without TLS or HTTP messages, which the client may not read.
 func (a *connection) close(reason string) {
 	conn := a.net
 	if t, ok := conn.(*tls.Conn); ok {

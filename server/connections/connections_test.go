@@ -18,7 +18,7 @@ import (
 // writeTimeout limits how long a test waits for something that does not happen.
 const writeTimeout = time.Minute
 
-// serving starts a server whose connections are accounted for.
+// serving starts a server whose connections c tracks.
 func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -29,7 +29,7 @@ func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Serve
 	return server
 }
 
-// within waits for what has to happen, and returns what it sends.
+// within waits for a value from happened, and returns it.
 func within[T any](t *testing.T, what string, happened <-chan T) T {
 	t.Helper()
 	select {
@@ -41,7 +41,7 @@ func within[T any](t *testing.T, what string, happened <-chan T) T {
 	}
 }
 
-// leaving is a filter that returns when the request is over, whatever its handler does, as upstream's for timeouts.
+// leaving is a filter that returns when the request ends, even if its handler still runs, like upstream's timeout filter.
 func leaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		go next.ServeHTTP(w, r)
@@ -55,7 +55,7 @@ func TestUntilDone(t *testing.T) {
 		end   func(context.Context) (context.Context, context.CancelFunc)
 		waits bool
 	}{
-		{"client has gone", func(ctx context.Context) (context.Context, context.CancelFunc) {
+		{"client is gone", func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			return ctx, cancel
@@ -88,16 +88,16 @@ func TestUntilDone(t *testing.T) {
 			last := serve()
 			select {
 			case <-last:
-				t.Error("the request is over while its handler runs")
+				t.Error("the request ended while its handler runs")
 			default:
 			}
 			close(finish)
-			within(t, "the request is over with its handler", last)
+			within(t, "the request ends with its handler", last)
 		})
 	}
 }
 
-// TestUnknownConnections opens more connections than clients may have that are not known, after one whose client is.
+// TestUnknownConnections opens more unauthenticated connections than are allowed, after an authenticated one.
 func TestUnknownConnections(t *testing.T) {
 	c := New()
 	handler := c.Admit(asUser(c.Authenticated(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
@@ -141,15 +141,15 @@ func TestUnknownConnections(t *testing.T) {
 		}()
 	}
 	for range more {
-		if err := within(t, "a connection makes room", ended); err == nil {
-			t.Error("it got an answer")
+		if err := within(t, "a connection is closed", ended); err == nil {
+			t.Error("it received data")
 		}
 	}
 	if err := ask(dial(), user.Anonymous); err != nil {
-		t.Errorf("a client that comes now: %v", err)
+		t.Errorf("a new client: %v", err)
 	}
 	if err := ask(known, "jane"); err != nil {
-		t.Errorf("a client that is known: %v", err)
+		t.Errorf("an authenticated client: %v", err)
 	}
 }
 
@@ -161,7 +161,7 @@ func asUser(next http.Handler) http.Handler {
 	})
 }
 
-// TestUnknownRequests has more requests run than clients may have that are not known.
+// TestUnknownRequests runs more unauthenticated requests than are allowed.
 func TestUnknownRequests(t *testing.T) {
 	c := New()
 	begun, finish := make(chan struct{}), make(chan struct{})
@@ -203,17 +203,17 @@ func TestUnknownRequests(t *testing.T) {
 		within(t, "a request runs", begun)
 	}
 	if got := within(t, "one more is refused", send(client, user.Anonymous)); got != http.StatusTooManyRequests {
-		t.Errorf("one more is answered with %d", got)
+		t.Errorf("one more got status %d", got)
 	}
 	other := newClient()
-	for range perConnection { // the first makes the client known
+	for range perConnection { // the first one authenticates the client
 		running = append(running, send(other, "jane"))
 		within(t, "a request of another client runs", begun)
 	}
 	close(finish)
 	for _, status := range running {
 		if got := within(t, "a request is answered", status); got != http.StatusOK {
-			t.Errorf("it is answered with %d", got)
+			t.Errorf("it got status %d", got)
 		}
 	}
 }

@@ -7,7 +7,7 @@
 //
 //	Configure       the limits of the http.Server
 //	Admit           counts requests and cancels of each connection
-//	LongRunning     lifts the deadlines of requests that may last, and ends watches that are not read
+//	LongRunning     removes the deadlines of long-running requests, and ends watches that are not read
 //	UntilDone       a handler does not return before its work is done
 //	Authenticated   records that the client is authenticated
 package connections

@@ -11,18 +11,17 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// all are long-running.
+// all reports that every request is long-running.
 func all(*http.Request, *request.RequestInfo) bool { return true }
 
-// withVerb is the filter that says what a request is about.
+// withVerb is a filter that sets a request's verb.
 func withVerb(verb string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: verb})))
 	})
 }
 
-// TestLongRunning has clients that do not read: watches end, logs don't, and a request of no great length is cut off where
-// the server says.
+// TestLongRunning has clients that do not read: watches end, logs don't.
 func TestLongRunning(t *testing.T) {
 	const short = 100 * time.Millisecond
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -63,7 +62,7 @@ func TestLongRunning(t *testing.T) {
 					within(t, "a response that is not read ends", written)
 					return
 				}
-				for range 20 { // it stands still longer than a watch may, and goes on when it is read
+				for range 20 { // it stalls longer than a watch may, and continues when it is read
 					select {
 					case <-written:
 						t.Fatal("it ended")
@@ -74,7 +73,7 @@ func TestLongRunning(t *testing.T) {
 					<-progress
 				}
 				go func() { _, _ = io.Copy(io.Discard, response.Body) }()
-				within(t, "it goes on", progress)
+				within(t, "it continues", progress)
 				cancel()
 				within(t, "it ends with its client", written)
 			})
@@ -82,7 +81,7 @@ func TestLongRunning(t *testing.T) {
 	}
 }
 
-// TestEndedWatchesAreForgotten ends many watches of a connection at once, and then the connection. Nothing keeps it in memory.
+// TestEndedWatchesAreForgotten ends many watches of a connection at once, and then the connection. Nothing may keep it in memory.
 func TestEndedWatchesAreForgotten(t *testing.T) {
 	const watches = 100
 	forgotten := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Admit refuses requests on unauthenticated connections when too many run, and closes connections whose clients cancel too
+// Admit rejects requests on unauthenticated connections when too many run, and closes connections whose clients cancel too
 // many requests. It should be one of the first filters.
 func (c *Connections) Admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func anonymous(ctx context.Context) bool {
 	return !ok || client.GetName() == user.Anonymous || slices.Contains(client.GetGroups(), user.AllUnauthenticated)
 }
 
-// UntilDone wraps next in a filter that may return before next does, like upstream's timeout filter. If the client has gone, the
+// UntilDone wraps next in a filter that may return before next does, like upstream's timeout filter. If the client is gone, the
 // request lasts until next returns: Go's HTTP/2 server counts it as running until then. A request that timed out ends with its
 // response, unless its connection has too many such requests.
 func UntilDone(filter func(http.Handler) http.Handler, next http.Handler) http.Handler {

@@ -121,7 +121,7 @@ func buildServiceAccountToken(ctx context.Context, s *runState, c clients) (func
 	}, nil
 }
 
-// buildLegacyTokenCleaner builds the controller that removes token Secrets which no one uses.
+// buildLegacyTokenCleaner builds the controller that removes unused token Secrets.
 func buildLegacyTokenCleaner(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := serviceaccountcontroller.NewLegacySATokenCleaner(
 		s.shared.Core().V1().ServiceAccounts(), s.selected(c, tokenSecrets).Core().V1().Secrets(), s.shared.Core().V1().Pods(),
@@ -142,7 +142,7 @@ func buildRootCAPublisher(_ context.Context, s *runState, c clients) (func(conte
 		s.selected(c, published).Core().V1().ConfigMaps(), s.shared.Core().V1().Namespaces(), c, s.config.RootCA))
 }
 
-// buildResourceQuota builds the controller that counts what quotas limit. (Admission refuses what exceeds them.)
+// buildResourceQuota builds the controller that counts what quotas limit. (Admission rejects requests that exceed them.)
 func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	settings := s.config.Settings.ResourceQuotaController
 	lister := generic.ListerFuncForResourceFunc(s.metadata.ForResource)
@@ -175,7 +175,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	), nil
 }
 
-// replenishmentPeriod is upstream's 12 hours to a day, spread so that resources do not come due together.
+// replenishmentPeriod returns 12 to 24 hours at random, like upstream, so that resources are not resynced at the same time.
 func replenishmentPeriod() time.Duration {
 	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
 }

@@ -26,7 +26,7 @@ import (
 type Config struct {
 	// Selection selects the controllers that run; see Validate.
 	Selection []string
-	// Others are controllers of other packages, which run beside those of this one if Selection has them.
+	// Others are controllers of other packages, which run along with those of this one if Selection includes them.
 	Others []Controller
 	// Scheduler runs under the same Lease, while no separate kube-scheduler is active. Nil for none.
 	Scheduler *Controller
@@ -48,7 +48,7 @@ type Config struct {
 	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such
 	// Secrets empty.
 	ServiceAccountKey any
-	// Track records that something with a name runs, until ended is called.
+	// Track records that the part of that name runs, until ended is called.
 	Track func(name string) (ended func())
 }
 
@@ -56,7 +56,7 @@ type Config struct {
 type controller struct {
 	// name is kube-controller-manager's, without "-controller". It is in the user agent of requests.
 	name string
-	// other means that another package has it, and off that it runs only if it is selected by name.
+	// other means that it is from another package, and off that it runs only if it is selected by name.
 	other, off bool
 	// build makes the controller and registers its event handlers. run runs until the context ends.
 	build func(ctx context.Context, s *runState, c clients) (run func(context.Context), err error)
@@ -64,7 +64,7 @@ type controller struct {
 	aliases []string
 	// uses is the name of another controller that must run too.
 	uses string
-	// needs is a resource without which the controller has nothing to do. --runtime-config may have switched it off.
+	// needs is a resource without which the controller has nothing to do. --runtime-config may have turned it off.
 	needs schema.GroupVersionResource
 }
 
@@ -93,9 +93,9 @@ var all = []controller{
 }
 
 // Run runs the selected controllers, and the scheduler if there is one, until ctx ends. It then returns nil, when everything that
-// it started has stopped and its event handlers are removed from the shared informers. It may be called again after that, as a
-// replica does that loses and regains leadership. While a kube-controller-manager is active, which runs all controllers, only
-// those run here that are selected by name; likewise the scheduler while a kube-scheduler is active.
+// it started has stopped and its event handlers are removed from the shared informers. It may be called again after that, such as
+// when a replica loses and regains leadership. While a kube-controller-manager is active, which runs all controllers, only those
+// that are selected by name run here. The scheduler does not run while a kube-scheduler is active.
 //
 // It returns an error if a controller can't be built. Building reads discovery, so the server must be serving. The loopback
 // client must work until Run has returned.
@@ -221,7 +221,7 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	}
 	running.Wait()
 	if ctx.Err() == nil {
-		return errors.New("all controllers ended by themselves; the log says why")
+		return errors.New("all controllers have stopped by themselves: see the log")
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (c controller) prepare(ctx context.Context, s *runState) (func(context.Cont
 	if !c.needs.Empty() {
 		served, err := discovery.IsResourceEnabled(clients.Discovery(), c.needs)
 		if err != nil {
-			return nil, fmt.Errorf("see whether %s is served: %w", c.needs.GroupResource(), err)
+			return nil, fmt.Errorf("check whether %s is served: %w", c.needs.GroupResource(), err)
 		}
 		if !served {
 			return nil, nil

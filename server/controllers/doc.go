@@ -1,6 +1,6 @@
-// Package controllers runs, in the server's process, the controllers of kube-controller-manager without which the API does not
-// keep its promises. They are upstream's, unchanged, over the loopback client. If several servers share a database, the one that
-// holds a Lease runs them: RunAsLeader.
+// Package controllers runs, in the server's process, the controllers of kube-controller-manager that the API itself needs. They are
+// upstream's, unchanged, over the loopback client. If several servers share a database, the one that holds a Lease runs them:
+// RunAsLeader.
 //
 // # What runs
 //
@@ -8,7 +8,7 @@
 //	garbage-collector                owner references: foreground, background and orphan deletion
 //	serviceaccount                   ServiceAccount default in every namespace
 //	serviceaccount-token             the content of token Secrets
-//	legacy-serviceaccount-token-cleaner  token Secrets that no one has used for a year (KEP-2799)
+//	legacy-serviceaccount-token-cleaner  token Secrets that have not been used for a year (KEP-2799)
 //	root-ca-certificate-publisher    ConfigMap kube-root-ca.crt in every namespace
 //	resourcequota                    status.hard and status.used of ResourceQuotas
 //	clusterrole-aggregation          rules of admin, edit, view and other aggregated ClusterRoles
@@ -30,10 +30,10 @@
 //
 // # Beside a kube-controller-manager
 //
-// It runs all of the controllers above, and two instances would do everything twice. So while it holds its Lease, the controllers
-// here are stopped. They start again when it releases the Lease or stops renewing it. The same holds for the scheduler and
-// kube-scheduler. A controller that is selected by name always runs here: that is for a kube-controller-manager that is configured
-// without it.
+// A kube-controller-manager runs all of the controllers above, and two instances would do everything twice. So while it holds its
+// Lease, the controllers here are stopped. They start again when it releases the Lease or stops renewing it. The same holds for the
+// scheduler and kube-scheduler. A controller that is selected by name always runs here, for use with a kube-controller-manager that
+// is configured without it.
 //
 // # What it costs
 //

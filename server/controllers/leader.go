@@ -97,7 +97,7 @@ func lead(ctx context.Context, c Config, lock resourcelock.Interface) error {
 	}
 }
 
-// Separate programs that run the same controllers. While active, each renews the Lease of its name in kube-system, unless it has
+// Separate programs that run the same controllers. While active, each renews the Lease with its name in kube-system, unless it has
 // another --leader-elect-resource-name or runs with --leader-elect=false.
 const (
 	managerProgram   = "kube-controller-manager"
@@ -110,8 +110,8 @@ const programLeaseDuration = 15 * time.Second
 // followProgram sends the holder of the program's Lease, first the current one and then each change; "" means that the program is
 // not active. The channel is closed when ctx has ended and everything has stopped.
 //
-// As in client-go's leader election, a Lease is held until it has not changed for its duration, by the clock of who looks
-// at it: the times in it are of another machine's.
+// As in client-go's leader election, a Lease is held until it has not changed for its duration, by the observer's clock: the times
+// in it are from another machine's clock.
 func followProgram(ctx context.Context, client kubernetes.Interface, program string) <-chan string {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
@@ -138,16 +138,16 @@ func followProgram(ctx context.Context, client kubernetes.Interface, program str
 			return
 		}
 		var seen observedLease
-		for last, told := "", false; ctx.Err() == nil; {
+		for last, sent := "", false; ctx.Err() == nil; {
 			var spec coordinationv1.LeaseSpec
 			if item, ok, _ := informer.GetStore().GetByKey(metav1.NamespaceSystem + "/" + program); ok {
 				spec = item.(*coordinationv1.Lease).Spec
 			}
 			holder, left := seen.holder(spec, time.Now())
-			if !told || holder != last {
+			if !sent || holder != last {
 				select {
 				case holders <- holder:
-					last, told = holder, true
+					last, sent = holder, true
 				case <-ctx.Done():
 					return
 				}

@@ -104,7 +104,7 @@ func (m *metadataInformer) Lister() cache.GenericLister {
 	return metadatalister.NewRuntimeObjectShim(metadatalister.New(m.Informer().GetIndexer(), m.resource))
 }
 
-// present returns the current generation, and makes one if there is none. m.mu is held.
+// present returns the current generation, and creates one if there is none. m.mu is held.
 func (m *metadataInformer) present() *generation {
 	if m.current == nil {
 		informer := metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0,

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// runMonitor does with a monitor what upstream's controllers do: a handler, the controller, run. It returns the names
-// that the handler sees and a func that ends the monitor.
+// runMonitor uses a monitor as upstream's controllers do: it adds a handler, gets the controller, and runs that. It returns the
+// names that the handler sees, and a function that stops the monitor.
 func runMonitor(t *testing.T, m *metadataInformers) (names <-chan string, informer cache.SharedIndexInformer, stop func()) {
 	t.Helper()
 	generic, err := m.ForResource(appsv1.SchemeGroupVersion.WithResource("deployments"))
@@ -157,7 +157,7 @@ func TestHandlersWaitUntilAllControllersAreBuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if registration.HasSynced() {
-		t.Error("the handler counts as synced though it got no event")
+		t.Error("the handler counts as synced before it got an event")
 	}
 	lister = shared.Core().V1().Namespaces().Lister()
 	close(start)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestFollowProgram plays the life of a kube-controller-manager's Lease, whose clock is another than the server's.
+// TestFollowProgram follows the Lease of a kube-controller-manager whose clock differs from the server's.
 func TestFollowProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := kubefake.NewClientset()
@@ -27,7 +27,7 @@ func TestFollowProgram(t *testing.T) {
 					t.Fatalf("%s: got %q, want %q", what, got, want)
 				}
 			case <-time.After(time.Second / 2): // of the bubble's clock
-				t.Fatalf("%s: nothing is told, want %q", what, want)
+				t.Fatalf("%s: got nothing, want %q", what, want)
 			}
 		}
 		quiet := func(what string) {
@@ -84,7 +84,7 @@ func TestFollowProgram(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if _, ok := <-holders; ok {
-			t.Fatal("it goes on after its end")
+			t.Fatal("the channel is open after the end")
 		}
 	})
 }

@@ -89,7 +89,7 @@ func (s *runState) close() error {
 }
 
 const (
-	// settle is how long discovery must stay unchanged before it is read: it changes several times until a
+	// discoveryQuiet is how long discovery must stay unchanged before it is read: it changes several times until a
 	// CustomResourceDefinition is established.
 	discoveryQuiet = 500 * time.Millisecond
 	// resourcesPeriod is how often discovery is read without a change. Upstream, which is not notified of changes, reads it every

@@ -23,8 +23,8 @@ func Names() []string {
 }
 
 // Validate checks a selection from the controllers of this package and others, in the syntax of kube-controller-manager's
-// --controllers: "*" for all, "name" for one, "-name" for all but that one. "api" is for all of this package. "-*" is for
-// none, like an empty selection. kube-controller-manager's former names are valid too.
+// --controllers: "*" for all, "name" for one, "-name" for all but that one. "api" for all of this package, "-*" for none,
+// like an empty selection. kube-controller-manager's former names are valid too.
 func Validate(selection []string, others []Controller) error {
 	known := Config{Others: others}.known()
 	for _, item := range selection {
@@ -70,7 +70,7 @@ func (c controller) selected(selection []string) choice {
 	return off
 }
 
-// enabled reports whether a selection has the controller of a name without "-controller".
+// enabled reports whether a selection includes the controller with a name, given without "-controller".
 func enabled(selection []string, name string) bool {
 	return slices.ContainsFunc(all, func(c controller) bool { return c.name == name && c.selected(selection) != off })
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // sharedInformers are the server's shared informers, with a record of the handlers that are added to them. Upstream's controllers
-// never remove their handlers, since they run until their process exits; here they stop before it.
+// never remove their handlers, since they run until their process exits; here they stop earlier.
 //
 // Handlers get no events before started is closed. Upstream's constructors add handlers first and then set what the handlers use,
 // since their informers are not running yet; here they are.
@@ -49,8 +49,8 @@ func (s *sharedInformers) InformerFor(object runtime.Object, create internalinte
 	return recordingInformer{informer, s}
 }
 
-// ForResource returns the shared informer for the resource, recording handlers. It returns an error when the client
-// knows no such type.
+// ForResource returns the shared informer for the resource, recording handlers. It returns an error if the client
+// has no such type.
 func (s *sharedInformers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	informer, err := s.SharedInformerFactory.ForResource(gvr)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readManagerConfig reads a KubeControllerManagerConfiguration. Missing fields are as in defaults, which include those of flags. Unknown
-// fields are errors.
+// readManagerConfig reads a KubeControllerManagerConfiguration. Missing fields get the values of defaults, which include those of
+// flags. Unknown fields are errors.
 func readManagerConfig(path string, defaults *managerconfig.KubeControllerManagerConfiguration) (*managerconfig.KubeControllerManagerConfiguration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func readManagerConfig(path string, defaults *managerconfig.KubeControllerManage
 	return config, nil
 }
 
-// apply puts what the file says of the controllers into the options, which have a field for each section, with the section embedded.
+// apply copies the controllers' settings into the options, which have a field for each section, with the section embedded.
 func apply(config *managerconfig.KubeControllerManagerConfiguration, o *options.KubeControllerManagerOptions) {
 	to := reflect.ValueOf(o).Elem()
 	others := []string{"Generic", "ServiceController"} // of the program, and of cloud providers

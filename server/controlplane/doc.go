@@ -1,6 +1,6 @@
 // Package controlplane runs the rest of a control plane in the API server's process: the controllers of kube-controller-manager that
 // package controllers does not have, and kube-scheduler. Both are upstream's, unchanged, with upstream's flags and configuration
-// files. They reach the server over the loopback, share its informers, and run on one server per database at a time; package
+// files. They reach the server over the loopback client, share its informers, and run on one server per database at a time; package
 // controllers takes care of that.
 //
 // # What differs from upstream's programs

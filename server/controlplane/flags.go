@@ -13,16 +13,16 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// notHere are flags in the sections of managerFlags without effect here: they configure the server or cloud providers, or switch on what
-// the server's informers do not do.
+// notHere are flags in the sections of managerFlags that have no effect here: they configure the server or cloud providers, or turn on
+// something that the server's informers do not do.
 var notHere = []string{
 	"allow-untagged-cloud", "cloud-config", "cloud-provider", "cluster-name", "concurrent-service-syncs", "configure-cloud-routes",
 	"enable-garbage-collector", "external-cloud-volume-plugin", "namespace-sync-period", "node-sync-period", "root-ca-file",
 	"route-reconciliation-period", "service-account-private-key-file", "service-cluster-ip-range",
 }
 
-// usedBy has the controllers of flags that are for other controllers than the rest of their section. An empty list means all controllers
-// except those of package controllers.
+// usedBy has the controllers of flags that differ from those of the rest of their section. An empty list means all controllers except
+// those of package controllers.
 var usedBy = map[string][]string{
 	"flex-volume-plugin-dir": {
 		names.PersistentVolumeBinderController, names.PersistentVolumeAttachDetachController, names.PersistentVolumeExpanderController,
@@ -64,7 +64,7 @@ func managerFlags(o *options.KubeControllerManagerOptions) (flags *pflag.FlagSet
 
 // unused returns the error for a flag if none of its controllers runs.
 func unused(flag string, controllers []string) error {
-	needed := "a controller that it is for"
+	needed := "a controller that uses it"
 	if len(controllers) > 0 {
 		needed = strings.Join(controllers, " or ")
 	}

@@ -105,8 +105,8 @@ func (l unfinishedNamespace) Get(name string) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// joining are shared informers for the controllers of bootstrap tokens: only bootstrap tokens of all Secrets, and only cluster-info of
-// all ConfigMaps. kube-controller-manager holds all of both.
+// joining are shared informers for the controllers of bootstrap tokens. Of all Secrets they hold only bootstrap tokens, and of all
+// ConfigMaps only cluster-info. kube-controller-manager holds all Secrets and ConfigMaps.
 type joining struct {
 	informers.SharedInformerFactory
 	tokens, info informers.SharedInformerFactory

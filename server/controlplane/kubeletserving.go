@@ -56,7 +56,7 @@ func (a approver) handle(ctx context.Context, csr *certificatesv1.CertificateSig
 	}
 	request, err := capihelper.ParseCSR(csr.Spec.Request)
 	if err != nil {
-		return certificates.IgnorableError("%s is no certificate request: %v", csr.Name, err)
+		return certificates.IgnorableError("%s is not a certificate request: %v", csr.Name, err)
 	}
 	usages := sets.New[string]()
 	for _, usage := range csr.Spec.Usages {

@@ -32,7 +32,7 @@ type Options struct {
 	scheduler *schedulerconfig.KubeSchedulerConfiguration
 }
 
-// AddFlags adds all of them to fs.
+// AddFlags adds the flags to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.All, "control-plane", false, "Run the whole control plane in this process: the API, kube-controller-manager's controllers and kube-scheduler. The same as --controllers='*' --scheduler --enable-bootstrap-token-auth. If several servers share a database, one of them runs the controllers and the scheduler.")
 	fs.BoolVar(&o.Scheduler, "scheduler", false, "Run kube-scheduler in this process, while no kube-scheduler elsewhere holds its Lease.")
@@ -152,7 +152,7 @@ func checkRanges(allocate bool, ranges string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("--cluster-cidr %q must be a CIDR such as 10.244.0.0/16, or one of each IP family with a comma between, for --allocate-node-cidrs: %w", ranges, err)
+		return fmt.Errorf("--cluster-cidr %q must be a CIDR such as 10.244.0.0/16, or two of different IP families separated by a comma, for --allocate-node-cidrs: %w", ranges, err)
 	}
 	return nil
 }

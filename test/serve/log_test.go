@@ -52,7 +52,7 @@ func TestLogQuiet(t *testing.T) {
 	for _, r := range records(t, s.read(t, "stderr")) {
 		said = append(said, r.Level+" "+r.Msg)
 	}
-	want := []string{"INFO starting", "INFO ready", "INFO stopping; once more ends at once", "INFO stopped"}
+	want := []string{"INFO starting", "INFO ready", "INFO stopping; a second signal ends the process at once", "INFO stopped"}
 	if strings.Join(said, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the log:\n%s", strings.Join(said, "\n"))
 	}

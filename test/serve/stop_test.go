@@ -163,7 +163,7 @@ func TestSecondSignal(t *testing.T) {
 		startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
 		s.signal(t, signal)
 		eventually(t, "it is stopping", func() error {
-			if !strings.Contains(s.read(t, "stderr"), "stopping; once more ends at once") {
+			if !strings.Contains(s.read(t, "stderr"), "stopping; a second signal ends the process at once") {
 				return errNotYet
 			}
 			return nil

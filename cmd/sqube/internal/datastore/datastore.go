@@ -112,7 +112,7 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	return engine, nil
 }
 
-// Migrate brings the schema of the database up to date and returns where it stood before.
+// Migrate brings the schema of the database up to date and returns its former state.
 func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err error) {
 	if d.DSN != "" {
 		before, err = postgres.Migrate(ctx, d.DSN)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// FuzzDatastore holds --datastore to taking a file's path as it was given, and to telling no one a password.
+// FuzzDatastore checks that --datastore leaves a file's path unchanged, and that no output contains a password.
 func FuzzDatastore(f *testing.F) {
 	for _, flag := range []string{
 		"", "sqlite://data/sqube.db", "sqlite:///var/lib/sq%20ube.db", "sqlite://", "sqlite://a%zz", "postgres://sqube:secret@127.0.0.1:5432/sqube?sslmode=disable", "postgresql://h1:1,h2:2/db?password=secret",
@@ -40,7 +40,7 @@ func FuzzDatastore(f *testing.F) {
 	})
 }
 
-// passwordOf is what Postgres' driver takes for the password.
+// passwordOf returns what the Postgres driver uses as the password.
 func passwordOf(dsn string) string {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -49,7 +49,7 @@ func passwordOf(dsn string) string {
 	return config.ConnConfig.Password
 }
 
-// publicPart reports whether the password also stands where none is looked for.
+// publicPart reports whether the password also occurs in a part of the DSN that can't contain secrets.
 func publicPart(dsn, password string) bool {
 	u, err := url.Parse(dsn)
 	if err != nil {

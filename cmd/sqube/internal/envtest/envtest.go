@@ -1,7 +1,7 @@
 // Package envtest lets controller-runtime's envtest run on sqube. Envtest starts the programs etcd and kube-apiserver in the folder
 // KUBEBUILDER_ASSETS. Write makes such a folder with scripts that run sqube.
 //
-//	test ──► etcd            knows the data directory
+//	test ──► etcd            has the data directory
 //	    └──► kube-apiserver ──► asks etcd for the data directory ──► serves it
 package envtest
 
@@ -161,7 +161,7 @@ func DataDir(ctx context.Context, endpoint string, trust *tls.Config) (string, e
 	defer response.Body.Close()
 	var found state
 	if err := json.NewDecoder(response.Body).Decode(&found); err != nil || found.DataDir == "" {
-		return "", fmt.Errorf("what serves %s is not the stand-in for etcd that sqube envtest writes: use both from one folder", endpoint)
+		return "", fmt.Errorf("%s is not served by the stand-in for etcd that sqube envtest writes: use both from one folder", endpoint)
 	}
 	return found.DataDir, nil
 }

@@ -43,7 +43,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	return k, nil
 }
 
-// OpenKinePostgres opens the database that kine uses, by a DSN as libpq takes it.
+// OpenKinePostgres opens the database that kine uses, given a DSN in libpq's syntax.
 func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
 	if _, err := pgx.ParseConfig(dsn); err != nil { // its text may contain a password
 		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…")

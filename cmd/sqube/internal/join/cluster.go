@@ -24,9 +24,9 @@ import (
 type Cluster struct {
 	// Server is the URL at which nodes reach the API.
 	Server string
-	// CA is the authority of the server's certificate, in PEM.
+	// CA is the CA of the server's certificate, in PEM.
 	CA []byte
-	// Version of Kubernetes, as v1.36.3.
+	// Version is the Kubernetes version, such as v1.36.3.
 	Version string
 	// ServiceRange is the first CIDR of the cluster IPs of Services, and DNS the address of the cluster's DNS in it.
 	ServiceRange, DNS string
@@ -41,7 +41,7 @@ func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcm
 	entry := kubeconfig.Clusters[kubeconfig.Contexts[kubeconfig.CurrentContext].Cluster]
 	c := &Cluster{Server: server, CA: entry.CertificateAuthorityData}
 	if len(c.CA) == 0 {
-		return nil, errors.New("the kubeconfig holds no certificate authority (certificate-authority-data), which nodes have to know")
+		return nil, errors.New("the kubeconfig holds no certificate authority (certificate-authority-data), which nodes need")
 	}
 	if c.Server == "" {
 		var err error
@@ -59,7 +59,7 @@ func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcm
 	c.Version = version.GitVersion
 	ranges, err := client.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil || len(ranges.Spec.CIDRs) == 0 {
-		return nil, errors.Join(errors.New("look for the range of Services (ServiceCIDR kubernetes)"), err)
+		return nil, errors.Join(errors.New("get the range of Services (ServiceCIDR kubernetes)"), err)
 	}
 	c.ServiceRange = ranges.Spec.CIDRs[0]
 	_, cidr, err := netutils.ParseCIDRSloppy(c.ServiceRange)
@@ -78,7 +78,7 @@ func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcm
 func advertised(ctx context.Context, client kubernetes.Interface) (string, error) {
 	slices, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
 	if err != nil {
-		return "", fmt.Errorf("look where the server is advertised: %w", err)
+		return "", fmt.Errorf("get the advertised address of the server: %w", err)
 	}
 	for _, slice := range slices.Items {
 		for _, endpoint := range slice.Endpoints {
@@ -90,7 +90,7 @@ func advertised(ctx context.Context, client kubernetes.Interface) (string, error
 	return "", nil
 }
 
-// Pins are the hashes of the authority's public keys, as kubeadm's --discovery-token-ca-cert-hash takes them (RFC 7469).
+// Pins returns the hashes of the CA's public keys, in the format of kubeadm's --discovery-token-ca-cert-hash (RFC 7469).
 func (c *Cluster) Pins() ([]string, error) {
 	certs, err := certutil.ParseCertsPEM(c.CA)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *Cluster) entry() *clientcmdapi.Cluster {
 // NodeGroup is the group of users with a bootstrap token that may join as nodes.
 const NodeGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-// CreateToken creates a bootstrap token for nodes that ends after lifetime, or never if that is 0, and returns it.
+// CreateToken creates a bootstrap token for nodes and returns it. It expires after lifetime, or never if that is 0.
 func CreateToken(ctx context.Context, client kubernetes.Interface, description string, lifetime time.Duration) (string, error) {
 	token, err := util.GenerateBootstrapToken()
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 // The ConfigMaps that kubeadm reads when a node joins.
 const (
 	clusterInfo   = api.ConfigMapClusterInfo // in kube-public
-	kubeadmConfig = "kubeadm-config"         // in kube-system, as the other one
+	kubeadmConfig = "kubeadm-config"         // in kube-system, like kubelet-config
 	kubeletConfig = "kubelet-config"
 )
 
 // Publish creates what nodes need in order to join: rights, and the ConfigMaps that they read. The controllers bootstrap-signer and
-// csr-approving do the rest. It does not change existing objects, except an outdated address or authority.
+// csr-approving do the rest. It does not change existing objects, except an outdated address or CA.
 func Publish(ctx context.Context, client kubernetes.Interface, c *Cluster) error {
 	if err := grant(ctx, client); err != nil {
 		return err

@@ -14,7 +14,7 @@ type Backup struct {
 	Spans []Span
 }
 
-// Span is a period of which each moment can be restored.
+// Span is a period in which every moment can be restored.
 type Span struct {
 	From, To int64     // revisions
 	Began    time.Time // when From was written

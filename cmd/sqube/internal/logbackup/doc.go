@@ -10,5 +10,5 @@
 // and an end with their SHA-256. A file appears when it is complete. To keep their number small, 64 consecutive files are merged into
 // one, named ".1", and 64 of those into ".2"; gzip and JSON lines can simply be concatenated.
 //
-// Rows are stored as they are: what is encrypted in the database is encrypted in the backup.
+// Rows are stored unchanged: what is encrypted in the database is encrypted in the backup.
 package logbackup

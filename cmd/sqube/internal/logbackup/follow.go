@@ -196,7 +196,7 @@ func (f *Follower) Step(ctx context.Context) (err error) {
 	}
 }
 
-// begin begins a generation that does not continue another.
+// begin starts a generation that does not continue another.
 func (f *Follower) begin(ctx context.Context, reader dialect.Reader) error {
 	at, newest, err := inspect.Position(ctx, reader)
 	if err != nil {
@@ -231,7 +231,7 @@ func oldest(ctx context.Context, reader dialect.Reader, newest head) (h head, er
 	return h, err
 }
 
-// renewSnapshot begins a generation that continues the current one, if that is old and has rows after its snapshot.
+// renewSnapshot starts a generation that continues the current one, if that is old and has rows after its snapshot.
 func (f *Follower) renewSnapshot(ctx context.Context, reader dialect.Reader) error {
 	interval := f.options.SnapshotInterval
 	if time.Now().Truncate(interval).Equal(f.began.Truncate(interval)) || len(f.current.segments) == 0 {
@@ -240,7 +240,7 @@ func (f *Follower) renewSnapshot(ctx context.Context, reader dialect.Reader) err
 	return f.snapshot(ctx, reader, f.seen, head{UpTo: f.shipped, WrittenAt: f.last.writtenAt})
 }
 
-// snapshot begins a generation with a snapshot at a revision.
+// snapshot starts a generation with a snapshot at a revision.
 func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision int64, h head) error {
 	f.number++
 	began, last := time.Now(), mark{}

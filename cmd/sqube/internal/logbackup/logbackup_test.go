@@ -21,7 +21,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// database is a log that is written at random, with what it held at each revision.
+// database is a log with random writes, and a record of its contents at each revision.
 type database struct {
 	*sqlite.Engine
 	path    string
@@ -65,7 +65,7 @@ func (d *database) write(t *testing.T) {
 	}
 	if w.Operation != dialect.Delete {
 		w.Value = fmt.Appendf(nil, "{\"value\": \"<%d> \u2028\"}", d.random.Uint64())
-		if d.random.IntN(2) == 0 { // as encryption makes it
+		if d.random.IntN(2) == 0 { // as if encrypted
 			w.Value = append([]byte("k8s:enc:aesgcm:v1:key:\xff\x00"), w.Value...)
 		}
 	}
@@ -95,7 +95,7 @@ func (d *database) write(t *testing.T) {
 	}
 }
 
-// follow follows the database into a place, as a new process does.
+// follow backs up the database to a place, like a new process.
 func (d *database) follow(t *testing.T, place Place, o Options) *Follower {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
@@ -132,13 +132,13 @@ func (d *database) restores(t *testing.T, place Place, revision int64, byTime bo
 		t.Fatal(err)
 	}
 	if !maps.Equal(got, d.states[s.Revision]) || !maps.Equal(got, d.states[revision]) {
-		t.Fatalf("at revision %d (restored as %d) there was\n%v\nand restored is\n%v", revision, s.Revision, d.states[revision], got)
+		t.Fatalf("at revision %d (restored as %d) want\n%v\ngot\n%v", revision, s.Revision, d.states[revision], got)
 	}
 }
 
 var errInjected = errors.New("injected")
 
-// faulty is a place whose operations fail now and then, before or after they have done what they do.
+// faulty is a place whose operations sometimes fail, before or after they have taken effect.
 type faulty struct {
 	folder
 	random *rand.Rand
@@ -191,7 +191,7 @@ func TestEveryMoment(t *testing.T) {
 		}
 		f = d.follow(t, place.folder, Options{})
 		if f.Shipped() != d.newest {
-			t.Fatalf("seed %d: the place has all up to %d, and the newest revision is %d", seed, f.Shipped(), d.newest)
+			t.Fatalf("seed %d: the place is complete up to %d, want the newest revision, %d", seed, f.Shipped(), d.newest)
 		}
 		b, err := Open(t.Context(), place.folder)
 		if err != nil {
@@ -204,7 +204,7 @@ func TestEveryMoment(t *testing.T) {
 	}
 }
 
-// TestMerge puts files together.
+// TestMerge merges files.
 func TestMerge(t *testing.T) {
 	d := newDatabase(t, 1)
 	place := folder(t.TempDir())
@@ -221,15 +221,15 @@ func TestMerge(t *testing.T) {
 		levels = append(levels, s.level)
 	}
 	if !slices.Equal(levels, []int{2, 2, 2, 1, 0}) {
-		t.Errorf("there are files of levels %v", levels)
+		t.Errorf("the files have levels %v", levels)
 	}
 	for revision := first + 1; revision <= d.newest; revision++ {
 		d.restores(t, place, revision, false)
 	}
 }
 
-// TestForgotten has rows be forgotten before they were followed.
-func TestForgotten(t *testing.T) {
+// TestCompactedRows compacts rows before they are backed up.
+func TestCompactedRows(t *testing.T) {
 	d := newDatabase(t, 1)
 	d.write(t)
 	place := folder(t.TempDir())
@@ -256,18 +256,18 @@ func TestForgotten(t *testing.T) {
 		d.restores(t, place, revision, false)
 	}
 	if _, err := b.Fetch(t.Context(), followed+1, time.Time{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "does not hold revision") {
-		t.Errorf("what was forgotten is restored: %v", err)
+		t.Errorf("a compacted revision is restored: %v", err)
 	}
 	b.Spans[1].Began = b.Spans[0].Ended.Add(time.Hour)
 	if _, err := b.Fetch(t.Context(), 0, b.Spans[0].Ended.Add(time.Minute), t.TempDir()); err == nil || !strings.Contains(err.Error(), "nothing was backed up between") {
-		t.Errorf("a time at which nothing was followed is restored: %v", err)
+		t.Errorf("a time in a gap is restored: %v", err)
 	}
 	if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(1), t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds nothing as old as that") {
-		t.Errorf("a time before all is restored: %v", err)
+		t.Errorf("a time before the first span is restored: %v", err)
 	}
 }
 
-// TestAnotherDatabase follows a database to a place that has another one.
+// TestAnotherDatabase backs up a database to a place that has a backup of another one.
 func TestAnotherDatabase(t *testing.T) {
 	place := folder(t.TempDir())
 	longer, other, shorter := newDatabase(t, 1), newDatabase(t, 2), newDatabase(t, 3)
@@ -286,13 +286,13 @@ func TestAnotherDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(b.Spans) != n+1 {
-			t.Fatalf("after %d databases there are %+v", n+1, b.Spans)
+			t.Fatalf("after %d databases the place has %+v", n+1, b.Spans)
 		}
 		d.restores(t, place, d.newest, false)
 	}
 }
 
-// TestKeep removes generations that are old.
+// TestKeep checks that old generations are removed.
 func TestKeep(t *testing.T) {
 	d := newDatabase(t, 1)
 	place := folder(t.TempDir())
@@ -309,7 +309,7 @@ func TestKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(entries) != 1 {
-		t.Errorf("in the place are %v", entries)
+		t.Errorf("the place has %v", entries)
 	}
 	d.restores(t, place, d.newest, false)
 }

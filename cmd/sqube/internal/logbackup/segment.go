@@ -69,8 +69,8 @@ var errDamaged = errors.New("the file is damaged")
 // maxLine is the longest line, which fits the largest value of a database in JSON.
 const maxLine = 256 << 20
 
-// read calls begin with each head of a file, and row with each line after it (see decoded); either may be nil. An error of theirs ends the
-// reading and is returned. If a checksum is wrong, it returns errDamaged after the rows.
+// read calls begin with each head of a file, and row with each line after it (see decoded); either may be nil. If one returns an
+// error, read returns it. If a checksum is wrong, it returns errDamaged after the rows.
 func read(from io.Reader, begin func(head) error, row func(line []byte) error) error {
 	zip, err := gzip.NewReader(from)
 	if err != nil {

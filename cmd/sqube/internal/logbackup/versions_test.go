@@ -10,12 +10,12 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// object is one that a database of these tests writes.
+// object returns an object of the databases in these tests.
 func object(name string) inspect.Object {
 	return inspect.Object{Resource: sqlstore.Resource{Name: "secrets"}, Namespaces: []string{"default", ""}, Name: name}
 }
 
-// TestHistory writes, forgets what is in the place, with failures and restarts, and reads every version of every object.
+// TestHistory writes rows, backs them up with failures and restarts, compacts them, and reads every version of every object.
 func TestHistory(t *testing.T) {
 	for seed := range uint64(2) {
 		d := newDatabase(t, seed)
@@ -47,27 +47,27 @@ func TestHistory(t *testing.T) {
 			err := History(t.Context(), place.folder, object(key[8:]), func(v *inspect.Version) error {
 				got = append(got, v.ID)
 				if last := len(got) - 2; v.Replaces != 0 && (v.Previous == nil || last < 0 || got[last] != v.Replaces) {
-					return fmt.Errorf("%d replaces %d, and what that was is not there", v.ID, v.Replaces)
+					return fmt.Errorf("%d replaces %d, whose value is missing", v.ID, v.Replaces)
 				}
 				return nil
 			})
 			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("seed %d: of versions\n%v of %s there are\n%v, %v", seed, want, key, got, err)
+				t.Errorf("seed %d: want versions\n%v of %s, got\n%v, %v", seed, want, key, got, err)
 			}
 		}
 		for revision := d.newest; revision > 0; revision -= 10 + d.random.Int64N(20) {
 			d.shows(t, place.folder, revision)
 		}
 		if err := History(t.Context(), place.folder, object("none"), nil); !errors.Is(err, inspect.ErrUnknown) {
-			t.Errorf("the history of what never was is %v", err)
+			t.Errorf("the history of an object that never existed: %v", err)
 		}
 		if _, err := At(t.Context(), place.folder, object("1"), d.newest+1); err == nil || errors.Is(err, inspect.ErrAbsent) {
-			t.Errorf("at a revision to come there is %v", err)
+			t.Errorf("at a future revision: %v", err)
 		}
 	}
 }
 
-// shows checks what each object was at a revision.
+// shows checks the state of each object at a revision.
 func (d *database) shows(t *testing.T, place Place, revision int64) {
 	t.Helper()
 	for key := range d.versions {

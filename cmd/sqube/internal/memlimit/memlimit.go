@@ -1,4 +1,4 @@
-// Package memlimit says how much memory a process may use.
+// Package memlimit determines how much memory a process may use.
 package memlimit
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Available returns how many bytes of memory this process may use: the memory of the machine, or the lowest limit of its cgroup
-// (version 1 or 2) and those above it. It returns 0 if unknown. root is "/" except in tests.
+// (version 1 or 2) and the parents of that. It returns 0 if unknown. root is "/" except in tests.
 func Available(root string) int64 {
 	least := total(filepath.Join(root, "proc/meminfo"))
 	for _, file := range limits(filepath.Join(root, "proc/self/cgroup")) {

@@ -12,15 +12,15 @@ func TestMemory(t *testing.T) {
 		files map[string]string
 		want  int64
 	}{
-		"nothing is known":     {nil, 0},
-		"a machine":            {map[string]string{"proc/meminfo": machine}, 512 << 20},
-		"no number":            {map[string]string{"proc/meminfo": "MemTotal: many kB\n"}, 0},
-		"no limit":             {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, 512 << 20},
-		"a limit":              {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
-		"a limit around it":    {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "2097152\n"}, 2 << 20},
-		"a container":          {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "3145728\n"}, 3 << 20},
-		"more than there is":   {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "9223372036854771712\n"}, 512 << 20},
-		"a limit of version 1": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "3:cpu:/x\n2:memory:/a\nx\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "4194304\n"}, 4 << 20},
+		"nothing is known":      {nil, 0},
+		"a machine":             {map[string]string{"proc/meminfo": machine}, 512 << 20},
+		"no number":             {map[string]string{"proc/meminfo": "MemTotal: many kB\n"}, 0},
+		"no limit":              {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, 512 << 20},
+		"a limit":               {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
+		"a limit of the parent": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "2097152\n"}, 2 << 20},
+		"a container":           {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "3145728\n"}, 3 << 20},
+		"more than the machine": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "9223372036854771712\n"}, 512 << 20},
+		"a limit of version 1":  {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "3:cpu:/x\n2:memory:/a\nx\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "4194304\n"}, 4 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

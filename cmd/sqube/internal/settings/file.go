@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile bounds the size of a configuration file, in bytes.
+// maxFile is the maximum size of a configuration file, in bytes.
 const maxFile = 1 << 20
 
 // fromFile returns the settings in the file.
@@ -135,7 +135,7 @@ func valuesOf(flag *pflag.Flag, node *yaml.Node) ([]string, error) {
 	return nil, errors.New("must be one value")
 }
 
-// orNone returns values, or if there are none, what empties the flag.
+// orNone returns values, or if there are none, the value that empties the flag.
 func orNone(flag *pflag.Flag, values []string) []string {
 	if len(values) == 0 && !isEmpty(flag.DefValue) {
 		return []string{""}

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Sources are where settings come from besides the command line. The environment wins over the file.
+// Sources are where settings come from besides the command line. The environment overrides the file.
 type Sources struct {
 	// Known are all flags that can be set. Anything else in the file is an error.
 	Known *pflag.FlagSet
-	// Environ is as os.Environ returns it; nil for none.
+	// Environ has the format of os.Environ; nil for none.
 	Environ []string
 	// File is the path of a YAML mapping of flag names to values; empty for none.
 	File string

@@ -1,4 +1,4 @@
-// Package terminal makes text from others safe to print on a terminal.
+// Package terminal makes untrusted text safe to print on a terminal.
 package terminal
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Printable returns text for a terminal. Characters that a terminal would act on, such as escape sequences, line breaks and marks
+// Printable returns text for a terminal. Characters that a terminal would interpret, such as escape sequences, line breaks and marks
 // that change the direction of text, are escaped as in Go: \x1b, \n, \u202e.
 func Printable(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 && utf8.ValidString(text) {
@@ -50,11 +50,11 @@ func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Err
 // Unwrap returns the error with all its lines.
 func (e oneLine) Unwrap() error { return e.error }
 
-// hidden reports whether a terminal may act on a character instead of showing it.
+// hidden reports whether a terminal may interpret a character instead of showing it.
 func hidden(r rune) bool { return !unicode.IsGraphic(r) }
 
 // YAML returns an object as YAML for a terminal and for kubectl. If something must be escaped, it is JSON, which is YAML too.
-// Terminals don't act on characters beyond 16 bits, for which the two have no common escape.
+// Terminals don't interpret characters beyond 16 bits, for which the two have no common escape.
 func YAML(object map[string]any) ([]byte, error) {
 	hides := func(r rune) bool { return r != '\n' && r <= 0xffff && hidden(r) }
 	text, err := yaml.Marshal(object)

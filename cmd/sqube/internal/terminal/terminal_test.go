@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// hostile are texts of which a terminal would do something else than show them.
+// hostile are texts that a terminal would interpret instead of showing.
 var hostile = []string{"\x1b[2J", "a\x1b]0;title\x07", "a\u009b31m", "a\x7f", "a\tb\r\nc", "a\u0085b", "a\u202eb", "a\u2028b", "\ufeffa", "a\u200db", "a\U000e0041", "a\x00"}
 
 func FuzzPrintable(f *testing.F) {
@@ -30,7 +30,7 @@ func FuzzPrintable(f *testing.F) {
 
 		var want, got map[string]any
 		key := text
-		if len(key) > 500 { // YAML has shorter keys only
+		if len(key) > 500 { // YAML limits the length of keys
 			key = "long"
 		}
 		stored, err := json.Marshal(map[string]any{"key": text, "list": []any{text}, key: 1.5})
