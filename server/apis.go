@@ -46,7 +46,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if a.resources, err = newResources(b, s, a.versions, hooks.transport); err != nil {
 		return nil, err
 	}
-	installed := make(chan struct{}) // closed when requests for aggregated APIs are passed on
+	installed := make(chan struct{}) // closed once requests for aggregated APIs are proxied
 	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
 		return nil, err
 	}
@@ -57,12 +57,12 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	return a, err
 }
 
-// groups are the built-in ones and apiextensions.k8s.io.
+// groups returns the built-in groups and apiextensions.k8s.io.
 func (a *apis) groups() []*genericapiserver.APIGroupInfo {
 	return append(a.resources.Groups, a.crd.Group())
 }
 
-// builtIn lists the group versions that are served and not custom.
+// builtIn returns the group versions that are served, without those of custom resources.
 func (a *apis) builtIn() []schema.GroupVersion {
 	var versions []schema.GroupVersion
 	for _, group := range a.groups() {
@@ -79,7 +79,7 @@ func (a *apis) builtIn() []schema.GroupVersion {
 type webhookClient struct {
 	services  webhook.ServiceResolver
 	transport *http.Transport // to pods and Services
-	self      *rest.Config    // reaches webhooks that name this server, which passes their requests on
+	self      *rest.Config    // reaches webhooks that name this server, which proxies their requests
 }
 
 func newWebhookClient(b *base) (c webhookClient, err error) {
@@ -99,7 +99,7 @@ func newWebhookClient(b *base) (c webhookClient, err error) {
 	if err != nil {
 		return c, err
 	}
-	own := b.pki.Serving // even if --tls-cert-file names another one
+	own := b.pki.Serving // even if --tls-cert-file names another certificate
 	c.self = b.loopback.SecureConfig(func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
 		return &pair, err

@@ -36,7 +36,7 @@ func withAuthor(next http.Handler) http.Handler {
 }
 
 // fieldManager returns the name under which managedFields records the request: the given one, or the first part of the user
-// agent. For an invalid name, with which a write is refused, it returns "".
+// agent. It returns "" for an invalid name, since such a write is rejected.
 func fieldManager(r *http.Request) string {
 	if name := r.URL.Query().Get(managerParameter); name != "" {
 		if len(invalidManager(name)) > 0 {
@@ -58,7 +58,7 @@ func invalidManager(name string) field.ErrorList {
 	return metav1validation.ValidateFieldManager(name, field.NewPath(managerParameter))
 }
 
-// checkManager refuses deletions whose field manager has an invalid name, as upstream's handlers refuse other writes. Upstream
+// checkManager rejects deletions whose field manager has an invalid name, like upstream's handlers reject other writes. Upstream
 // ignores the field manager of a deletion; here the log records it.
 func checkManager(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

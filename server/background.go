@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/server/pki"
 )
 
-// background runs beside requests.
+// background is everything that runs alongside requests.
 type background struct {
 	bootstrap   *bootstrap.Bootstrap
 	fairness    utilflowcontrol.Interface // nil if priority and fairness is off
@@ -83,8 +83,8 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 	}, nil
 }
 
-// readRootCA returns the PEM bundle with which pods verify the server: its own authority, and the chain of the operator's
-// certificate if there is one.
+// readRootCA returns the PEM bundle that pods verify the server with: its own CA, and the chain of the certificate that the
+// flags name, if any.
 func readRootCA(b *base) ([]byte, error) {
 	rootCA, err := os.ReadFile(b.pki.CA.CertFile)
 	given := b.options.Serving.ServerCert.CertKey.CertFile

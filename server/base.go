@@ -26,12 +26,12 @@ import (
 // base is what all other parts are built on.
 type base struct {
 	options       *Options
-	id            string // among the servers of the cluster
+	id            string // unique among the servers of the cluster
 	store         *sqlstore.Store
 	pki           *pki.PKI
 	encryption    *encryption.Encryption
 	objectCounter *objectCounter
-	storage       generic.StorageDecorator // makes the storage of a resource: encrypted and counted
+	storage       generic.StorageDecorator // makes a resource's storage, encrypted and counted
 
 	loopback  *loopback.Transport
 	client    kubernetes.Interface            // over the loopback
@@ -69,7 +69,7 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 	return b, nil
 }
 
-// ensurePKI makes the server's keys and certificates, or reads those that exist.
+// ensurePKI creates the server's keys and certificates, or reads existing ones.
 func ensurePKI(ctx context.Context, o *Options, store *sqlstore.Store) (*pki.PKI, error) {
 	serviceIP, err := netutils.GetIndexedIP(&o.serviceRange, 1)
 	if err != nil {

@@ -27,7 +27,7 @@ func newCoordination() leaderelection.LeaderElectionTimers {
 
 // addCoordinationFlags adds kube-apiserver's flags for coordinated leader election (KEP-4355).
 func addCoordinationFlags(fs *pflag.FlagSet, t *leaderelection.LeaderElectionTimers) {
-	fs.DurationVar(&t.LeaseDuration, "coordinated-leadership-lease-duration", t.LeaseDuration, "How long after a server's death the others wait before they choose the leaders among LeaseCandidates, with the feature gate CoordinatedLeaderElection.")
+	fs.DurationVar(&t.LeaseDuration, "coordinated-leadership-lease-duration", t.LeaseDuration, "With the feature gate CoordinatedLeaderElection, one server chooses leaders among LeaseCandidates. How long the others wait before they replace it if it stops renewing its Lease.")
 	fs.DurationVar(&t.RenewDeadline, "coordinated-leadership-renew-deadline", t.RenewDeadline, "How long the server that chooses leaders continues if it can't renew its Lease.")
 	fs.DurationVar(&t.RetryPeriod, "coordinated-leadership-retry-period", t.RetryPeriod, "How often that server renews its Lease, and others try to take it over.")
 }

@@ -12,7 +12,7 @@ import (
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 )
 
-// minWatchesPerSecond is the least rate at which watches end while the server drains, like upstream.
+// minWatchesPerSecond is the minimum rate at which watches are ended while the server drains, like upstream.
 const minWatchesPerSecond = 200
 
 // inFlight counts requests from the network for --shutdown-send-retry-after and
@@ -80,8 +80,7 @@ func (f *inFlight) drain(ctx context.Context, begin func()) {
 	}
 }
 
-// endWatches ends watches over some time, so that their clients do not all connect to other servers at once. It calls begin
-// first.
+// endWatches calls begin, and then ends watches gradually, so that their clients do not all reconnect to other servers at once.
 func (f *inFlight) endWatches(begin func()) {
 	before, after, err := f.watches.Wait(func(count int) (waitgroup.RateLimiter, context.Context, context.CancelFunc) {
 		begin()

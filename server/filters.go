@@ -36,7 +36,7 @@ var longRunning = serverfilters.BasicLongRunningRequestCheck(
 	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
 )
 
-// chain is what every request passes on its way to the handlers.
+// chain is the filters that every request passes before the handlers.
 type chain struct {
 	options        *Options
 	serializer     runtime.NegotiatedSerializer
@@ -47,14 +47,14 @@ type chain struct {
 	fairness    utilflowcontrol.Interface
 	counts      flowcontrolrequest.StorageObjectCountTracker
 	connections *connections.Connections
-	// serves reports whether a resource is a built-in one.
+	// serves reports whether a resource is built in.
 	serves func(version schema.GroupVersion, resource string) bool
 	// serving ends when long-running requests must end.
 	serving  context.Context
 	outbound outbound
 }
 
-// wrap adds the filters to the handlers. A request passes them in the order in which they are listed here.
+// wrap adds the filters to the handlers. A request passes them in the order of this list.
 func (c *chain) wrap(handler http.Handler) http.Handler {
 	o := c.options
 	filters := []func(http.Handler) http.Handler{
@@ -119,8 +119,8 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 	return handler
 }
 
-// withTimeout answers requests that take too long with 504. This takes a goroutine for each request. A get of a built-in
-// resource does without, since the goroutine would cost more than the get: everything it waits for ends with its context.
+// withTimeout responds with 504 to requests that take too long. This takes a goroutine for each request, which would cost more
+// than a get of a built-in resource. Those gets do without it: everything they wait for ends with their context.
 func (c *chain) withTimeout(next http.Handler) http.Handler {
 	limited := connections.UntilDone(func(h http.Handler) http.Handler {
 		return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)

@@ -15,10 +15,10 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// setProcessGlobals sets what upstream reads from globals. It may be called once for each server in the process; the last call
-// wins.
+// setProcessGlobals sets the globals that upstream's code reads. It may be called once for each server in the process; the last
+// call wins.
 func setProcessGlobals(o *Options) error {
-	o.Metrics.Apply() // does not change what is registered
+	o.Metrics.Apply() // does not affect registered metrics
 	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
 	limitPatches(o.MaxRequestBodyBytes)
 	serviceaccount.RegisterMetrics()
@@ -30,11 +30,11 @@ func setProcessGlobals(o *Options) error {
 
 var patchLimit sync.Mutex
 
-// limitPatches lets a JSON patch copy no more than a request may hold, like upstream.
+// limitPatches limits what a JSON patch may copy to the maximum size of a request, like upstream.
 func limitPatches(limit int64) {
 	patchLimit.Lock()
 	defer patchLimit.Unlock()
-	if jsonpatch.AccumulatedCopySizeLimit != limit { // a server that is running must not see a write
+	if jsonpatch.AccumulatedCopySizeLimit != limit { // no write that would race with a running server
 		jsonpatch.AccumulatedCopySizeLimit = limit
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sqube/sqube/server/resources"
 )
 
-// newHandler returns what serves every request, from the network or the loopback.
+// newHandler returns the handler of all requests, from the network and from the loopback.
 func (s *Server) newHandler() (http.Handler, error) {
 	converter, err := resources.NewTypeConverter()
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	return c.wrap(s.aggregation.Handler(checkManager(s.routes(built, documents, openID)))), nil
 }
 
-// address is the host and port by which clients elsewhere know the server.
+// address is the host and port at which clients on other machines reach the server.
 func (o *Options) address() string {
 	port := fmt.Sprint(o.Serving.BindPort)
 	if name := o.ExternalHost; name != "" {

@@ -16,7 +16,7 @@ import (
 const datastoreTimeout = 2 * time.Second
 
 // health adds /healthz, /livez and /readyz, each with a path per check. Checks that kube-apiserver has too have the same names,
-// since monitoring asks for them. Other checks are in the Checks methods of the parts.
+// since monitoring relies on them. Other checks are in the Checks methods of the parts.
 //
 // The server is alive if it answers and, once --livez-grace-period is over, has finished starting. It is ready if the
 // database answers too and the server is not stopping.
@@ -47,7 +47,7 @@ type answerKey struct{}
 
 // databaseAnswer is the database's answer within one request, shared by all of the request's checks.
 type databaseAnswer struct {
-	asked sync.Once
+	query sync.Once
 	err   error
 }
 
@@ -64,7 +64,7 @@ func (a oncePerRequest) Handle(path string, handler http.Handler) {
 // answers returns an error if the database does not answer. The request must have passed oncePerRequest.
 func (s *Server) answers(r *http.Request) error {
 	answer := r.Context().Value(answerKey{}).(*databaseAnswer)
-	answer.asked.Do(func() {
+	answer.query.Do(func() {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
 		if _, err := s.store.Position(ctx); err != nil {

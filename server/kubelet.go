@@ -41,7 +41,7 @@ func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
 	fs.UintVar(&c.Port, "kubelet-port", c.Port, "Port of a kubelet if its Node does not have one.")
 	fs.UintVar(&c.ReadOnlyPort, "kubelet-read-only-port", c.ReadOnlyPort, "Port of kubelets without TLS.")
 	for _, name := range []string{"kubelet-port", "kubelet-read-only-port"} {
-		fs.Lookup(name).Deprecated = "nodes say the port of their kubelet"
+		fs.Lookup(name).Deprecated = "nodes report the port of their kubelet"
 	}
 }
 
@@ -65,15 +65,15 @@ func (o *Options) completeKubelet() error {
 	return errors.Join(errs...)
 }
 
-// makes reports whether the file is the cluster's authority, which the first start creates.
+// makes reports whether the file is the cluster's CA certificate, which the first start creates.
 func (o *Options) makes(file string) bool {
 	named, err := filepath.Abs(file)
 	made, failed := filepath.Abs(pki.CACertFile(o.DataDir))
 	return err == nil && failed == nil && named == made && !o.InMemory
 }
 
-// kubelet returns how to reach kubelets: with the client certificate among keys if no flag names one, through egress if that
-// is not nil.
+// kubelet returns the configuration of connections to kubelets. They use the client certificate in keys unless a flag names
+// another one, and egress unless it is nil.
 func (o *Options) kubelet(keys *pki.PKI, egress *egressselector.EgressSelector) kubeletclient.KubeletClientConfig {
 	c := o.Kubelet
 	if c.TLSClientConfig.CertFile == "" {

@@ -131,7 +131,7 @@ func (c *storeCollector) CollectWithStability(found chan<- metrics.Metric) {
 	}
 }
 
-// certificates is the metric of when the certificates of the servers in this process expire.
+// certificates collects the expiry times of the certificates of all servers in this process.
 var certificates = &certificateCollector{}
 
 var certificateExpiration = metrics.NewDesc("sqube_certificate_expiration_timestamp_seconds",
@@ -193,7 +193,7 @@ func earliestExpiry(file string) (time.Time, error) {
 	return end, nil
 }
 
-// instances are the values in this process that metrics report on: a process may run several servers.
+// instances holds the instances that metrics report on, since a process may run several servers.
 type instances[T comparable] struct {
 	mu  sync.Mutex
 	all []T

@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/server/decorate"
 )
 
-// Objects are counted again after a minute, like upstream, or sooner if that costs little: priority and fairness weighs a list
+// Objects are counted again after a minute, like upstream, or sooner if counting is cheap: priority and fairness weighs a list
 // by the last count.
 const (
 	maxCountInterval = time.Minute
@@ -32,7 +32,7 @@ var objectCountMetric = metrics.NewGaugeVec(&metrics.GaugeOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"group", "resource"})
 
-// sizes counts the objects of each resource, for the metrics and for priority and fairness, which weighs a list by the
+// objectCounter counts the objects of each resource, for the metrics and for priority and fairness, which weighs a list by the
 // number of objects that it reads.
 type objectCounter struct {
 	tracker flowcontrolrequest.StorageObjectCountTracker

@@ -42,7 +42,7 @@ type Options struct {
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.
 	AdvertiseAddress net.IP
-	// EndpointReconciler says whether that address is added to the endpoints of the Service kubernetes.
+	// EndpointReconciler is whether that address is added to the endpoints of the Service kubernetes.
 	EndpointReconciler string
 	TLSNames           []string // more names for the generated serving certificate
 
@@ -52,7 +52,7 @@ type Options struct {
 	EventTTL              time.Duration
 	Controllers           []string                 // the controllers that run in this process
 	ControllerSettings    *controllers.Settings    // nil for kube-controller-manager's defaults
-	OtherControllers      []controllers.Controller // known besides those of package controllers
+	OtherControllers      []controllers.Controller // in addition to those of package controllers
 	Scheduler             *controllers.Controller  // nil for none
 	AllowPrivileged       bool                     // for the whole process: Pod validation reads a global
 
@@ -87,8 +87,8 @@ type Options struct {
 	SetLogLevel func(level string) (answer string, err error)
 	// ShutdownSendRetryAfter answers new requests with 429 until running ones have finished.
 	ShutdownSendRetryAfter bool
-	// DropConnections stops the server as soon as running requests have finished. Idle HTTP/2 clients do not get the second in
-	// which they would find another server.
+	// DropConnections stops the server as soon as running requests have finished, without the second that idle HTTP/2 clients
+	// otherwise have to switch to another server.
 	DropConnections          bool
 	ShutdownWatchTermination time.Duration // over which watches end; 0 for at once
 	Kubelet                  kubeletclient.KubeletClientConfig
@@ -98,8 +98,8 @@ type Options struct {
 	GoawayChance             float64  // the probability that a request ends its HTTP/2 connection
 	DeleteCollectionWorkers  int      // how many objects of a collection are deleted at once
 	tls                      *tls.Config
-	// Flags are all flags of the process, for the page /flagz, which hides the values of those annotated "classified". Nil
-	// for no such page.
+	// Flags are all flags of the process, for the page /flagz, which hides the values of those annotated "classified". If nil,
+	// the page does not exist.
 	Flags *cliflag.NamedFlagSets
 }
 
@@ -187,12 +187,12 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	addOutboundFlags(fs, sections.FlagSet(DebugFlags), o.Egress, o.Tracing)
 
 	fs = sections.FlagSet(LimitFlags)
-	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many read requests may run at once. Further ones are told to retry later. 0 for no limit.")
-	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many write requests may run at once. Further ones are told to retry later. 0 for no limit.")
+	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many read requests may run at once. Further requests get 429 and have to be retried. 0 for no limit.")
+	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many write requests may run at once. Further requests get 429 and have to be retried. 0 for no limit.")
 	addFeatureFlags(fs, sections.FlagSet(DebugFlags), o.Features)
 	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is deleted.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
-	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Minimum seconds before the server ends a watch, unless the client asks for less. A watch runs up to twice as long.")
+	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Minimum seconds before the server ends a watch, unless the client requests a shorter timeout. A watch runs up to twice as long.")
 	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
 	fs.DurationVar(&o.LivezGracePeriod, "livez-grace-period", 0, "How long /livez assumes that the start will succeed.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server keeps serving after SIGTERM while /readyz fails, so that load balancers stop using it.")
@@ -324,8 +324,8 @@ const maxGoawayChance = 0.02
 // minServiceAddresses is the smallest number of cluster IPs, like kube-apiserver's.
 const minServiceAddresses = 8
 
-// checkServiceRange checks the first range, in which the Service kubernetes has its address. The Service's endpoint is the
-// server's own address, which must have the same IP family.
+// checkServiceRange checks the first range, which the address of the Service kubernetes comes from. The Service's endpoint is
+// the server's own address, which must have the same IP family.
 func (o *Options) checkServiceRange() error {
 	if netutils.RangeSize(&o.serviceRange) < minServiceAddresses {
 		return fmt.Errorf("--service-cluster-ip-range %s must hold at least %d addresses", &o.serviceRange, minServiceAddresses)

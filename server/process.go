@@ -22,7 +22,7 @@ type Process struct {
 	Built func(context.Context, *Server)
 }
 
-// firstYear is the year of the first sqube. A clock that shows an earlier one is wrong.
+// firstYear is the year of the first release. A clock that shows an earlier one is wrong.
 const firstYear = 2026
 
 // CheckClock returns an error if the machine's clock can't be right.
@@ -33,8 +33,8 @@ func CheckClock() error {
 	return nil
 }
 
-// Run serves on listener until ctx ends, and returns when everything has stopped and the store is closed. Errors say what did
-// not start or did not stop.
+// Run serves on listener until ctx ends, and returns when everything has stopped and the store is closed. Errors name what
+// failed to start or stop.
 func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	p.Store.OnBatch = func(took time.Duration) { batches.Observe(took.Seconds()) }
 	p.Store.OnWrite = func(took time.Duration) { writes.Observe(took.Seconds()) }

@@ -32,7 +32,7 @@ func addFeatureFlags(limits, debug *pflag.FlagSet, o *genericoptions.FeatureOpti
 		section     *pflag.FlagSet
 		name, usage string
 	}{
-		{limits, "enable-priority-and-fairness", "Share the sum of both limits among users and kinds of requests, as FlowSchemas say. If false, each limit applies by itself."},
+		{limits, "enable-priority-and-fairness", "Share the sum of both limits among users and kinds of requests, according to FlowSchemas. If false, each limit applies separately."},
 		{debug, "profiling", "Serve Go's profiles at /debug/pprof/, and the log level at /debug/flags/v (PUT). RBAC allows both to administrators only."},
 		{debug, "contention-profiling", "Record where goroutines wait, for the profile named block. This slows the server down."},
 		{debug, "debug-socket-path", "Unix socket that serves profiles and the log level without authentication. Only the server's user can open it."},

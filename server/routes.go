@@ -56,7 +56,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 // installPages adds the pages /statusz (KEP-4827) and /flagz (KEP-4828), which users in the group system:monitoring may read.
 // /statusz lists the paths that were added before.
 func (s *Server) installPages(paths *paths) {
-	const component = "apiserver" // kube-apiserver calls itself so
+	const component = "apiserver" // like kube-apiserver
 	if flags := s.options.Flags; flags != nil && utilfeature.DefaultFeatureGate.Enabled(zpages.ComponentFlagz) {
 		flagz.Install(paths, component, flagz.NamedFlagSetsReader{FlagSets: *flags})
 	}

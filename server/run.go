@@ -15,13 +15,13 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 )
 
-// phase is how far a server has come in shutting down.
+// phase is a server's progress in shutting down.
 //
 //	serving ─► stopping: not ready and no longer announced, for at least --shutdown-delay-duration
 //	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
-	started           chan struct{} // closed when everything that runs beside requests has been started
+	started           chan struct{} // closed when everything that runs alongside requests has been started
 	stopping, drained chan struct{}
 	serving           context.Context // until draining
 	drain             context.CancelFunc
@@ -38,7 +38,7 @@ const dropTimeout = time.Second
 
 // Run serves on listener until ctx ends. The server then becomes unready, and drains after the shutdown delay: it accepts no new
 // requests, ends watches and lets running requests finish. Run returns when everything has stopped, or with an error that
-// names what did not stop within --shutdown-grace-period. It must be called once.
+// names what did not stop within --shutdown-grace-period. It must be called only once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	// In-process work must outlive the requests that are finishing.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
@@ -107,7 +107,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return errors.Join(err, s.close())
 }
 
-// close closes what serves requests. No more requests come, except from tasks that did not stop.
+// close closes everything that requests use. No more requests arrive, except from tasks that did not stop.
 func (s *Server) close() error {
 	var errs []error
 	for _, part := range []struct {
@@ -135,7 +135,7 @@ func (s *Server) httpServer() *http.Server {
 	return server
 }
 
-// start starts everything that runs beside requests.
+// start starts everything that runs alongside requests.
 func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
 	serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
 	s.informers.Start(s.phase.drained)

@@ -10,7 +10,7 @@ import (
 	"github.com/sqube/sqube/server/pki"
 )
 
-// security decides who callers are and what they may do.
+// security authenticates, authorizes and audits requests.
 type security struct {
 	accounts       *access.ServiceAccounts
 	authentication *access.Authentication

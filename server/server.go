@@ -1,4 +1,4 @@
-// Package server puts a Kubernetes API server together from its parts.
+// Package server assembles a Kubernetes API server from its parts.
 //
 //	client ──TLS──► filters ──► aggregation ──► routes ──┬─► handlers ──► resources ──┐
 //	                   ▲             │                   ├─► crd ─────────────────────┼─► sqlstore
@@ -6,7 +6,7 @@
 //	                   ▲        other servers                                         │
 //	                   └── bootstrap, controllers, admission ◄────────────────────────┘
 //
-// New builds everything and sends no request; Run serves until its context ends. In-process clients go through the same
+// New builds everything without sending requests; Run serves until its context ends. In-process clients go through the same
 // filters and handlers as others, over an in-memory transport.
 package server
 
@@ -28,11 +28,11 @@ type Server struct {
 	inFlight *inFlight // requests to handler
 }
 
-// New builds a server on store. Keys that are missing under o.DataDir are created. o must be complete. Errors name the file or
-// the flag that has to change.
+// New builds a server on store. It creates missing keys under o.DataDir. o must be complete. Errors name the file or the flag
+// that has to change.
 //
-// Each step builds on the values of those before it. Only the loopback is used earlier than it works: its clients get an
-// answer once the handler, which is built last, is set.
+// Each step builds on the results of earlier ones. Only the loopback is used before it works: requests over it wait for the
+// handler, which is built last.
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	if err := setProcessGlobals(o); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func addServingFlags(fs *pflag.FlagSet, o *genericoptions.SecureServingOptions) 
 		"disable-http2-serving":            "Serve HTTP/1.1 only.",
 		"http2-max-streams-per-connection": "How many requests one HTTP/2 connection may carry at once.",
 		"tls-curve-preferences":            "Allowed key exchanges, as numbers of Go's crypto/tls.CurveID. If unset, Go's defaults.",
-		"tls-sni-cert-key": "A certificate and its key, as FILE,FILE, for clients that ask for one of the certificate's names, or for one of " +
+		"tls-sni-cert-key": "A certificate and its key, as FILE,FILE, for clients that request one of the certificate's names, or for one of " +
 			"the names after a colon: FILE,FILE:*.example.com,example.com. Files are reloaded when they change. May be repeated.",
 		"permit-port-sharing": "Let other processes listen on the same address and port (SO_REUSEPORT).",
 	} {

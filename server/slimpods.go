@@ -26,7 +26,7 @@ type podSlimmer struct {
 	size      int // of the templates' messages, in bytes
 }
 
-// maxTemplates bounds the templates that are kept for sharing, in bytes of their messages.
+// maxTemplates limits the templates that are kept for sharing, in bytes of their messages.
 const maxTemplates = 4 << 20
 
 // transform drops fields that no user of the informers reads: the managed fields of any object, and more of a pod.
@@ -132,7 +132,7 @@ func slimContainerStatus(s *corev1.ContainerStatus) {
 }
 
 // share replaces the fields that pods of one template have in common by those of the first such pod. Each pod keeps its own
-// volume mounts, since admission invents the name of one volume.
+// volume mounts, since admission generates the name of one volume.
 func (s *podSlimmer) share(spec *corev1.PodSpec) {
 	mounts, initMounts := detachMounts(spec.Containers), detachMounts(spec.InitContainers)
 	template := &corev1.PodSpec{
@@ -213,7 +213,7 @@ type parameterInformers struct {
 // ForResource returns the resource's shared informer, or an error for pods.
 func (f parameterInformers) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
 	if resource == corev1.SchemeGroupVersion.WithResource("pods") {
-		return nil, fmt.Errorf("the shared informers hold a part of %s", resource.Resource)
+		return nil, fmt.Errorf("the shared informers hold only some fields of %s", resource.Resource)
 	}
 	return f.SharedInformerFactory.ForResource(resource)
 }

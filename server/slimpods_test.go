@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// readings are what those make of a pod who read it from the shared informers.
+// readings has, for each reader of the shared informers, what it computes from a pod.
 var readings = map[string]func(*testing.T, *corev1.Pod) any{
 	"quota": func(t *testing.T, pod *corev1.Pod) any {
 		evaluator := quotacore.NewPodEvaluator(nil, clock.RealClock{})
@@ -70,7 +70,7 @@ var readings = map[string]func(*testing.T, *corev1.Pod) any{
 	},
 }
 
-// TestSlimPods has slim pods read as whole ones.
+// TestSlimPods checks that readers compute the same from slim pods as from whole ones.
 func TestSlimPods(t *testing.T) {
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(1), scheme.Codecs)
 	s := new(podSlimmer)
@@ -89,14 +89,14 @@ func TestSlimPods(t *testing.T) {
 		if _, err := s.transform(slim); err != nil {
 			t.Fatal(err)
 		}
-		for who, read := range readings {
+		for reader, read := range readings {
 			if got, want := read(t, slim), read(t, &whole); !apiequality.Semantic.DeepEqual(got, want) && asJSON(t, got) != asJSON(t, want) {
-				t.Errorf("%s reads\n%s\nof a slim pod, and of the whole one\n%s", who, asJSON(t, got), asJSON(t, want))
+				t.Errorf("%s: from a slim pod, got\n%s\nwant, as from the whole pod,\n%s", reader, asJSON(t, got), asJSON(t, want))
 			}
 		}
 		again := slim.DeepCopy()
 		if _, err := s.transform(again); err != nil || !reflect.DeepEqual(again, slim) {
-			t.Errorf("slim pod is changed again, %v", err)
+			t.Errorf("transforming a slim pod again changed it, or failed: %v", err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestSlimPodsShare has pods of one template hold their containers once, and pods of other templates not.
+// TestSlimPodsShare checks that pods of the same template share their containers, and pods of different templates do not.
 func TestSlimPodsShare(t *testing.T) {
 	s := new(podSlimmer)
 	pod := func(name, variable string) *corev1.Pod {
@@ -137,7 +137,7 @@ func TestSlimPodsShare(t *testing.T) {
 	}
 }
 
-// TestWholePodsShare has pods that are read as a whole hold what their template gives them once, and keep all that they have.
+// TestWholePodsShare checks that whole pods share the fields that come from their template, and lose none of their fields.
 func TestWholePodsShare(t *testing.T) {
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(1), scheme.Codecs)
 	s := &podSlimmer{whole: true}
@@ -155,7 +155,7 @@ func TestWholePodsShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !apiequality.Semantic.DeepEqual(p, want) {
-				t.Fatalf("a whole pod is held as\n%s\nand was\n%s", asJSON(t, p), asJSON(t, want))
+				t.Fatalf("a whole pod has become\n%s\nwant\n%s", asJSON(t, p), asJSON(t, want))
 			}
 		}
 		for c := range pod.Spec.Containers {
@@ -166,7 +166,7 @@ func TestWholePodsShare(t *testing.T) {
 	}
 }
 
-// TestSlimPodsBound fills the templates with more than they may take.
+// TestSlimPodsBound checks that the size of the kept templates is limited.
 func TestSlimPodsBound(t *testing.T) {
 	s := new(podSlimmer)
 	for i := range 40 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// tasks are the goroutines that run beside requests, by name.
+// tasks are the goroutines that run alongside requests, by name.
 type tasks struct {
 	ended   sync.WaitGroup
 	mu      sync.Mutex
@@ -27,7 +27,7 @@ func (t *tasks) start(name string, run func()) {
 	}()
 }
 
-// track records that a task runs until ended is called.
+// track records that a task is running until ended is called.
 func (t *tasks) track(name string) (ended func()) {
 	t.note(name, 1)
 	return func() { t.note(name, -1) }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPartThatHangs stops tasks, some of which never end: wait waits for the others and returns an error that names the stuck ones.
+// TestPartThatHangs checks that wait returns an error that names the tasks that have not ended, and only those.
 func TestPartThatHangs(t *testing.T) {
 	p := newTasks()
 	hang := make(chan struct{})

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// widgets has about everything that a definition can say.
+// widgets uses most features of definitions.
 const widgets = `
 metadata: {name: widgets.example.com}
 spec:
@@ -216,11 +216,11 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
 	must(t, err)
 	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
-	eventually(t, "the definition to go", func() bool {
+	eventually(t, "the definition to be deleted", func() bool {
 		_, err := s.Definitions().Get("widgets.example.com")
 		return apierrors.IsNotFound(err)
 	})
-	eventually(t, "discovery and OpenAPI to forget", func() bool {
+	eventually(t, "discovery and OpenAPI to drop the group", func() bool {
 		return !strings.Contains(string(s.get(t, "/apis", aggregatedType)), "example.com") &&
 			!strings.Contains(string(s.get(t, "/openapi/v3", "application/json")), "example.com")
 	})
@@ -260,7 +260,7 @@ func TestWatchEndsWithItsDefinition(t *testing.T) {
 			}
 			return
 		case <-end:
-			t.Fatal("the watch goes on")
+			t.Fatal("the watch has not ended")
 		}
 	}
 }

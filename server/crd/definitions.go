@@ -65,9 +65,9 @@ const (
 	versionPriority = 100
 )
 
-// publish keeps aggregated discovery in step with the definitions. It does so in the informer's event handlers: the catalog knows
-// the change by then, and nothing can fail that would need a retry. The registration has synced when all definitions that
-// existed at the start are published.
+// publish keeps aggregated discovery in step with the definitions. It does so in the informer's event handlers: the catalog has
+// the change by then, and no step can fail and need a retry. The registration has synced when all definitions that existed at
+// the start are published.
 func publish(informer cache.SharedInformer, c catalog, manager aggregated.ResourceManager) (cache.ResourceEventHandlerRegistration, error) {
 	p := publisher{catalog: c, manager: manager.WithSource(aggregated.CRDSource)}
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

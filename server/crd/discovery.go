@@ -15,7 +15,7 @@ var (
 	subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 )
 
-// verbsOf leaves out the verbs that are refused while a definition is being deleted.
+// verbsOf returns the supported verbs. While a definition is being deleted, these are fewer.
 func verbsOf(d definition) metav1.Verbs {
 	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Terminating) {
 		return terminatingVerbs

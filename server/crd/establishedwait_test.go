@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Upstream's handler sleeps while a definition has been established for less than establishedWait, so the first object waits
-// for nothing if the handler sees the time as past. The informer's own object has to keep the true time.
+// Upstream's handler sleeps while a definition has been established for less than establishedWait, so creating the first object
+// does not wait if the handler sees an earlier time. The informer's own object must keep the real time.
 func TestNoEstablishedWait(t *testing.T) {
 	now := metav1.Now()
 	definition := &apiextensionsv1.CustomResourceDefinition{

@@ -40,7 +40,7 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// server is as much of an API server as custom resources need: no access control, no other groups.
+// server is the part of an API server that custom resources need: no access control, no other groups.
 type server struct {
 	*crd.Server
 	config      *rest.Config
@@ -93,7 +93,7 @@ func start(t *testing.T) *server {
 	must(t, err)
 	objects, err := dynamic.NewForConfig(transport.Config())
 	must(t, err)
-	eventually(t, "the server to know its definitions", s.HasSynced)
+	eventually(t, "the definitions to be synced", s.HasSynced)
 	return &server{s, transport.Config(), definitions, objects}
 }
 
@@ -115,7 +115,7 @@ func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handle
 	return api
 }
 
-// chain puts what every request needs to know into its context.
+// chain adds the filters that put the user and the RequestInfo into each request's context.
 func chain(h http.Handler) http.Handler {
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +133,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for something that must happen within a second, but for a machine that is busy is given more.
+// eventually waits for something that normally happens within a second, but may take longer on a busy machine.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 2*time.Millisecond, 20*time.Second, true,

@@ -64,7 +64,7 @@ func writesProtobuf(r *http.Request) bool {
 	return err == nil && mediaType == runtime.ContentTypeProtobuf
 }
 
-// serveVersion answers with the resources of a group version.
+// serveVersion responds with the resources of a group version.
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	definitions := s.catalog.serving(gv)
 	if len(definitions) == 0 {

@@ -26,8 +26,8 @@ import (
 	"github.com/sqube/sqube/server/handlers"
 )
 
-// reads serves gets, lists and watches of custom resources from stored bytes, if they are read in the version in which they are
-// stored. Upstream's handler owns the storages and serves all other requests.
+// reads serves gets, lists and watches of custom resources from stored bytes, if the request is for the storage version.
+// Upstream's handler owns the storages and serves all other requests.
 type reads struct {
 	definitions listers.CustomResourceDefinitionLister
 	storages    finalizer.CRClientGetter
@@ -38,7 +38,7 @@ type reads struct {
 	made map[string]readHandlers // by the name of the definition
 }
 
-// readHandlers belong to one storage, which upstream's handler has made for one state of a definition.
+// readHandlers belong to one storage, which upstream's handler made for one state of a definition.
 type readHandlers struct {
 	handlers.CustomReads
 	storage *customresource.REST
@@ -76,7 +76,7 @@ func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	}
 }
 
-// measured counts requests like upstream's handler.
+// measured records metrics of requests like upstream's handler.
 func measured(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -85,9 +85,9 @@ func measured(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// servesAsStored reports whether the request is one that upstream's handler would serve, without a warning, and in the version
-// in which the definition's objects are stored. If a webhook converts objects of other versions, errors in the middle of a
-// list are so likely that the list must be complete before it is sent, and watches must report them.
+// servesAsStored reports whether upstream's handler would serve the request without a warning, and in the storage version. If a
+// webhook converts objects of other versions, errors in the middle of a list are so likely that the list must be complete before
+// it is sent, and watches must report them.
 func servesAsStored(d definition, info *request.RequestInfo) bool {
 	namespaced := d.Spec.Scope == apiextensionsv1.NamespaceScoped
 	if namespaced != (info.Namespace != "") && !(namespaced && info.Verb != "get") {
@@ -123,7 +123,7 @@ func (s *reads) of(d definition, storage *customresource.REST) (readHandlers, er
 			ClusterScoped: d.Spec.Scope == apiextensionsv1.ClusterScoped,
 		},
 		Serializer:       serving,
-		Convertor:        converter, // of the names of fields in selectors
+		Convertor:        converter, // converts the names of fields in selectors
 		Typer:            crdserverscheme.NewUnstructuredObjectTyper(),
 		TableConvertor:   storage,
 		Resource:         kind.GroupVersion().WithResource(d.Spec.Names.Plural),

@@ -35,7 +35,7 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 )
 
-// resync is how often controllers look at every definition again, like kube-apiserver.
+// resync is how often controllers process every definition again, like kube-apiserver.
 const resync = 5 * time.Minute
 
 // Server serves definitions and custom resources.
@@ -54,10 +54,10 @@ type Server struct {
 	}
 	reads        *reads
 	establishing *establish.EstablishingController
-	// conversionFailures counts those of the webhooks that resources calls.
+	// conversionFailures counts the failures of the webhooks that resources calls.
 	conversionFailures conversionFailures
 	notFound           http.Handler
-	started            chan struct{} // closed when informer and controllers run
+	started            chan struct{} // closed when the informer and the controllers are running
 }
 
 // New builds everything and starts nothing. Requests for custom resources get 503 until Run has read the definitions.
@@ -108,8 +108,8 @@ func New(c Config) (*Server, error) {
 		c.Authorizer,
 		c.RequestTimeout,
 		c.MinRequestTimeout,
-		// Not nil, or custom resources would be merged without their schemas. It can be empty, because what upstream puts
-		// there (the meta types) is in each definition's own document too.
+		// Not nil, or custom resources would be merged without their schemas. It can be empty, because upstream's content
+		// (the meta types) is in each definition's own document too.
 		map[string]*spec.Schema{},
 		c.MaxRequestBodyBytes,
 	)
@@ -132,7 +132,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Group is apiextensions.k8s.io, to be served as the built-in groups are.
+// Group is apiextensions.k8s.io, to be served like the built-in groups.
 func (s *Server) Group() *genericapiserver.APIGroupInfo { return s.group }
 
 // Definitions lists the current definitions.
@@ -154,7 +154,7 @@ func (s *Server) HasSynced() bool {
 const workers = 5
 
 // Run reads the definitions and runs their controllers over the loopback client until ctx ends. It returns when all of them have
-// ended. It must be called once.
+// ended. It must be called only once.
 //
 //	naming               decides which definition gets a name, in status.acceptedNames
 //	establishing         lets definitions be served once their names are accepted
@@ -215,44 +215,44 @@ func closed(c <-chan struct{}) bool {
 
 // Config is what custom resources need from the rest of the server. All fields are required unless marked optional.
 type Config struct {
-	// Storage makes the storage.Interface of a resource: of customresourcedefinitions at once, of a custom resource on first
-	// use. Its DestroyFunc is called after the definition has changed or been deleted.
+	// Storage makes the storage.Interface of a resource: that of customresourcedefinitions in New, that of a custom resource on
+	// first use. Its DestroyFunc is called after the definition has changed or been deleted.
 	Storage generic.StorageDecorator
-	// Loopback reaches this server in process. The controllers use it once Run is called.
+	// Loopback is the configuration of in-process clients of this server. The controllers use it once Run is called.
 	Loopback *rest.Config
-	// Admission admits changes of custom resources. (The handlers that serve Group admit changes of definitions.)
+	// Admission admits changes to custom resources. (The handlers that serve Group admit changes to definitions.)
 	Admission admission.Interface
 	// Authorizer decides whether a user may create by updating.
 	Authorizer authorizer.Authorizer
-	// Discovery gets custom group versions added.
+	// Discovery is where custom group versions are published.
 	Discovery aggregated.ResourceManager
 	// Services finds the address of a conversion webhook that is given as a Service.
 	Services webhook.ServiceResolver
-	// Authentication finds the credentials to show to a conversion webhook.
+	// Authentication finds the credentials to present to a conversion webhook.
 	Authentication webhook.AuthenticationInfoResolverWrapper
 	// The server's flags of the same names. 0 for MaxRequestBodyBytes means no limit, and for DeleteCollectionWorkers 1.
 	RequestTimeout, MinRequestTimeout time.Duration
 	MaxRequestBodyBytes               int64
 	DeleteCollectionWorkers           int
-	// Complete is closed when all other groups are known. Until then a request that finds nothing gets a 503. Optional.
+	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503. Optional.
 	Complete <-chan struct{}
-	// SoleServer says that no other server uses the same database: no need to wait until all of them know a new definition.
-	// Optional.
+	// SoleServer means that no other server uses the same database, so there is no need to wait until all of them have a new
+	// definition. Optional.
 	SoleServer bool
 }
 
 func (c Config) validate() error {
 	switch {
 	case c.Storage == nil:
-		return errors.New("Storage is required: how custom resources are stored")
+		return errors.New("Storage is required: it stores custom resources")
 	case c.Loopback == nil:
-		return errors.New("Loopback is required: the controllers of custom resources work through it")
+		return errors.New("Loopback is required: the controllers of custom resources use it")
 	case c.Admission == nil || c.Authorizer == nil:
-		return errors.New("Admission and Authorizer are required: changes of custom resources pass them")
+		return errors.New("Admission and Authorizer are required: changes to custom resources pass through them")
 	case c.Discovery == nil:
-		return errors.New("Discovery is required: where custom resources are published")
+		return errors.New("Discovery is required: custom resources are published there")
 	case c.Services == nil || c.Authentication == nil:
-		return errors.New("Services and Authentication are required: conversion webhooks are reached with them")
+		return errors.New("Services and Authentication are required: conversion webhooks are called with them")
 	}
 	return nil
 }

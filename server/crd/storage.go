@@ -31,8 +31,8 @@ import (
 	"github.com/sqube/sqube/server/resources"
 )
 
-// NewGroup builds apiextensions.k8s.io. Definitions are stored as v1. (kube-apiserver still writes v1beta1, for the sake
-// of definitions near etcd's limit of 1.5 MB. Rows have no such limit.)
+// NewGroup builds apiextensions.k8s.io. Definitions are stored as v1. (kube-apiserver still writes the shorter v1beta1, because
+// of etcd's limit of 1.5 MB. Rows have no such limit.)
 func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo, error) {
 	options := resources.CodecRESTOptions{
 		Codec:     apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
@@ -61,7 +61,7 @@ func customResourceOptions(storage generic.StorageDecorator) resources.CodecREST
 	}
 }
 
-// customPrefix is the prefix, in rows, of the resource name of custom resources that have the name of a built-in one.
+// customPrefix is the prefix, in rows, of the resource name of custom resources that have the same name as a built-in resource.
 const customPrefix = "custom:"
 
 // builtInResources are all resources of Kubernetes, whether served or not.
@@ -76,11 +76,11 @@ var builtInResources = sync.OnceValue(func() map[schema.GroupResource]bool {
 	return resources
 })
 
-// BuiltIn reports whether Kubernetes has a resource of the name.
+// BuiltIn reports whether Kubernetes has a resource of this name.
 func BuiltIn(resource schema.GroupResource) bool { return builtInResources()[resource] }
 
-// separateFromBuiltIn stores custom resources that have the name of a built-in one under another name. Anyone who may create
-// definitions can create one called leases.coordination.k8s.io, and its deletion deletes all its objects.
+// separateFromBuiltIn stores custom resources that have the same name as a built-in resource under another name. Any user who
+// can create definitions can create leases.coordination.k8s.io, and deleting that definition deletes all its objects.
 func separateFromBuiltIn(next generic.StorageDecorator) generic.StorageDecorator {
 	return decorate.Config(next, func(c *storagebackend.ConfigForResource) {
 		if BuiltIn(c.GroupResource) {
@@ -89,8 +89,8 @@ func separateFromBuiltIn(next generic.StorageDecorator) generic.StorageDecorator
 	})
 }
 
-// NewStorage makes the storage of a definition's custom resources for objects that are already in their stored version: nothing
-// is converted, pruned or defaulted. Selectors can name the selectable fields of the object's version.
+// NewStorage makes the storage of a definition's custom resources for objects that are already in their stored version: it does
+// not convert, prune or default them. Selectors can name the selectable fields of the object's version.
 func NewStorage(d *apiextensionsv1.CustomResourceDefinition, decorate generic.StorageDecorator) (storage.Interface, error) {
 	resource := schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
 	options, err := customResourceOptions(decorate).GetRESTOptions(resource, nil)
@@ -119,7 +119,7 @@ func NewStorage(d *apiextensionsv1.CustomResourceDefinition, decorate generic.St
 
 // closeWatchesOnDestroy makes the watches of a storage end when it is destroyed. Otherwise they would continue with the old
 // schema and conversion of a custom resource, or wait for events that can't come. Clients then watch again and get the new
-// schema, or learn that the resource is gone.
+// schema, or an error that the resource is gone.
 //
 // In kube-apiserver the watch cache ends the watches: upstream's handler destroys the storages of an old definition a few
 // seconds after a change.

@@ -1,16 +1,16 @@
-// Package encryption encrypts objects on their way to the database and decrypts them on their way back, as the
-// EncryptionConfiguration says that --encryption-provider-config names. Providers, keys, wildcards, KMS plugins, reload
-// and health checks are kube-apiserver's own code.
+// Package encryption encrypts objects on their way to the database and decrypts them on their way back, according to the
+// EncryptionConfiguration in --encryption-provider-config. Providers, keys, wildcards, KMS plugins, reload and health checks
+// are kube-apiserver's own code.
 //
 // The database has some columns of an encrypted object in plain text: group, resource, namespace, name, uid, time and author. Labels and
 // selectable fields are not stored, so selectors are evaluated on the decrypted objects; see package apistorage. In memory, objects
 // are not encrypted, as in kube-apiserver.
 //
-// An encrypted value can't be moved to another row: providers that authenticate (aesgcm and KMS) authenticate the key of the row too.
+// An encrypted value can't be moved to another row: authenticating providers (aesgcm and KMS) authenticate the key of the row too.
 //
 // A new configuration applies to new writes. Objects are rewritten by any update, even one that changes nothing, or by a
-// StorageVersionMigration. Former versions are kept like all superseded versions, and free pages of the database may contain them
-// for longer.
+// StorageVersionMigration. Former versions are kept like all superseded versions, and free pages of the database may contain
+// them for longer.
 package encryption
 
 import (
@@ -40,7 +40,7 @@ type Encryption struct {
 	close        context.CancelFunc
 }
 
-// reloadPeriod is how often AutomaticReload reads the file; upstream does once a minute.
+// reloadPeriod is how often AutomaticReload reads the file; upstream reads it once a minute.
 const reloadPeriod = 10 * time.Second
 
 // Load reads the configuration, connects to its KMS plugins and, with AutomaticReload, watches for changes, until Close. A plugin that
@@ -68,7 +68,7 @@ func Load(o Options, serverID string) (*Encryption, error) {
 	return &Encryption{dynamic, []healthz.HealthChecker{dynamic}, func() { stop(); cancel() }}, nil
 }
 
-// Close closes the connections to KMS plugins. What they have encrypted can no longer be read.
+// Close closes the connections to KMS plugins. After that, objects that they encrypted can't be read.
 func (e *Encryption) Close() { e.close() }
 
 // HealthChecks are the checks of the KMS plugins: kms-providers, or kms-provider-0 and so on for plugins of version 1. As in
@@ -83,7 +83,7 @@ func (e *Encryption) Transformer(resource schema.GroupResource) value.Transforme
 	return e.transformers.TransformerForResource(resource)
 }
 
-// Storage returns a decorator whose storages encrypt what they store; otherwise they are those of next.
+// Storage returns a decorator that makes the same storages as next, except that they encrypt objects.
 func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecorator {
 	if e.transformers == nil {
 		return next
@@ -95,7 +95,7 @@ func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecor
 type Options struct {
 	// ConfigFile is an EncryptionConfiguration, or "" to encrypt nothing.
 	ConfigFile string
-	// AutomaticReload looks every few seconds whether the file has changed.
+	// AutomaticReload checks every few seconds whether the file has changed.
 	AutomaticReload bool
 }
 

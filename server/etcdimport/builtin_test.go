@@ -7,7 +7,7 @@ import (
 	"github.com/sqube/sqube/server/encryption"
 )
 
-// TestBuiltIn holds that no custom resource is stored where a built-in one is.
+// TestBuiltIn checks that custom resources are never stored in place of built-in ones.
 func TestBuiltIn(t *testing.T) {
 	keys, err := encryption.Load(encryption.Options{}, "")
 	if err != nil {

@@ -41,14 +41,14 @@ type Importer struct {
 	resources map[string]*resource // by path: the part of a key between the prefix and the namespace or name
 }
 
-// resource is one resource and how sqube stores it.
+// resource is a resource and its storage.
 type resource struct {
 	name    schema.GroupResource
 	storage *apistorage.Storage
 }
 
 // New returns an importer for all built-in resources. All keys begin with prefix, which is kube-apiserver's --etcd-prefix and
-// ends with a slash. keys decrypts values, and encrypts what is written.
+// ends with a slash. keys decrypts the values, and encrypts the writes.
 func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
 	builtIn, err := builtIn(keys)
 	if err != nil {
@@ -59,17 +59,17 @@ func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
 
 // Result is the result for a key.
 type Result struct {
-	Resource string // such as deployments.apps, or the part of the key in its place if there is no such resource
+	Resource string // such as deployments.apps, or that part of the key if there is no such resource
 	Object   string // "namespace/name", or "name"
-	// Write is the write that would have stored the object. If nil, Reason says why.
+	// Write is the write that would have stored the object. If it is nil, Reason is why.
 	Write  *sqlstore.Write
 	Reason string
 }
 
-// Definitions is the path below the prefix where CustomResourceDefinitions are.
+// Definitions is the path of CustomResourceDefinitions below the prefix.
 const Definitions = apiextensions.GroupName + "/customresourcedefinitions/"
 
-// Define adds the custom resources of a stored CustomResourceDefinition. A definition that can't be read is skipped: Import
+// Define adds the custom resources of a stored CustomResourceDefinition. It skips a definition that can't be read, since Import
 // reports it.
 func (i *Importer) Define(ctx context.Context, key string, stored []byte) error {
 	_, name, definitions := i.find(strings.TrimPrefix(key, i.prefix))
@@ -90,11 +90,11 @@ func (i *Importer) Define(ctx context.Context, key string, stored []byte) error 
 	return nil
 }
 
-// skipped has the paths of keys that belong to servers, and why they are not imported.
+// skipped maps the paths of keys that belong to servers to the reason why they are not imported.
 var skipped = map[string]string{
 	"masterleases":     "it says that one of the old API servers is alive",
 	"peerserverleases": "it says that one of the old API servers is alive",
-	"ranges":           "sqube works out again which addresses and ports Services use",
+	"ranges":           "sqube recomputes which addresses and ports Services use",
 	"health":           "it is not an object: kine uses it for health checks",
 }
 
@@ -127,7 +127,7 @@ func (i *Importer) Import(ctx context.Context, key string, stored []byte) Result
 	return o
 }
 
-// find splits a key, given without its prefix. r is nil if the key belongs to no resource.
+// find splits a key, given without its prefix. r is nil if the key does not belong to a resource.
 func (i *Importer) find(key string) (path, object string, r *resource) {
 	first, object, _ := strings.Cut(key, "/")
 	if second, rest, ok := strings.Cut(object, "/"); ok {
@@ -159,7 +159,7 @@ func (i *Importer) convert(ctx context.Context, r *resource, key, object string,
 // selfDescribed is the prefix of CBOR in storage (KEP-4222): the tag of RFC 8949, section 3.4.6.
 var selfDescribed = []byte{0xd9, 0xd9, 0xf7}
 
-// cborToJSON converts CBOR, which the storage codecs don't know, to JSON. Other data is returned unchanged.
+// cborToJSON converts CBOR, which the storage codecs don't support, to JSON. Other data is returned unchanged.
 func cborToJSON(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, selfDescribed) {
 		return data, nil
@@ -171,7 +171,7 @@ func cborToJSON(data []byte) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// isIdentity reports whether an object is the Lease by which a kube-apiserver, or sqube, announces itself.
+// isIdentity reports whether an object is the identity Lease of a kube-apiserver or a sqube.
 func isIdentity(r *resource, obj runtime.Object) bool {
 	if r.name != coordinationv1.Resource("leases") {
 		return false
@@ -180,8 +180,8 @@ func isIdentity(r *resource, obj runtime.Object) bool {
 	return err == nil && accessor.GetLabels()[controlplane.IdentityLeaseComponentLabelKey] == controlplane.KubeAPIServer
 }
 
-// builtIn builds the storages of all built-in resources as a server does, whether they are served by default or not, and
-// returns them by the paths under which kube-apiserver stores their objects.
+// builtIn builds the storages of all built-in resources like a server, whether they are served by default or not, and returns
+// them by the paths under which kube-apiserver stores their objects.
 func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
 	storages := map[schema.GroupResource]*apistorage.Storage{}
 	collected := collect(keys.Storage(apistorage.Decorator(nil, nil)), storages)
@@ -193,7 +193,7 @@ func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No request is sent over the loopback, and none is served.
+	// No requests are sent over the loopback.
 	unused := loopback.New().Config()
 	client, err := kubernetes.NewForConfig(unused)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 type API struct {
 	config   Config
 	refuse   refusal
-	groups   map[string]bool                        // the groups but core
+	groups   map[string]bool                        // all groups except core
 	versions map[schema.GroupVersion]*servedVersion // what each version serves
 	legacy   aggregated.ResourceManager             // aggregated discovery of /api
 }
@@ -67,7 +67,7 @@ func (a *API) Serves(version schema.GroupVersion, resource string) bool {
 // addGroup builds the versions of one group that have resources.
 func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
 	if len(group.PrioritizedVersions) == 0 {
-		return fmt.Errorf("a group without versions: %v", group.VersionedResourcesStorageMap)
+		return fmt.Errorf("a group has no versions: %v", group.VersionedResourcesStorageMap)
 	}
 	for _, version := range group.PrioritizedVersions {
 		storages := group.VersionedResourcesStorageMap[version.Version]
@@ -143,17 +143,17 @@ type Config struct {
 	EquivalentResources runtime.EquivalentResourceRegistry // New registers the kinds of Groups in it
 
 	MaxRequestBodyBytes int64         // of a write; 0 for no limit
-	MinRequestTimeout   time.Duration // of watches that ask for no timeout; the actual one is up to twice as long
+	MinRequestTimeout   time.Duration // of watches that set no timeout; the actual one is up to twice as long
 
-	Discovery discovery.Addresses        // what /api says about where this server is
+	Discovery discovery.Addresses        // the server's addresses for /api
 	APIs      aggregated.ResourceManager // aggregated discovery of /apis, to which New adds Groups
 
-	// DatastoreFailures counts failed operations of the datastore. Nil if none can fail.
+	// DatastoreFailures returns the number of failed datastore operations. Nil if none can fail.
 	DatastoreFailures func() uint64
 
 	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil responds with 404.
 	Custom http.Handler
-	// CustomConversionFailures counts failed conversions of a group's custom resources. Nil if there are none.
+	// CustomConversionFailures returns the number of failed conversions of a group's custom resources. Nil if none can fail.
 	CustomConversionFailures func(group string) uint64
 }
 

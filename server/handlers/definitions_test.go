@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/server/handlers"
 )
 
-// TestEveryKindHasADefinition holds that server-side apply can be used with every kind that can be switched on: of a
-// kind without definition no owner of a field could be recorded.
+// TestEveryKindHasADefinition checks that server-side apply works with every kind that can be enabled: without a definition
+// of the kind, field owners could not be recorded.
 func TestEveryKindHasADefinition(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		"AllAlpha": true,
@@ -41,7 +41,7 @@ func TestEveryKindHasADefinition(t *testing.T) {
 		}
 	}
 	if seen < 100 {
-		t.Errorf("only %d resources were looked at", seen)
+		t.Errorf("only %d resources were checked", seen)
 	}
 }
 

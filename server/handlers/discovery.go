@@ -71,7 +71,7 @@ var (
 	}
 )
 
-// describe returns what discovery says about a target.
+// describe returns the discovery document of a target.
 func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIResource, error) {
 	described := metav1.APIResource{
 		Name:       t.path(),
@@ -95,7 +95,7 @@ func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIRe
 	if t.subresource == "" {
 		named, ok := t.storage.(rest.SingularNameProvider)
 		if !ok {
-			return metav1.APIResource{}, errors.New("its storage doesn't say its singular name")
+			return metav1.APIResource{}, errors.New("its storage has no singular name")
 		}
 		described.SingularName = named.GetSingularName()
 	}
@@ -114,7 +114,7 @@ func (e *endpoint) verbs() metav1.Verbs {
 		set[collectionVerbs[method]] = true
 	}
 	for method := range e.item {
-		set[itemVerbs[method]] = true // HEAD and OPTIONS, which some subresources connect, have none
+		set[itemVerbs[method]] = true // HEAD and OPTIONS, which some subresources connect, have no verb
 	}
 	if e.watchItem != nil || e.watchCollection != nil {
 		set["watch"] = true
@@ -123,8 +123,8 @@ func (e *endpoint) verbs() metav1.Verbs {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// storageVersionHash returns the hash by which clients notice that the storage version has changed (KEP-2343). It is empty if
-// nothing is stored.
+// storageVersionHash returns the hash that lets clients detect a change of the storage version (KEP-2343). It is empty if the
+// target is not stored.
 func storageVersionHash(t target) (string, error) {
 	stored, ok := t.storage.(rest.StorageVersionProvider)
 	if !ok || stored.StorageVersion() == nil || !utilfeature.DefaultFeatureGate.Enabled(features.StorageVersionHash) {
@@ -137,7 +137,7 @@ func storageVersionHash(t target) (string, error) {
 	}
 	kind, ok := stored.StorageVersion().KindForGroupVersionKinds(kinds)
 	if !ok {
-		return "", fmt.Errorf("%s has no version to be stored in", reflect.TypeOf(object))
+		return "", fmt.Errorf("%s has no storage version", reflect.TypeOf(object))
 	}
 	return discovery.StorageVersionHash(kind.Group, kind.Version, kind.Kind), nil
 }

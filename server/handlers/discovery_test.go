@@ -15,8 +15,8 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-// upstreamDiscovery reads a discovery document of a kube-apiserver of the version this server is built from, which its
-// module carries.
+// upstreamDiscovery reads a discovery document from the module that this server is built from. It was recorded from a
+// kube-apiserver of that version.
 func upstreamDiscovery(t *testing.T, name string, into any) {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -32,7 +32,7 @@ func upstreamDiscovery(t *testing.T, name string, into any) {
 	}
 }
 
-// read gets a document from the API under test.
+// read gets a document from the tested API.
 func read(t *testing.T, api http.Handler, path string, into any, headers ...string) {
 	t.Helper()
 	answer := do(t, api, http.MethodGet, path, headers...)
@@ -44,8 +44,8 @@ func read(t *testing.T, api http.Handler, path string, into any, headers ...stri
 	}
 }
 
-// TestDiscoveryOfVersionsIsUpstreams compares with all of the recorded documents, which were made with every version and
-// every feature on.
+// TestDiscoveryOfVersionsIsUpstreams compares discovery with all of the recorded documents, which were made with every version
+// and every feature enabled.
 func TestDiscoveryOfVersionsIsUpstreams(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		"AllAlpha": true,

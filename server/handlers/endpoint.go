@@ -126,7 +126,7 @@ type routeBuilder struct {
 	scope      *handlers.RequestScope
 	lifecycle  lifecycle
 	mediaTypes []string // of objects
-	streams    []string // of watches, too
+	streams    []string // of objects and watches
 }
 
 func newRouteBuilder(t target, scope *handlers.RequestScope) (*routeBuilder, error) {
@@ -184,7 +184,7 @@ func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) 
 	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
 }
 
-// checkedForOutage returns the handler of a write that is not refused because of an outage of the datastore.
+// checkedForOutage returns a handler of writes that responds with 503 instead of a rejection if the datastore fails.
 func (b *routeBuilder) checkedForOutage(c Config, handler http.HandlerFunc) http.HandlerFunc {
 	return unavailableOnOutage(handler, c.DatastoreFailures, b.scope.Serializer, b.scope.Kind.GroupVersion())
 }
@@ -209,7 +209,7 @@ type lifecycle struct {
 	warning        string
 }
 
-// newLifecycle looks up the kind's lifecycle as of the version of Kubernetes this server serves.
+// newLifecycle looks up the kind's lifecycle as of the Kubernetes version that this server serves.
 func newLifecycle(scheme *runtime.Scheme, kind schema.GroupVersionKind) (lifecycle, error) {
 	object, err := scheme.New(kind)
 	if err != nil {
@@ -227,7 +227,7 @@ func newLifecycle(scheme *runtime.Scheme, kind schema.GroupVersionKind) (lifecyc
 	}, nil
 }
 
-// wrap adds the warning, if there is one, to every response of the handler.
+// wrap adds the warning, if any, to every response of the handler.
 func (l lifecycle) wrap(handler http.HandlerFunc) http.HandlerFunc {
 	if !l.deprecated {
 		return handler

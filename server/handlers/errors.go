@@ -23,8 +23,8 @@ import (
 // not exist. Only upstream's patchers and field managers return errors without a reason, when the patch is wrong: errors of
 // the store (see package apistorage), of admission and of the registry have one. An error after the commit stays a 500.
 //
-// Field managers may also call a custom resource's webhook to convert the stored object. conversionFailures counts
-// failed conversions: if one failed meanwhile, the response stays a 500. Nil if there are no webhooks.
+// Field managers may also call a custom resource's webhook to convert the stored object. conversionFailures returns the number
+// of failed conversions: if one failed meanwhile, the response stays a 500. It is nil if there are no webhooks.
 func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil {
 		return nil
@@ -49,7 +49,7 @@ func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serial
 	}
 }
 
-// withoutReason returns the message of the Status in body if it has no reason.
+// withoutReason returns the message of the Status in body. ok is false if the Status has a reason.
 func withoutReason(body []byte) (message string, ok bool) {
 	obj, _, err := codecs.Serving().UniversalDeserializer().Decode(body, nil, nil)
 	if status, isStatus := obj.(*metav1.Status); err == nil && isStatus {
@@ -58,7 +58,7 @@ func withoutReason(body []byte) (message string, ok bool) {
 	return "", false
 }
 
-// namedCreater is a storage whose errors about posted fields have a reason. Upstream returns those about a Binding without.
+// namedCreater is a storage whose errors about posted fields have a reason. Upstream returns errors about a Binding without one.
 type namedCreater struct{ rest.NamedCreater }
 
 func (c namedCreater) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
@@ -83,9 +83,9 @@ func (c namedCreater) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 // retryAfterSeconds is the Retry-After header while the datastore fails.
 const retryAfterSeconds = 1
 
-// unavailableOnOutage responds with 503 to writes that are refused while the datastore fails, since that may be the cause:
-// upstream's allocators of addresses and ports (422) and admission plugins (403) query the server itself, and refuse a
-// request if the query fails. failures counts failed operations of the datastore; nil if none can fail.
+// unavailableOnOutage responds with 503 to writes that are rejected while the datastore fails, since that may be the cause:
+// upstream's allocators of addresses and ports (422) and admission plugins (403) query the server itself, and reject a
+// request if the query fails. failures returns the number of failed datastore operations; it is nil if none can fail.
 func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
 	if handler == nil || failures == nil {
 		return handler
@@ -111,7 +111,7 @@ func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, seria
 type bufferedResponse struct {
 	http.ResponseWriter
 	codes []int // to buffer
-	code  int   // of the buffered response; 0 if none is
+	code  int   // of the buffered response; 0 if there is none
 	body  bytes.Buffer
 }
 
@@ -133,7 +133,7 @@ func (b *bufferedResponse) Write(data []byte) (int, error) {
 // send sends the buffered response.
 func (b *bufferedResponse) send() {
 	b.ResponseWriter.WriteHeader(b.code)
-	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // fails only if the client has gone
+	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // fails only if the client has disconnected
 }
 
 // replace sends an error instead of the buffered response.

@@ -10,7 +10,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// gzipFrom is how long an answer is, in bytes, that is compressed for clients that ask for it, as upstream's are.
+// gzipFrom is the minimum size, in bytes, of responses that are compressed for clients that accept it, like upstream.
 const gzipFrom = 128 << 10
 
 // gzipped compresses the long responses of a handler for clients that accept gzip, in place of upstream's response writer and
@@ -34,7 +34,7 @@ func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// takesGzip reports whether an Accept-Encoding header has gzip, as upstream reads it.
+// takesGzip reports whether an Accept-Encoding header has gzip. It parses the header like upstream.
 func takesGzip(header string) bool {
 	for token := range strings.SplitSeq(header, ",") {
 		if strings.TrimSpace(token) == "gzip" {
@@ -47,17 +47,17 @@ func takesGzip(header string) bool {
 var gzipWriters = sync.Pool{New: func() any {
 	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed) // upstream's level
 	if err != nil {
-		panic(err) // of an unknown level
+		panic(err) // only for an invalid level
 	}
 	return w
 }}
 
-// gzipResponse buffers the beginning of a response until it is known whether it is long.
+// gzipResponse buffers the beginning of a response until it is long enough to be compressed, or ends.
 type gzipResponse struct {
 	http.ResponseWriter
 	code  int
 	begin []byte
-	gzip  *gzip.Writer // nil until the response is long
+	gzip  *gzip.Writer // nil until the response is long enough
 }
 
 func (g *gzipResponse) WriteHeader(code int) { g.code = code }

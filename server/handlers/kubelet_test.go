@@ -16,17 +16,17 @@ import (
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 )
 
-// nodeAddress is the kubelet's address as far as the server knows: it proxies to no loopback address.
+// nodeAddress is the kubelet's address in its Node. The server does not proxy to loopback addresses.
 const nodeAddress = "192.0.2.1"
 
-// newKubelet starts what answers with the method and path it is asked for, upgraded if that is asked for. It returns how
-// to reach it, whatever address is dialed.
+// newKubelet starts a server that responds with the method and path of the request, and upgrades the connection if requested.
+// Clients with the returned configuration reach it at any address.
 func newKubelet(t *testing.T) kubeletclient.KubeletClientConfig {
 	t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := fmt.Sprintf("%s %s", r.Method, r.URL.Path)
 		if r.Header.Get("Upgrade") == "" {
-			io.WriteString(w, answer) //nolint:errcheck // the client sees what is missing
+			io.WriteString(w, answer) //nolint:errcheck // the client detects a missing body
 			return
 		}
 		connection, _, err := w.(http.Hijacker).Hijack()
@@ -69,7 +69,8 @@ func addNode(t *testing.T, a api) {
 	}
 }
 
-// TestKubeletIsReached holds that what a kubelet serves is asked of the Pod's Node, with the rest of the path.
+// TestKubeletIsReached checks that requests for paths that a kubelet serves are proxied to the Pod's Node, with the rest of the
+// path.
 func TestKubeletIsReached(t *testing.T) {
 	a := newAPI(t, options{storage: newStore(t), kubelet: newKubelet(t)})
 	addNode(t, a)

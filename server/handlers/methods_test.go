@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRefusals holds the answers to what isn't served equal to those recorded from kube-apiserver v1.36.3.
+// TestRefusals compares the responses to requests that aren't served with those recorded from kube-apiserver v1.36.3.
 func TestRefusals(t *testing.T) {
 	api := newAPI(t, options{})
 	const (
@@ -38,7 +38,7 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/apis/storage.k8s.io/v1alpha1", "", 404, notFound},
 		{"GET", "/apis/apiregistration.k8s.io/v1/nosuch", "", 404, notFound},
 
-		// A namespaced object without its namespace, and the other way round.
+		// A namespaced object without its namespace, and vice versa.
 		{"GET", "/api/v1/pods/foo", "", 404, notFound},
 		{"GET", "/api/v1/namespaces/default/nodes", "", 404, notFound},
 		{"GET", "/api/v1/namespaces/default/nodes/n1", "", 404, notFound},
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestOtherGroupsGoToCustom holds that only groups that are not built in are left to the handler of custom resources.
+// TestOtherGroupsGoToCustom checks that only requests for groups that are not built in go to the handler of custom resources.
 func TestOtherGroupsGoToCustom(t *testing.T) {
 	api := newAPI(t, options{})
 	for _, path := range []string{"/apis/nosuch.group", "/apis/nosuch.group/", "/apis/nosuch.group/v1", "/apis/nosuch.group/v1/things",

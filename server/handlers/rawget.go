@@ -17,9 +17,9 @@ import (
 
 // getRaw serves gets from a store of apistorage.Raw.
 //
-// Most gets have no options, and their object is written as it is. Upstream's handler would negotiate, transform, trace and
-// encode it, which takes longer than the rest of the request. So it serves only gets with options, traced ones, and those that
-// may be compressed.
+// Most gets have no options, and the stored bytes are the response. Upstream's handler would negotiate, transform, trace and
+// encode the object, which takes longer than the rest of the request. So it serves only gets with options and traced gets.
+// Objects that may be compressed go through its encoder.
 func getRaw(store *registry.Store, scope *handlers.RequestScope) http.HandlerFunc {
 	others := handlers.GetResource(store, scope)
 	mediaType := runtime.ContentTypeJSON
@@ -66,7 +66,7 @@ func getRaw(store *registry.Store, scope *handlers.RequestScope) http.HandlerFun
 	}
 }
 
-// answer is a response whose header is set when its body begins: until then it can still become an error.
+// answer is a response whose header is set with the first write. Until then, an error can be sent instead.
 type answer struct {
 	w           http.ResponseWriter
 	contentType []string

@@ -20,11 +20,11 @@ import (
 )
 
 // The byte read path: a get or list whose response is JSON or protobuf is served by a copy of the resource's store whose objects
-// are apistorage.Raw, which are bytes from the database to the client. Options, errors, compression and metrics go through the
-// same handlers as for other requests.
+// are apistorage.Raw, which stay bytes all the way from the database to the client. Options, errors, compression and metrics are
+// handled like those of other requests.
 
-// preferRaw returns a handler that serves requests from bytes if it can, by the handler that bytes makes for such a store, and
-// otherwise calls objects. It returns just objects if the storage does more than return what is stored.
+// preferRaw returns a handler that serves requests from bytes if possible, with the handlers that bytes makes for such stores,
+// and otherwise calls objects. It returns objects itself if the storage does more than return stored objects.
 func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.HandlerFunc, bytes func(*registry.Store) http.HandlerFunc) http.HandlerFunc {
 	store := plainStore(from, scope)
 	if store == nil {
@@ -49,14 +49,14 @@ func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.Han
 	}
 }
 
-// responseAudited reports whether the audit log records the response. It needs objects, since its policy may omit parts.
+// responseAudited reports whether the audit log records the response. It then needs objects, since its policy may omit parts.
 func responseAudited(r *http.Request) bool {
 	event := audit.AuditContextFrom(r.Context())
 	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
 }
 
-// storedFormat returns the format of a response that has the objects as stored, or false if the response is something else:
-// indented, in another format, a Table, a watch, an error.
+// storedFormat returns the format of a response that has the objects as stored. It returns false for any other response: one
+// that is indented or in another format, a Table, a watch, an error.
 func storedFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Format, bool) {
 	if r.URL.RawQuery != "" && r.URL.Query().Has("watch") {
 		return 0, false
@@ -79,7 +79,7 @@ func formatOf(mediaType string) (apistorage.Format, bool) {
 	return 0, false
 }
 
-// indented reports whether an encoding is indented. Besides Accept, a parameter and some user agents ask for that.
+// indented reports whether an encoding is indented. Besides Accept, a query parameter and some user agents cause this.
 func indented(form runtime.SerializerInfo) bool {
 	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
 }
@@ -113,7 +113,7 @@ func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store
 	return store
 }
 
-// stored reports whether a storage reads objects as they are in the log.
+// stored reports whether a storage returns objects as they are in the log.
 func stored(s storage.Interface) bool {
 	for {
 		switch this := s.(type) {
@@ -127,11 +127,11 @@ func stored(s storage.Interface) bool {
 	}
 }
 
-// CustomReads are the handlers that get, list and watch custom resources, in the version in which they are stored.
+// CustomReads are the handlers that get, list and watch custom resources in their storage version.
 type CustomReads struct{ Get, List, Watch http.HandlerFunc }
 
-// NewCustomReads returns the handlers of a storage. They call others for requests that can't be served from bytes, and for
-// writing events. measured wraps what they serve themselves.
+// NewCustomReads returns the handlers of a storage. They call others for requests that can't be served from bytes, and to write
+// the events of watches. measured wraps the handlers of all other requests.
 func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
 	list := func(store *registry.Store) http.HandlerFunc {
 		return measured(gzipped(handlers.ListResource(store, nil, scope, false, 0)))

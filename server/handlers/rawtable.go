@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// Lists as Tables and as metadata contain parts of each object. They are made page by page, so that all objects are never in
-// memory at once.
+// Lists as Tables and as metadata contain parts of each object. They are built page by page, so that the objects are never all
+// in memory at once.
 
 // preferRawTables returns a handler that serves lists as metadata, and as Tables in JSON, with the handler that list makes for a
 // store, and otherwise calls objects.
@@ -53,8 +53,8 @@ func preferRawTables(storage rest.Storage, scope *handlers.RequestScope, objects
 	}
 }
 
-// conversion returns the kind that a list must be converted to, empty for none or if the request is not a list, and whether the
-// response is JSON without indentation.
+// conversion returns the kind that a list must be converted to, and whether the response is JSON without indentation. The kind is
+// empty if the list needs no conversion, or the request is not a list.
 func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupVersionKind, plainJSON bool) {
 	if r.URL.Query().Has("watch") {
 		return to, false
@@ -66,8 +66,7 @@ func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupV
 	return *options.Convert, options.Accepted.MediaType == runtime.ContentTypeJSON && !indented(form)
 }
 
-// tableOf returns the Table that a request asks for, or false if its options are invalid or its rows must contain whole
-// objects.
+// tableOf returns the requested Table, or false if its options are invalid or its rows must contain whole objects.
 func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.GroupVersion) (apistorage.Table, bool) {
 	options := &metav1.TableOptions{}
 	err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options)

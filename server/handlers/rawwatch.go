@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// preferRawEvents returns a handler that serves a watch by calling watch, with events made of bytes if the client asks for
+// preferRawEvents returns a handler that serves a watch by calling watch, with events made of bytes if the client requests
 // objects as stored, in JSON or protobuf.
 func preferRawEvents(storage rest.Storage, scope *handlers.RequestScope, watch http.HandlerFunc) http.HandlerFunc {
 	plain := plainStore(storage, scope) != nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sizedRecorder notes how much each write has.
+// sizedRecorder records the size of each write.
 type sizedRecorder struct {
 	*httptest.ResponseRecorder
 	sizes []int
@@ -18,7 +18,7 @@ func (r *sizedRecorder) Write(p []byte) (int, error) {
 	return r.ResponseRecorder.Write(p)
 }
 
-// TestEventsAreGathered writes events of many sizes: they arrive whole, in writes as large as they may be.
+// TestEventsAreGathered checks that events of many sizes arrive unchanged, in writes of the maximum size.
 func TestEventsAreGathered(t *testing.T) {
 	recorder := &sizedRecorder{ResponseRecorder: httptest.NewRecorder()}
 	events := &eventWriter{ResponseWriter: recorder}
@@ -26,21 +26,21 @@ func TestEventsAreGathered(t *testing.T) {
 	for i := range 100 {
 		event := bytes.Repeat([]byte{byte(i)}, i*97)
 		if n, err := events.Write(event); n != len(event) || err != nil {
-			t.Fatalf("%d of %d bytes are written: %v", n, len(event), err)
+			t.Fatalf("wrote %d of %d bytes: %v", n, len(event), err)
 		}
 		want = append(want, event...)
 	}
 	events.Flush()
 	if !bytes.Equal(recorder.Body.Bytes(), want) {
-		t.Error("the events arrive as others")
+		t.Error("the events that arrived differ from those that were written")
 	}
 	if full := recorder.sizes[:len(recorder.sizes)-1]; slices.Min(full) != bufferSize || slices.Max(full) != bufferSize {
-		t.Errorf("the writes have %d bytes, want %d each but for the last", recorder.sizes, bufferSize)
+		t.Errorf("the writes have %d bytes, want %d in each except the last", recorder.sizes, bufferSize)
 	}
 	if err := events.send(); err != nil || events.ready != nil {
-		t.Errorf("after a flush there is something left: %v", err)
+		t.Errorf("the buffer is not empty after a flush: %v", err)
 	}
 	if n, err := events.Write(make([]byte, 3*bufferSize)); n != 3*bufferSize || err != nil || recorder.sizes[len(recorder.sizes)-1] != 3*bufferSize {
-		t.Errorf("a large event is written in parts: %d, %v", recorder.sizes, err)
+		t.Errorf("a large event was split: %d, %v", recorder.sizes, err)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// answers says how to respond to the writes of a resource: with the stored bytes, if a get of the object would be served
+// answers is how to respond to the writes of a resource: with the stored bytes, if a get of the object would be served
 // from bytes.
 type answers struct {
 	scope *handlers.RequestScope
-	plain bool // the object that a write returns is the one that it stored
+	plain bool // writes return objects as they stored them
 }
 
 func answersOf(storage rest.Storage, scope *handlers.RequestScope) answers {

@@ -28,7 +28,7 @@ func (a *API) Handler(next http.Handler) http.Handler {
 			a.serveVersion(w, r, "", rest[1:])
 		case strings.HasPrefix(rest, "s/"):
 			group, rest := cut(rest[2:])
-			if group == "" { // which is the core group's name, whose paths begin with /api
+			if group == "" { // the core group, whose paths begin with /api
 				a.serveUnknown(w, r)
 				return
 			}
@@ -53,7 +53,7 @@ func (a *API) serveVersion(w http.ResponseWriter, r *http.Request, group, path s
 	}
 }
 
-// serveUnknown serves a path that no built-in version has. Custom resources can't be in built-in groups.
+// serveUnknown serves a path that is not in a built-in version. Custom resources can't be in built-in groups.
 func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	rest, isGroup := strings.CutPrefix(r.URL.Path, "/apis/")
 	if isGroup {
@@ -80,20 +80,20 @@ func cut(path string) (segment, rest string) {
 	return segment, rest
 }
 
-// ended reports whether nothing but slashes is left of a path.
+// ended reports whether the rest of a path is empty, apart from slashes.
 func ended(rest string) bool { return strings.Trim(rest, "/") == "" }
 
-// find returns the methods of a path below the version, nil if there is nothing:
+// find returns the methods of a path below the version, or nil if it does not exist:
 //
 //	RESOURCE[/NAME[/SUBRESOURCE[/…]]]
 //	namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE[/…]]]
 //	watch/RESOURCE[/NAME]
 //	watch/namespaces/NAMESPACE/RESOURCE[/NAME]
 //
-// A namespace may be empty, which means all namespaces. A name may be empty if something follows it, which the verbs refuse.
+// A namespace may be empty, which means all namespaces. A name may be empty if more segments follow; the verbs reject it.
 //
-// A Namespace is an object itself, and the prefix of other objects' paths. RequestInfo distinguishes the two by the words status
-// and finalize, so no namespaced resource can have these names.
+// The path of a Namespace is also the prefix of other objects' paths. RequestInfo distinguishes the two by the words status and
+// finalize, so namespaced resources can't have these names.
 func (v *servedVersion) find(path string) methods {
 	first, rest := cut(path)
 	switch {
@@ -155,7 +155,7 @@ func (v *servedVersion) findWatch(path string) methods {
 	}
 }
 
-// A path without a namespace finds no objects of a namespaced resource, and vice versa.
+// A path without a namespace does not match a namespaced resource, and vice versa.
 
 // whole returns the methods of a resource in all namespaces.
 func (v *servedVersion) whole(resource string) methods {
@@ -172,7 +172,7 @@ func (v *servedVersion) collectionIn(namespaced bool, resource string) methods {
 	return nil
 }
 
-// itemIn returns the methods of an item, or of what is below it if there is more path.
+// itemIn returns the methods of an item, or of the paths below it if below is not empty.
 func (e *endpoint) itemIn(namespaced bool, below string) methods {
 	switch {
 	case e == nil || e.namespaced != namespaced:
@@ -191,10 +191,10 @@ type route struct {
 	produces []string // nil for any
 }
 
-// methods are the routes of one path. A nil map is a path that doesn't exist.
+// methods are the routes of one path. A nil map means that the path doesn't exist.
 type methods map[string]route
 
-// serve calls the route of the request, or refuses the request like kube-apiserver's router: with a Status of 404 for an unknown
+// serve calls the route of the request, or rejects the request like kube-apiserver's router, with a Status: 404 for an unknown
 // path, then 405, 415 and 406 in this order.
 func (m methods) serve(w http.ResponseWriter, r *http.Request, refuse refusal) {
 	if len(m) == 0 {
@@ -220,7 +220,7 @@ type refusal struct {
 	serializer runtime.NegotiatedSerializer
 }
 
-// write sends the Status of a code. The message is used only if the code has no standard message.
+// write sends a Status with the code. The message is used only if the code has no standard message.
 func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message string) {
 	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
 	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
@@ -232,10 +232,10 @@ func consumable(r *http.Request, types []string) bool {
 	return header == "" && r.Method == http.MethodGet || anyMediaType(header, types)
 }
 
-// everything is the media type in an Accept header that accepts anything.
+// everything has the media type that accepts anything in an Accept header.
 var everything = []string{"*/*"}
 
-// accepted reports whether an Accept header accepts one of the types. An empty one accepts anything.
+// accepted reports whether an Accept header accepts one of the types. An empty header accepts anything.
 func accepted(header string, types []string) bool {
 	return header == "" || anyMediaType(header, types) || anyMediaType(header, everything)
 }

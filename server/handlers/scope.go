@@ -22,11 +22,11 @@ type target struct {
 	version     schema.GroupVersion
 	resource    string
 	subresource string // empty for the resource itself
-	namespaced  bool   // a subresource is namespaced as its resource is
+	namespaced  bool   // for a subresource, whether its resource is
 	storage     rest.Storage
 }
 
-// path returns the name that discovery gives the target.
+// path returns the target's name in discovery.
 func (t target) path() string {
 	if t.subresource == "" {
 		return t.resource
@@ -39,8 +39,8 @@ func (t target) kind() (schema.GroupVersionKind, error) {
 	return genericapi.GetResourceKind(t.version, t.storage, t.group.Scheme)
 }
 
-// newScope returns what the verbs of the target share: how objects are named, decoded, defaulted, converted and printed, and how
-// field ownership is tracked.
+// newScope returns the scope that the target's verbs share: how objects are named, decoded, defaulted, converted and printed, and
+// how field ownership is tracked.
 func newScope(c Config, t target) (*handlers.RequestScope, error) {
 	kind, err := t.kind()
 	if err != nil {
@@ -48,7 +48,7 @@ func newScope(c Config, t target) (*handlers.RequestScope, error) {
 	}
 	table, isTable := t.storage.(rest.TableConvertor)
 	if _, isLister := t.storage.(rest.Lister); isLister && !isTable {
-		return nil, errors.New("its storage lists but makes no Tables")
+		return nil, errors.New("its storage supports lists but not Tables")
 	}
 	acceptor, _ := t.storage.(rest.GroupVersionAcceptor)
 	scheme := t.group.Scheme
@@ -90,8 +90,8 @@ func newScope(c Config, t target) (*handlers.RequestScope, error) {
 	return scope, nil
 }
 
-// resetFields returns the filter of the fields that the storage's strategy ignores in a write, which get no owner: the status in
-// a write of the resource, everything else in a write of the status (KEP-555).
+// resetFields returns the filter of the fields that the storage's strategy ignores in a write. These fields get no owner: the
+// status in a write of the resource, everything else in a write of the status (KEP-555).
 func resetFields(storage rest.Storage) (map[fieldpath.APIVersion]fieldpath.Filter, error) {
 	plain, isPlain := storage.(rest.ResetFieldsStrategy)
 	filter, isFilter := storage.(rest.ResetFieldsFilterStrategy)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestServices holds that Services get addresses and node ports, and give them back, over the stored allocators.
+// TestServices checks that Services get addresses and node ports from the stored allocators, and release them.
 func TestServices(t *testing.T) {
 	a := newAPI(t, options{storage: newStore(t)})
 	ctx, stop := context.WithCancel(context.Background())
@@ -22,7 +22,7 @@ func TestServices(t *testing.T) {
 		a.informers.Shutdown()
 	})
 
-	// What bootstrapping a server does.
+	// As in the bootstrap of a server.
 	cidr := &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{serviceRange.String()}},
@@ -57,7 +57,7 @@ func TestServices(t *testing.T) {
 
 	service.Name = "other"
 	if _, err := services.Create(ctx, service, metav1.CreateOptions{}); err == nil {
-		t.Fatal("the same node port was given to two Services")
+		t.Fatal("two Services got the same node port")
 	}
 	if err := services.Delete(ctx, "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

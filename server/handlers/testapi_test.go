@@ -45,7 +45,7 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// errNoStore is what the storages of these tests answer, which is all that a test of routing and discovery needs.
+// errNoStore is returned by the storages of tests of routing and discovery, which need no objects.
 var errNoStore = errors.New("there is no store in this test")
 
 // noStore is a storage.Interface that holds nothing.
@@ -65,13 +65,13 @@ func openNoStore(*storagebackend.ConfigForResource, string, func(runtime.Object)
 	return noStore{}, func() {}, nil
 }
 
-// serviceRange is where the tests' cluster IPs are from.
+// serviceRange is the range of the tests' cluster IPs.
 var serviceRange = net.IPNet{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}
 
 // noIssuer stands in for an issuer of tokens, without which serviceaccounts/token isn't served.
 type noIssuer struct{ serviceaccount.TokenGenerator }
 
-// options are what tests choose of an API. The zero value serves what is on by default, over no store.
+// options configure an API. The zero value serves the default versions, without a store.
 type options struct {
 	storage       generic.StorageDecorator
 	runtimeConfig map[string]string
@@ -157,7 +157,7 @@ func newAPI(t testing.TB, o options) api {
 	return api{handler, built, client, factory}
 }
 
-// newCRDGroup builds apiextensions.k8s.io, which brings its own scheme.
+// newCRDGroup builds apiextensions.k8s.io, which has its own scheme.
 func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 	t.Helper()
 	options := resources.CodecRESTOptions{
@@ -182,7 +182,7 @@ func newStore(t testing.TB) generic.StorageDecorator {
 	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), nil)
 }
 
-// withRequestContext puts into the context what the server's filters do.
+// withRequestContext adds the same values to the context as the server's filters.
 func withRequestContext(next http.Handler) http.Handler {
 	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	asAdmin := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -192,7 +192,7 @@ func withRequestContext(next http.Handler) http.Handler {
 	return genericfilters.WithAuditInit(genericfilters.WithWarningRecorder(genericfilters.WithRequestInfo(asAdmin, infos)))
 }
 
-// do makes one request and returns its answer.
+// do sends a request and returns the response.
 func do(t testing.TB, api http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)

@@ -35,7 +35,7 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 	return nil
 }
 
-// list serves a list, or a watch if the query asks for one or the path does (watchOnly).
+// list serves a list, or a watch if the query or the path (watchOnly) requests one.
 func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, minTimeout time.Duration) http.HandlerFunc {
 	lister, _ := storage.(rest.Lister)
 	watcher, _ := storage.(rest.Watcher)
@@ -62,7 +62,7 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 	}
 }
 
-// unpooled makes encoders without a buffer. A watch would keep a buffer as large as its largest event until it ends.
+// unpooled makes encoders without a buffer. With one, a watch would keep a buffer as large as its largest event until it ends.
 type unpooled struct{ runtime.NegotiatedSerializer }
 
 func (u unpooled) EncoderForVersion(encoder runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
@@ -70,9 +70,9 @@ func (u unpooled) EncoderForVersion(encoder runtime.Encoder, version runtime.Gro
 }
 
 // The handlers of writes are made for every request: each call of the function that upstream returns wraps the captured admission
-// once more, so a handler that is kept would grow, and race, with every request.
+// again, so a handler that is kept would grow with every request, and race.
 
-// create serves a POST, to a collection or to a subresource that is created under its object's name.
+// create serves a POST to a collection, or to a subresource that is created under its object's name.
 func create(storage rest.Storage, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
 	if creater, ok := storage.(rest.NamedCreater); ok {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -148,16 +148,16 @@ func removeCollection(storage rest.Storage, scope *handlers.RequestScope, admit 
 	}
 }
 
-// connect connects the client to what the storage connects to.
+// connect serves a connection through the storage.
 func connect(connecter rest.Connecter, path string, scope *handlers.RequestScope, admit admission.Interface) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		handlers.ConnectResource(connecter, scope, admit, path, scope.Subresource != "")(w, r)
 	}
 }
 
-// Upstream's handlers start a goroutine for each write. These types are the first code of sqube that runs in it.
+// Upstream's handlers start a goroutine for each write. The methods of these types are sqube's first code to run in it.
 
-// stackCreater makes an empty object at the beginning of each creation.
+// stackCreater makes the empty object at the beginning of each creation.
 type stackCreater struct{ runtime.ObjectCreater }
 
 func (c stackCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {

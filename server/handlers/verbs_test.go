@@ -23,20 +23,20 @@ import (
 	"github.com/sqube/sqube/server/handlers"
 )
 
-// client makes requests of a served API.
+// client sends requests to an API.
 type client struct {
 	t    *testing.T
 	base string
 }
 
-// newStoredAPI serves every built-in group over a SQLite file.
+// newStoredAPI serves every built-in group from a SQLite database.
 func newStoredAPI(t *testing.T, change func(*handlers.Config)) client {
 	server := httptest.NewServer(newAPI(t, options{storage: newStore(t), change: change}))
 	t.Cleanup(server.Close)
 	return client{t, server.URL}
 }
 
-// send makes a request and decodes its answer, which must have the code.
+// send sends a request and decodes the response, which must have the given code.
 func (c client) send(method, path, contentType, body string, code int, into any) {
 	c.t.Helper()
 	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
@@ -76,7 +76,7 @@ func (noTables) ConvertToTable(context.Context, runtime.Object, runtime.Object) 
 	return nil, errors.New("no table")
 }
 
-// TestErrorAfterCommit patches an object whose response can't be encoded: the patch is stored, and the error is the server's.
+// TestErrorAfterCommit checks that a patch whose response can't be encoded is stored, and that the response is a 500.
 func TestErrorAfterCommit(t *testing.T) {
 	c := newStoredAPI(t, func(config *handlers.Config) {
 		config.Groups[0].VersionedResourcesStorageMap["v1"]["configmaps"].(*configmapstore.REST).TableConvertor = noTables{}
@@ -135,7 +135,7 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.send("PUT", configMaps+"/a", asJSON, string(replacement), http.StatusOK, &got)
-	c.send("PUT", configMaps+"/a", asJSON, string(replacement), http.StatusConflict, nil) // its version has passed
+	c.send("PUT", configMaps+"/a", asJSON, string(replacement), http.StatusConflict, nil) // its resourceVersion is stale
 
 	var list corev1.ConfigMapList
 	for _, path := range []string{configMaps, "/api/v1/configmaps", "/api/v1/namespaces//configmaps", configMaps + "?fieldSelector=metadata.name%3Da"} {
@@ -155,7 +155,7 @@ func TestVerbs(t *testing.T) {
 	c.send("GET", configMaps+"/a", asJSON, "", http.StatusNotFound, nil)
 }
 
-// TestServerSideApply holds that the type converter knows which lists are merged by which key, in several groups.
+// TestServerSideApply checks that the type converter merges lists by their keys, in several groups.
 func TestServerSideApply(t *testing.T) {
 	c := newStoredAPI(t, nil)
 	const path = "/apis/apps/v1/namespaces/default/deployments/d?fieldManager="
@@ -181,7 +181,7 @@ func TestServerSideApply(t *testing.T) {
 	}
 }
 
-// TestNamespaceSubresources holds that the paths of a Namespace are told from those of what is in it.
+// TestNamespaceSubresources checks that the paths of a Namespace are distinguished from those of the objects in it.
 func TestNamespaceSubresources(t *testing.T) {
 	c := newStoredAPI(t, nil)
 	var ns corev1.Namespace
@@ -190,7 +190,7 @@ func TestNamespaceSubresources(t *testing.T) {
 	if ns.Name != "n" || ns.Status.Phase != corev1.NamespaceActive {
 		t.Errorf("got %+v", ns)
 	}
-	c.send("DELETE", "/api/v1/namespaces/n", asJSON, "", http.StatusOK, nil) // 200 with the Namespace, which terminates
+	c.send("DELETE", "/api/v1/namespaces/n", asJSON, "", http.StatusOK, nil) // 200 with the Namespace, which is terminating
 	c.send("GET", "/api/v1/namespaces/n", asJSON, "", http.StatusOK, &ns)
 	ns.Spec.Finalizers = nil
 	body, err := json.Marshal(&ns)
@@ -201,7 +201,7 @@ func TestNamespaceSubresources(t *testing.T) {
 	c.send("GET", "/api/v1/namespaces/n", asJSON, "", http.StatusNotFound, nil)
 }
 
-// TestDeprecatedKindsWarn holds that clients are warned of kinds that are on their way out.
+// TestDeprecatedKindsWarn checks that responses with deprecated kinds have a warning.
 func TestDeprecatedKindsWarn(t *testing.T) {
 	c := newStoredAPI(t, nil)
 	answer, err := http.Get(c.base + "/api/v1/componentstatuses/nosuch")
@@ -214,7 +214,7 @@ func TestDeprecatedKindsWarn(t *testing.T) {
 	}
 }
 
-// TestWatchPaths holds that a change is seen through ?watch=1 and through the deprecated paths.
+// TestWatchPaths checks that ?watch=1 and the deprecated paths both return events.
 func TestWatchPaths(t *testing.T) {
 	c := newStoredAPI(t, nil)
 	c.send("POST", configMaps, asJSON, oneMap, http.StatusCreated, nil)
@@ -250,24 +250,24 @@ func TestWatchPaths(t *testing.T) {
 	}
 }
 
-// countingAdmission counts how often it is asked.
-type countingAdmission struct{ asked atomic.Int32 }
+// countingAdmission counts its calls.
+type countingAdmission struct{ calls atomic.Int32 }
 
 func (a *countingAdmission) Handles(admission.Operation) bool { return true }
 
 func (a *countingAdmission) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
-	a.asked.Add(1)
+	a.calls.Add(1)
 	return nil
 }
 
-// TestAdmissionIsAskedOncePerRequest holds that admission doesn't pile up from request to request.
-func TestAdmissionIsAskedOncePerRequest(t *testing.T) {
+// TestAdmissionRunsOncePerRequest checks that earlier requests don't add admission calls to later ones.
+func TestAdmissionRunsOncePerRequest(t *testing.T) {
 	counter := &countingAdmission{}
 	c := newStoredAPI(t, func(config *handlers.Config) { config.Admission = counter })
 	for i := range 5 {
 		c.send("POST", configMaps, asJSON, fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i), http.StatusCreated, nil)
 	}
-	if asked := counter.asked.Load(); asked != 5 {
-		t.Errorf("admission was asked %d times for 5 requests", asked)
+	if calls := counter.calls.Load(); calls != 5 {
+		t.Errorf("admission was called %d times for 5 requests", calls)
 	}
 }

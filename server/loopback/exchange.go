@@ -69,14 +69,14 @@ func (e *exchange) serve(h http.Handler, r *http.Request) {
 			failure = &PanicError{Value: v}
 			e.fail(failure)
 		} else {
-			e.WriteHeader(http.StatusOK) // a handler that wrote nothing answered 200
+			e.WriteHeader(http.StatusOK) // the response if the handler wrote nothing
 		}
 		e.body.closeWrite(failure)
 	}()
 	h.ServeHTTP(e, r)
 }
 
-// abort ends the exchange because the client has gone: reads and writes of the body return err.
+// abort ends the exchange because the client has disconnected: reads and writes of the body return err.
 func (e *exchange) abort(err error) {
 	e.body.abort(err)
 	e.cancel()
@@ -85,7 +85,7 @@ func (e *exchange) abort(err error) {
 // Header returns the headers to send; changes after the first write have no effect.
 func (e *exchange) Header() http.Header { return e.header }
 
-// WriteHeader decides the response. Informational (1xx) codes are dropped, as a client-go client ignores them.
+// WriteHeader decides the response. Informational (1xx) codes are dropped, since client-go ignores them.
 func (e *exchange) WriteHeader(code int) {
 	if code >= 100 && code < 200 {
 		return
@@ -110,7 +110,7 @@ func (e *exchange) fail(err error) {
 	close(e.decided)
 }
 
-// Write sends p, waiting while the client is behind. It returns an error once the client has gone.
+// Write sends p, waiting while the client is behind. It returns an error once the client has disconnected.
 func (e *exchange) Write(p []byte) (int, error) {
 	e.WriteHeader(http.StatusOK)
 	if !bodyAllowed(e.status) {
@@ -122,7 +122,7 @@ func (e *exchange) Write(p []byte) (int, error) {
 	return e.body.Write(p)
 }
 
-// Flush sends the headers. What was written can be read already.
+// Flush sends the headers. Everything that was written can be read already.
 func (e *exchange) Flush() { e.WriteHeader(http.StatusOK) }
 
 // CloseNotify returns a channel that gets one value when the request is over. New code uses the request's context.
@@ -167,7 +167,7 @@ func (b *responseBody) Close() error {
 	return nil
 }
 
-// bodyAllowed is RFC 9110, sections 15.3.5 and 15.4.5: no content with these codes.
+// bodyAllowed implements RFC 9110, sections 15.3.5 and 15.4.5: responses with these codes have no content.
 func bodyAllowed(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// whoami answers with the name that Authenticator gives the caller, or 401.
+// whoami responds with the caller's name and groups according to Authenticator, or 401.
 func whoami(w http.ResponseWriter, r *http.Request) {
 	resp, ok, err := Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
@@ -58,7 +58,7 @@ func TestNetworkCallerCannotForge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("a request from a socket was taken for %q", resp.Header.Get("X-User"))
+		t.Errorf("a request from a socket was authenticated as %q", resp.Header.Get("X-User"))
 	}
 }
 

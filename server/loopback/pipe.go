@@ -8,7 +8,7 @@ import (
 // errBodyClosed is the error of writes to a body that the client has closed.
 var errBodyClosed = errors.New("loopback: the client closed the response body")
 
-// pipeBuffer is how many bytes a handler may be ahead of its client, about as many as a socket would buffer.
+// pipeBuffer is how many bytes a handler may be ahead of its client, about the size of a socket buffer.
 const pipeBuffer = 32 << 10
 
 // A pipe has one of buffers only while it holds unread bytes: thousands of idle watches have none.
@@ -18,7 +18,7 @@ var buffers = sync.Pool{New: func() any { return new([pipeBuffer]byte) }}
 // goroutine and back, and releases its memory when it is empty.
 type pipe struct {
 	mu      sync.Mutex
-	changed sync.Cond // on mu: bytes came or went, or an end was closed
+	changed sync.Cond // on mu: bytes were written or read, or an end was closed
 
 	buf  *[pipeBuffer]byte // nil when empty
 	r, w int               // buf[r:w] is unread
@@ -87,7 +87,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 	}
 }
 
-// closeWrite ends writing, for a reason (io.EOF without an error). Only the first call counts.
+// closeWrite ends writing. The reason is io.EOF if there was no error. Only the first call has an effect.
 func (p *pipe) closeWrite(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *pipe) closeWrite(reason error) {
 	p.changed.Broadcast()
 }
 
-// abort drops unread bytes and fails both ends with reason. Only the first call counts.
+// abort drops unread bytes and fails both ends with reason. The first reason is kept.
 func (p *pipe) abort(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

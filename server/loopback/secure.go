@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// readHeaderTimeout bounds how long a connection may keep a goroutine without a request.
+// readHeaderTimeout limits how long a connection may keep a goroutine without sending a request.
 const readHeaderTimeout = 32 * time.Second
 
 // SecureConfig returns a client-go configuration like [Transport.Config] for clients that require TLS, such as those of webhooks:
-// they add authorities and set names, for which client-go needs its own transport. Whatever address such a client dials, the
-// connection ends in this process, so no one else can pose as the server or become the loopback user.
+// they add authorities and set names, for which client-go needs its own transport. Connections to any address end in this
+// process, so no other process can impersonate the server, or become the loopback user.
 //
 // certificate is called for every handshake; clients verify its result with ca, in PEM.
 func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), ca []byte) *rest.Config {
@@ -32,7 +32,7 @@ func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), c
 		},
 	}
 	context.AfterFunc(t.base, func() { _ = server.Close() }) // closing pipes gives no error
-	go func() { _ = server.ServeTLS(listener, "", "") }()    // until then; its error says so
+	go func() { _ = server.ServeTLS(listener, "", "") }()    // until then, so the error is always ErrServerClosed
 	return &rest.Config{
 		Dial:            listener.dial,
 		QPS:             -1,
@@ -40,7 +40,7 @@ func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), c
 	}
 }
 
-// serveSecure serves a request that came over a connection of a secure client.
+// serveSecure serves a request from a connection of a secure client.
 func (t *Transport) serveSecure(w http.ResponseWriter, r *http.Request) {
 	handler, err := t.begin(r.Context())
 	if err != nil {
@@ -51,13 +51,13 @@ func (t *Transport) serveSecure(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// pipeListener accepts the connections that dial makes.
+// pipeListener accepts the connections that dial creates.
 type pipeListener struct {
 	connections chan net.Conn
 	closed      <-chan struct{}
 }
 
-// dial has the form of net.Dialer's DialContext.
+// dial has the signature of net.Dialer's DialContext.
 func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
@@ -84,7 +84,7 @@ func (l *pipeListener) Close() error { return nil }
 
 func (l *pipeListener) Addr() net.Addr { return pipeAddress{} }
 
-// pipeConnection has the address that in-process clients have for handlers and in the audit log.
+// pipeConnection has the same remote address as other in-process clients, in handlers and in the audit log.
 type pipeConnection struct{ net.Conn }
 
 func (pipeConnection) RemoteAddr() net.Addr { return pipeAddress{} }

@@ -13,7 +13,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// secure returns a client of the transport by TLS, changed, whose server has a certificate for the name api.test.
+// secure returns a TLS client of the transport. The server has a certificate for api.test. change changes the client's
+// configuration.
 func secure(t *testing.T, tr *Transport, change func(*rest.Config)) *http.Client {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("api.test", nil, nil)
@@ -36,17 +37,17 @@ func TestSecureRequestIsThatOfTheLoopbackUser(t *testing.T) {
 	tr := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		response, ok, err := Authenticator.AuthenticateRequest(r)
 		if !ok || err != nil {
-			t.Errorf("the request is nobody's: %v", err)
+			t.Errorf("the request is not authenticated: %v", err)
 			return
 		}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		io.WriteString(w, strings.Join([]string{response.User.GetName(), r.RemoteAddr, string(body)}, " ")) //nolint:errcheck // the client sees what is missing
+		io.WriteString(w, strings.Join([]string{response.User.GetName(), r.RemoteAddr, string(body)}, " ")) //nolint:errcheck // the client detects a missing body
 	})
 	client := secure(t, tr, func(c *rest.Config) {
-		// As webhooks have it: one more authority, which has signed nothing here.
+		// Like webhooks: another CA, which did not sign the certificate.
 		other, _, err := cert.GenerateSelfSignedCertKey("other.test", nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +62,7 @@ func TestSecureRequestIsThatOfTheLoopbackUser(t *testing.T) {
 		}
 		text, err := io.ReadAll(response.Body)
 		if want := "system:apiserver " + remoteAddr + " xxx"; err != nil || !strings.HasPrefix(string(text), want) || len(text) != len(want)-3+1<<20 {
-			t.Errorf("the answer is %.100q, %v", text, err)
+			t.Errorf("the response is %.100q, %v", text, err)
 		}
 		response.Body.Close()
 	}
@@ -74,7 +75,7 @@ func TestSecureClientVerifiesTheName(t *testing.T) {
 		response.Body.Close()
 	}
 	if wrong := (*tls.CertificateVerificationError)(nil); !errors.As(err, &wrong) {
-		t.Errorf("the answer is %v", err)
+		t.Errorf("got %v, want a CertificateVerificationError", err)
 	}
 }
 

@@ -35,22 +35,22 @@ type Transport struct {
 	running sync.WaitGroup // grows only under mu while !closed, so that Shutdown may wait on it
 }
 
-// New returns a Transport whose requests wait until SetHandler is called. So clients can be built, and informers and controllers
+// New returns a Transport whose requests wait until SetHandler is called. Thus clients can be built, and informers and controllers
 // started, before the handler chain, which is itself built with those clients.
 func New() *Transport {
 	base, stop := context.WithCancel(withIdentity(context.Background()))
 	return &Transport{base: base, stop: stop, served: make(chan struct{})}
 }
 
-// SetHandler makes h serve the requests that wait and all later ones.
+// SetHandler makes h serve waiting requests and all later ones.
 func (t *Transport) SetHandler(h http.Handler) {
 	if t.handler.Swap(&h) == nil {
 		close(t.served)
 	}
 }
 
-// Shutdown refuses new requests, cancels the contexts of those that run and waits until their handlers have returned.
-// When ctx ends first its error is returned; the handlers are then still running, but cancelled.
+// Shutdown rejects new requests, cancels the contexts of running ones and waits until their handlers have returned. If ctx ends
+// first, it returns the error of ctx; the handlers are then cancelled but still running.
 func (t *Transport) Shutdown(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
@@ -66,18 +66,18 @@ func (t *Transport) Shutdown(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("loopback: in-process requests still run: %w", ctx.Err())
+		return fmt.Errorf("loopback: in-process requests are still running: %w", ctx.Err())
 	}
 }
 
 // RoundTrip runs the handler and returns as soon as it has decided the response's headers, while the body is still being written.
 //
 // The handler's context ends when the request's context does, when the response's body is closed, when the handler returns, and at
-// Shutdown. It has none of the request context's values: handlers often call the API with their own context, and as over a network,
-// the inner request must not see the outer one's user, audit event or request info.
+// Shutdown. It has none of the request context's values: handlers often call the API with their own context, and like over a
+// network, the inner request must not see the outer one's user, audit event or request info.
 //
-// Errors: [ErrShutdown]; the request context's error; a [*PanicError] when the handler panics before it has sent
-// headers (after that, reading the body returns it).
+// Errors: [ErrShutdown]; the request context's error; a [*PanicError] if the handler panics before it has sent headers (after
+// that, reading the body returns it).
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	handler, err := t.begin(req.Context())
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// begin waits for the handler, counts a request in and returns the handler for it.
+// begin waits for the handler, counts the request as running, and returns the handler.
 func (t *Transport) begin(client context.Context) (http.Handler, error) {
 	select {
 	case <-t.served:
@@ -167,7 +167,7 @@ func serverRequest(ctx context.Context, req *http.Request) *http.Request {
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		// The request is over; a RoundTripper has no one to report this error to, and net/http ignores it too.
+		// The request has ended, so there is no caller to report an error to. net/http ignores it too.
 		_ = req.Body.Close()
 	}
 }
@@ -176,8 +176,8 @@ func closeBody(req *http.Request) {
 const host = "http://loopback.invalid"
 
 // Config returns a new client-go configuration whose requests go through t as the loopback user, without a rate limit. The caller
-// may change it: usually ContentType and UserAgent, or Impersonate for a client with fewer rights. Copies keep the transport and
-// with it the identity; that includes rest.AnonymousClientConfig.
+// may change it: usually ContentType and UserAgent, or Impersonate for a client with fewer permissions. Copies, including those
+// of rest.AnonymousClientConfig, keep the transport and therefore the identity.
 func (t *Transport) Config() *rest.Config {
 	return &rest.Config{
 		Host:      host,
@@ -199,15 +199,15 @@ func withIdentity(ctx context.Context) context.Context {
 	return context.WithValue(ctx, identityKey{}, true)
 }
 
-// Authenticator recognizes requests made through a [Transport] and no others. It must come first in the union of authenticators. It
-// never returns an error: it leaves other requests to the next authenticator.
+// Authenticator authenticates requests made through a [Transport], and no others. It must be the first in the union of
+// authenticators. It never returns an error: other requests go to the next authenticator.
 var Authenticator authenticator.Request = authenticator.RequestFunc(authenticate)
 
 func authenticate(req *http.Request) (*authenticator.Response, bool, error) {
 	if ours, ok := req.Context().Value(identityKey{}).(bool); !ok || !ours {
 		return nil, false, nil
 	}
-	// A new copy for every request: a receiver of a user.Info may keep its slices.
+	// A new copy for every request, since the user.Info's slices may be kept.
 	caller := loopbackUser
 	caller.Groups = append([]string(nil), loopbackUser.Groups...)
 	return &authenticator.Response{User: &caller}, true, nil

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what should happen at once.
+// patience is how long a test waits for something that should happen at once.
 const patience = 10 * time.Second
 
 func serving(t *testing.T, h http.HandlerFunc) *Transport {
@@ -152,7 +152,7 @@ func TestHandlerEndsWithItsClient(t *testing.T) {
 				<-r.Context().Done()
 				<-notified
 				if _, err := w.Write([]byte("late")); !errors.Is(err, c.want) {
-					t.Errorf("writing to nobody: %v, want %v", err, c.want)
+					t.Errorf("writing without a client: %v, want %v", err, c.want)
 				}
 			})
 			ctx, cancel := context.WithCancel(context.Background())

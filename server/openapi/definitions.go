@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
-// definition is a CustomResourceDefinition that is to be published.
+// definition is a CustomResourceDefinition to publish.
 type definition = *apiextensionsv1.CustomResourceDefinition
 
 // established lists the definitions that are served, sorted by name.
@@ -54,13 +54,13 @@ func byPath(definitions []definition) map[string][]definition {
 	return paths
 }
 
-// identity identifies the content of a definition: the documents are made from its spec, which changes only together with its
+// identity identifies the content of a definition: documents depend only on its spec, which changes only together with its
 // generation.
 func identity(d definition) string {
 	return fmt.Sprintf("%s %s %d", d.Name, d.UID, d.Generation)
 }
 
-// etag is that of a document made from the definitions.
+// etag returns the ETag of a document made from the definitions.
 func (s *Service) etag(definitions []definition) string {
 	parts := []string{s.seed}
 	for _, d := range definitions {
@@ -83,7 +83,7 @@ var data []byte
 //go:embed builtin/index.json
 var index []byte
 
-// builtin is the part of the archive that is switched on.
+// builtin is the part of the archive that is served.
 type builtin struct {
 	release string
 	v3      map[string]archive.Document // by path
@@ -91,7 +91,7 @@ type builtin struct {
 	v2      []archive.Fragment
 }
 
-// loadBuiltin reads the archive's index and keeps what belongs to group versions that are served.
+// loadBuiltin reads the archive's index and keeps the entries of group versions that are served.
 func loadBuiltin(served []schema.GroupVersion) (*builtin, error) {
 	var i archive.Index
 	if err := json.Unmarshal(index, &i); err != nil {

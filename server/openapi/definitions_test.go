@@ -19,7 +19,7 @@ import (
 	kubectl "k8s.io/kubectl/pkg/util/openapi"
 )
 
-// definitions is a lister of what it holds.
+// definitions is a lister of its elements.
 type definitions []*apiextensionsv1.CustomResourceDefinition
 
 func (d definitions) List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error) {
@@ -74,7 +74,7 @@ func TestDefinitionsInV2(t *testing.T) {
 	}
 }
 
-// TestV2WithFewBuiltIns holds that what custom resources refer to is there even where no built-in part brings it.
+// TestV2WithFewBuiltIns checks that everything that custom resources refer to is in the document, even if no built-in part has it.
 func TestV2WithFewBuiltIns(t *testing.T) {
 	s := newService(t, nil, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
 	doc := v2Document(t, s)
@@ -96,7 +96,7 @@ func TestKubectlUnderstandsV2(t *testing.T) {
 		{Group: "example.com", Version: "v1", Kind: "Widget"}, {Group: "apps", Version: "v1", Kind: "Deployment"},
 	} {
 		if resources.LookupResource(kind) == nil {
-			t.Errorf("no schema of %v", kind)
+			t.Errorf("no schema for %v", kind)
 		}
 	}
 	if types := resources.GetConsumes(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, "PATCH"); !slices.Contains(types, "application/apply-patch+yaml") {
@@ -107,7 +107,7 @@ func TestKubectlUnderstandsV2(t *testing.T) {
 func TestDefinitionsInV3(t *testing.T) {
 	widgets := crd("widgets", "Widget")
 	s := newService(t, everything(t), definitions{widgets, crd("gears", "Gear")})
-	address := func() string {
+	documentURL := func() string {
 		_, body := fetch(t, s, PathV3)
 		var list handler3.OpenAPIV3Discovery
 		if err := json.Unmarshal(body, &list); err != nil {
@@ -115,7 +115,7 @@ func TestDefinitionsInV3(t *testing.T) {
 		}
 		return list.Paths["apis/example.com/v1"].ServerRelativeURL
 	}
-	before := address()
+	before := documentURL()
 	response, body := fetch(t, s, before)
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", before, response.Status)
@@ -129,15 +129,15 @@ func TestDefinitionsInV3(t *testing.T) {
 	changed := widgets.DeepCopy()
 	changed.Generation++
 	s.definitions = definitions{changed}
-	if address() == before {
-		t.Error("the address of a document that changed is the same")
+	if documentURL() == before {
+		t.Error("the URL of a changed document has not changed")
 	}
 	if response, _ := fetch(t, s, before); response.StatusCode != http.StatusMovedPermanently {
-		t.Errorf("old address: %s", response.Status)
+		t.Errorf("old URL: %s", response.Status)
 	}
 
 	changed.Status.Conditions = nil
-	if address() != "" {
+	if documentURL() != "" {
 		t.Error("a definition that is not established is listed")
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// TestOverlap compares with upstream what is published of definitions that have something that is built in too.
+// TestOverlap compares the published document with upstream's for definitions that overlap with built-in resources.
 func TestOverlap(t *testing.T) {
 	same := crd("roles", "Role")
 	same.Spec.Group = "rbac.authorization.k8s.io" // whose v1 has roles; v2 is custom
 	alike := crd("deployments", "Deployment")
-	alike.Spec.Group = "apps.api.k8s.io" // of which io.k8s.api.apps.v1.Deployment is made
+	alike.Spec.Group = "apps.api.k8s.io" // so the definition is also named io.k8s.api.apps.v1.Deployment
 	for name, d := range map[string]definition{"the same path": same, "the same definition": alike} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, everything(t), definitions{d})
@@ -49,7 +49,7 @@ func TestOverlap(t *testing.T) {
 				wanted, published := want[section].(map[string]any), got[section].(map[string]any)
 				for name := range published {
 					if _, ok := wanted[name]; !ok {
-						t.Errorf("%s has %s besides", section, name)
+						t.Errorf("%s has an unexpected %s", section, name)
 					}
 				}
 				for name, value := range wanted {

@@ -12,14 +12,15 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Remote is what another server publishes of one group version.
+// Remote is what another server publishes for one group version.
 type Remote struct {
 	GroupVersion schema.GroupVersion
-	// Handler passes requests on to the server.
+	// Handler proxies requests to the server.
 	Handler http.Handler
-	// V3URL is where the server has its OpenAPI v3 document, without its host; empty if it has none.
+	// V3URL is the URL of the server's OpenAPI v3 document, without the host; empty if there is none.
 	V3URL string
-	// V2 is the group version's part of the server's OpenAPI v2 document, and V2ETag the ETag of that; nil if it has none.
+	// V2 is the group version's part of the server's OpenAPI v2 document, and V2ETag that document's ETag. V2 is nil if there
+	// is no such part.
 	V2     *spec.Swagger
 	V2ETag string
 }
@@ -44,8 +45,8 @@ func (s *Service) ofRemote(r Remote) (d document, ok bool) {
 	return document{}, false
 }
 
-// withRemotes lists the servers that have something to merge into the OpenAPI v2 document, and returns the ETag of the
-// whole, given that of this server's own.
+// withRemotes lists the servers whose documents have to be merged into the OpenAPI v2 document, and returns the ETag of the merged
+// document, given that of this server's own.
 func (s *Service) withRemotes(own string) (etag string, remotes []Remote) {
 	for _, r := range s.remotes() {
 		if r.V2 != nil {
@@ -56,8 +57,8 @@ func (s *Service) withRemotes(own string) (etag string, remotes []Remote) {
 	return own, remotes
 }
 
-// mergeV2 merges documents of other servers into this server's own, which is JSON. If several have different definitions of one
-// name, these are renamed, as by kube-apiserver's aggregator. Unlike buildV2, this is expensive.
+// mergeV2 merges documents of other servers into this server's own, which is JSON. Like in kube-apiserver's aggregator, different
+// definitions of the same name are renamed. Unlike buildV2, this is expensive.
 func mergeV2(own [][]byte, remotes []Remote, f form) ([][]byte, error) {
 	merged, err := readV2(own)
 	if err != nil {
@@ -80,7 +81,7 @@ func mergeV2(own [][]byte, remotes []Remote, f form) ([][]byte, error) {
 	return compressed(text)
 }
 
-// hash returns the ETag of a document that is made from these.
+// hash returns the ETag of a document that is made from the parts.
 func hash(parts ...string) string {
 	h := sha512.New()
 	for _, part := range parts {

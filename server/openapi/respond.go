@@ -12,7 +12,7 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
-// respond sends a document: members are gzip members that make it up. build is only called if the client's copy is old.
+// respond sends a document. build returns it as a sequence of gzip members, and is called only if the client's copy is outdated.
 func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, build func() ([][]byte, error)) {
 	if upToDate(w, r, etag) {
 		return
@@ -50,7 +50,7 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 	}
 }
 
-// respondText sends a document that is too short for a compressor, which takes 800 KB.
+// respondText sends a document that is too short to be worth a compressor, which takes 800 KB.
 func respondText(w http.ResponseWriter, r *http.Request, contentType, etag string, text []byte) {
 	if upToDate(w, r, etag) {
 		return
@@ -60,7 +60,7 @@ func respondText(w http.ResponseWriter, r *http.Request, contentType, etag strin
 	send(w, r, [][]byte{text})
 }
 
-// upToDate sets the header that every response has. If the client's copy is current, it responds with that and returns true.
+// upToDate sets the ETag, which every response has. If the client's copy is current, it responds with 304 and returns true.
 func upToDate(w http.ResponseWriter, r *http.Request, etag string) bool {
 	w.Header().Set("Etag", `"`+etag+`"`)
 	if !notModified(r, etag) {
@@ -82,7 +82,7 @@ func send(w http.ResponseWriter, r *http.Request, members [][]byte) {
 	}
 }
 
-// form is a way of writing a document.
+// form is the encoding of a document.
 type form int
 
 const (
@@ -90,7 +90,7 @@ const (
 	asProto
 )
 
-// mediaType is one that a client may accept, and the response's.
+// mediaType is a media type that a client may accept, and that of the response.
 type mediaType struct {
 	subType     string
 	form        form
@@ -99,8 +99,8 @@ type mediaType struct {
 
 const jsonContentType = "application/json"
 
-// The media types of kube-openapi (pkg/handler and pkg/handler3), best first. The ones with "@" are not valid media types; kubectl
-// sends the one of v2, and gets the valid one, as from every server since Kubernetes 1.24.
+// The media types of kube-openapi (pkg/handler and pkg/handler3), best first. Those with "@" are not valid media types; kubectl
+// sends that of v2, and gets the valid one, like from every server since Kubernetes 1.24.
 var (
 	v2Types = []mediaType{
 		{"json", asJSON, jsonContentType},
@@ -114,7 +114,7 @@ var (
 	}
 )
 
-// negotiate picks the first of the client's accepted types that is offered; ok is false if none is. It sets Vary for caches.
+// negotiate returns the first of the client's accepted types that is offered; ok is false if there is none. It sets Vary for caches.
 func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (chosen mediaType, ok bool) {
 	w.Header().Add("Vary", "Accept")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -132,7 +132,7 @@ func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (cho
 	return mediaType{}, false
 }
 
-// acceptsGzip reports whether the response may be compressed. As elsewhere in API servers, only the plain token counts.
+// acceptsGzip reports whether the response may be compressed. Like elsewhere in API servers, only the plain token is recognized.
 func acceptsGzip(r *http.Request) bool {
 	for _, header := range r.Header.Values("Accept-Encoding") {
 		for token := range strings.SplitSeq(header, ",") {

@@ -15,28 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Definitions lists CustomResourceDefinitions; the lister of a shared informer is one. What it returns is not changed.
+// Definitions lists CustomResourceDefinitions, like the lister of a shared informer. The service does not change them.
 type Definitions interface {
 	List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error)
 }
 
 // Config is what the service publishes.
 type Config struct {
-	// BuiltIn are the built-in group versions that are switched on.
+	// BuiltIn are the built-in group versions that are served.
 	BuiltIn []schema.GroupVersion
 	// Definitions are published once they are established; nil publishes none.
 	Definitions Definitions
-	// Remotes lists what other servers publish; nil for nothing. If two publish the same, the first one counts.
+	// Remotes lists what other servers publish; nil for nothing. If two publish the same group version, the first one wins.
 	Remotes func() []Remote
 }
 
-// Service serves OpenAPI documents. It may be used concurrently.
+// Service serves OpenAPI documents. It is safe for concurrent use.
 type Service struct {
 	builtin     *builtin
 	definitions Definitions
 	remotes     func() []Remote
 	rendered    *cache
-	// seed goes into every ETag of a document with custom resources: another release may render them differently.
+	// seed is part of the ETag of every document with custom resources, since another release may render them differently.
 	seed string
 }
 
@@ -75,8 +75,8 @@ func (s *Service) Register(r *mux.Router) {
 	r.PathPrefix(PathV3 + "/").Handler(s)
 }
 
-// ServeHTTP serves the OpenAPI v2 document, the list of OpenAPI v3 documents, and each of these. Other paths, and documents of what
-// is not served, are not found.
+// ServeHTTP serves the OpenAPI v2 document, the list of OpenAPI v3 documents, and each of these. It responds with 404 to other
+// paths, and for documents of group versions that are not served.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == PathV2:
@@ -90,8 +90,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// keep is how long a rendered document stays in memory after its last use: long enough for the several clients of one
-// deployment, short enough that an idle server holds none.
+// keep is how long a rendered document stays in memory after its last use: long enough for the clients of one deployment, short
+// enough that an idle server keeps none.
 const keep = time.Minute
 
 // cache holds rendered documents, each for some time after its last use.
@@ -116,7 +116,7 @@ func newCache(keep time.Duration) *cache {
 	return &cache{keep: keep, entries: map[string]*entry{}}
 }
 
-// get returns what build made for the key. Concurrent callers wait for one build; an error is not kept.
+// get returns the result of build for the key. Concurrent callers wait for the same build; errors are not cached.
 func get[T any](c *cache, key string, build func() (T, error)) (T, error) {
 	c.lock.Lock()
 	e, ok := c.entries[key]
@@ -129,7 +129,7 @@ func get[T any](c *cache, key string, build func() (T, error)) (T, error) {
 	c.lock.Unlock()
 
 	e.once.Do(func() {
-		e.err = errPanicked // what later callers get if build never returns
+		e.err = errPanicked // later callers get this if build panics
 		if e.value, e.err = build(); e.err != nil {
 			c.drop(key, e)
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
-// everything is all group versions that the archive has.
+// everything returns all group versions in the archive.
 func everything(t testing.TB) []schema.GroupVersion {
 	t.Helper()
 	var i archive.Index
@@ -53,7 +53,7 @@ func newService(t *testing.T, builtIn []schema.GroupVersion, definitions Definit
 	return s
 }
 
-// fetch makes a request and returns the response with its body expanded.
+// fetch sends a request and returns the response and its decompressed body.
 func fetch(t *testing.T, s http.Handler, path string, header ...string) (*http.Response, []byte) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -84,7 +84,7 @@ func decode(t *testing.T, text []byte) map[string]any {
 	return o
 }
 
-// upstreamDocument reads a document as k8s.io/kubernetes ships it.
+// upstreamDocument reads a document from the module k8s.io/kubernetes.
 func upstreamDocument(t *testing.T, file string) map[string]any {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -98,7 +98,7 @@ func upstreamDocument(t *testing.T, file string) map[string]any {
 	return decode(t, text)
 }
 
-// withoutAdditions takes out what the generator adds to upstream's snapshot.
+// withoutAdditions removes the generator's additions to upstream's snapshot.
 func withoutAdditions(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -124,7 +124,7 @@ func withoutAdditions(v any) any {
 	return v
 }
 
-// compare reports where, at the deepest, two documents differ.
+// compare reports the innermost values in which two documents differ.
 func compare(t *testing.T, at string, want, got any) {
 	t.Helper()
 	w, wok := want.(map[string]any)
@@ -140,7 +140,7 @@ func compare(t *testing.T, at string, want, got any) {
 	}
 	for key := range g {
 		if _, ok := w[key]; !ok {
-			t.Errorf("%s.%s should not be there", at, key)
+			t.Errorf("%s.%s is unexpected", at, key)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestV2IsUpstreams(t *testing.T) {
 	compare(t, "swagger.json", want, withoutAdditions(decode(t, body)))
 }
 
-// document parses both forms of the v2 document, finds them equal, and returns the JSON form.
+// v2Document parses both forms of the v2 document, checks that they are equal, and returns the JSON form.
 func v2Document(t *testing.T, s *Service) map[string]any {
 	t.Helper()
 	_, text := fetch(t, s, PathV2, "Accept-Encoding", "gzip")
@@ -231,7 +231,7 @@ func byName(t *testing.T, d *openapi_v2.Document) map[string]string {
 			t.Fatal(err)
 		}
 		if _, twice := parts[name]; twice {
-			t.Errorf("%s is there twice", name)
+			t.Errorf("%s is a duplicate", name)
 		}
 		parts[name] = string(b)
 	}
@@ -254,7 +254,7 @@ func TestV2Forms(t *testing.T) {
 	v2Document(t, newService(t, everything(t), nil))
 }
 
-// TestSwitchedOff holds that a group version that is off leaves no trace, and that nothing refers to what is missing.
+// TestSwitchedOff checks that documents have no parts of disabled group versions, and no references to them.
 func TestSwitchedOff(t *testing.T) {
 	some := slices.DeleteFunc(everything(t), func(gv schema.GroupVersion) bool {
 		return strings.Contains(gv.Version, "alpha") || gv.Group == "batch"
@@ -263,12 +263,12 @@ func TestSwitchedOff(t *testing.T) {
 	doc := v2Document(t, s)
 	for name := range doc["paths"].(map[string]any) {
 		if strings.Contains(name, "alpha") || strings.HasPrefix(name, "/apis/batch") {
-			t.Errorf("path %s is there", name)
+			t.Errorf("path %s is still published", name)
 		}
 	}
 	for name := range doc["definitions"].(map[string]any) {
 		if strings.HasPrefix(name, "io.k8s.api.batch.") || strings.HasPrefix(name, "io.k8s.api.internal") {
-			t.Errorf("definition %s is there", name)
+			t.Errorf("definition %s is still published", name)
 		}
 	}
 	resolve(t, doc, doc)
@@ -278,11 +278,11 @@ func TestSwitchedOff(t *testing.T) {
 		t.Errorf("index: %s", body)
 	}
 	if response, _ := fetch(t, s, PathV3+"/apis/batch/v1"); response.StatusCode != http.StatusNotFound {
-		t.Errorf("document of a version that is off: %s", response.Status)
+		t.Errorf("document of a disabled version: %s", response.Status)
 	}
 }
 
-// resolve finds what every reference in value points to.
+// resolve checks that the target of every reference in value exists.
 func resolve(t *testing.T, doc map[string]any, value any) {
 	t.Helper()
 	switch v := value.(type) {
@@ -297,7 +297,7 @@ func resolve(t *testing.T, doc map[string]any, value any) {
 		if ref, ok := v["$ref"].(string); ok {
 			section, name, _ := strings.Cut(strings.TrimPrefix(ref, "#/"), "/")
 			if _, ok := doc[section].(map[string]any)[name]; !ok {
-				t.Errorf("%s points to nothing", ref)
+				t.Errorf("the target of %s does not exist", ref)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
 
-// serveV2 serves the document of everything that is served.
+// serveV2 serves the document of all APIs.
 func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 	definitions, err := s.established()
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 // pieces are the compressed parts of one definition in the document.
 type pieces struct {
 	paths, definitions, parameters, proto []byte
-	// shared is what other definitions have too. It is empty unless the built-in parts that have it are switched off.
+	// shared has the parts that other definitions have too. It is empty unless the built-in parts that have them are disabled.
 	shared swagger.Part
 }
 
@@ -54,7 +54,7 @@ type pieces struct {
 //
 //	head "paths":{ built-in … custom … } "definitions":{ built-in … custom … } "parameters":{ built-in … custom … }
 //
-// In protobuf, it is a sequence of messages: fields that are set in several are joined.
+// In protobuf, it is a sequence of messages: fields that several of them set are concatenated.
 func (s *Service) buildV2(definitions []definition, f form) ([][]byte, error) {
 	custom := make([]pieces, 0, len(definitions)+1)
 	common := swagger.Part{}
@@ -135,8 +135,8 @@ func (j *joiner) add(member []byte) {
 	j.comma = true
 }
 
-// renderV2 builds the parts of a definition, without what a built-in part has already (the meta types): the static document wins in
-// upstream, too.
+// renderV2 builds the parts of a definition, except those that a built-in part has already (the meta types). In upstream, too, the
+// static document wins.
 func (s *Service) renderV2(d definition) (pieces, error) {
 	known, err := get(s.rendered, "v2 names", s.builtinNames)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 	return p, nil
 }
 
-// shared reports whether every definition refers to a name: that of a parameter, or of a meta type.
+// shared reports whether every definition refers to the name, which is the case for parameters and meta types.
 func shared(section, name string) bool {
 	return section == swagger.Parameters ||
 		section == swagger.Definitions && (strings.HasPrefix(name, "io.k8s.apimachinery.") || strings.HasPrefix(name, "io.k8s.api.autoscaling."))
@@ -217,7 +217,7 @@ func compress(part swagger.Part) (pieces, error) {
 	return p, nil
 }
 
-// builtinNames collects the names of all paths, definitions and parameters of built-in parts that are served.
+// builtinNames returns the names of all paths, definitions and parameters of built-in parts that are served.
 func (s *Service) builtinNames() (map[string]bool, error) {
 	names := map[string]bool{}
 	for _, f := range s.builtin.v2 {
@@ -233,8 +233,8 @@ func (s *Service) builtinNames() (map[string]bool, error) {
 }
 
 // overlap reports whether documents of a definition have paths or definitions that a built-in part has too, except those that all
-// definitions refer to. Few do: names of definitions contain the group, and custom resources with the name of a built-in one exist
-// only on purpose.
+// definitions refer to. Few do: names of definitions contain the group, and custom resources hardly get the name of a built-in
+// resource by accident.
 func overlap(docs []*spec.Swagger, known map[string]bool) bool {
 	for _, doc := range docs {
 		for name := range doc.Definitions {
@@ -254,8 +254,8 @@ func overlap(docs []*spec.Swagger, known map[string]bool) bool {
 	return false
 }
 
-// besideBuiltin returns what the documents add to the built-in ones, as kube-apiserver merges them: existing paths are left out,
-// with the definitions that nothing else needs, and definitions that differ from an existing one of the same name are renamed.
+// besideBuiltin returns the documents' additions to the built-in ones, merged like in kube-apiserver: existing paths are omitted,
+// with definitions that only they need, and definitions that differ from an existing one of the same name are renamed.
 func (s *Service) besideBuiltin(docs []*spec.Swagger) ([]*spec.Swagger, error) {
 	static, err := get(s.rendered, "v2 built-in", s.builtinV2)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *Service) besideBuiltin(docs []*spec.Swagger) ([]*spec.Swagger, error) {
 	}}}, nil
 }
 
-// without returns what is in all and not in known.
+// without returns the entries of all whose names are not in known.
 func without[V any](all, known map[string]V) map[string]V {
 	added := maps.Clone(all)
 	maps.DeleteFunc(added, func(name string, _ V) bool { _, ok := known[name]; return ok })

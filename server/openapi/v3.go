@@ -18,16 +18,16 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
-// document is an OpenAPI v3 document that is available.
+// document is an available OpenAPI v3 document.
 type document struct {
 	url    string       // with its hash
-	remote http.Handler // has the document; or, if nil, it is what follows
+	remote http.Handler // serves the document; if nil, the fields below do
 	etag   string
 	build  func(form) ([][]byte, error)
 }
 
-// documents lists the OpenAPI v3 documents by path. What another server serves hides a custom group version of the same
-// name, and a built-in one hides both.
+// documents returns the OpenAPI v3 documents by path. Those of other servers hide custom group versions of the same name, and
+// built-in group versions hide both.
 func (s *Service) documents() (map[string]document, error) {
 	definitions, err := s.established()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	d, ok := docs[path]
 	if !ok {
-		w.WriteHeader(http.StatusNotFound) // without a body, as kube-openapi answers
+		w.WriteHeader(http.StatusNotFound) // without a body, like kube-openapi
 		return
 	}
 	if d.remote != nil {
@@ -109,13 +109,13 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	respond(w, r, t.contentType, d.etag, func() ([][]byte, error) { return d.build(t.form) })
 }
 
-// location is the address of a document with its hash.
+// location returns the URL of a document with its hash.
 func location(document, etag string) string {
 	u := url.URL{Path: path.Join(PathV3, document), RawQuery: url.Values{"hash": {etag}}.Encode()}
 	return u.String()
 }
 
-// renderV3 makes the document of a custom group version.
+// renderV3 builds the document of a custom group version.
 func renderV3(path string, definitions []definition, f form) ([][]byte, error) {
 	var parts []*spec3.OpenAPI
 	for _, d := range definitions {
@@ -150,7 +150,7 @@ func writeV3(path string, doc *spec3.OpenAPI, f form) ([][]byte, error) {
 	return compressed(text)
 }
 
-// asV3Proto turns a compressed document into protobuf. It is not embedded in that form, since none of Kubernetes' own clients
+// asV3Proto converts a compressed document to protobuf. This form is not embedded, since none of Kubernetes' own clients
 // requests it.
 func asV3Proto(document [][]byte) ([][]byte, error) {
 	text, err := archive.Text(document)

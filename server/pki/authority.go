@@ -22,7 +22,7 @@ const (
 	caLifetime   = 10 * 365 * 24 * time.Hour
 	leafLifetime = 365 * 24 * time.Hour
 
-	// extendBefore is how long before its expiry an authority is extended, so that it never expires before what it issues.
+	// extendBefore is how long before its expiry an authority is extended, so that it never expires before a certificate it issues.
 	extendBefore = leafLifetime
 
 	// clockSkew is how far another machine's clock may be behind.
@@ -38,7 +38,7 @@ type Pair struct {
 type authority struct {
 	pair Pair
 	cert *x509.Certificate
-	key  crypto.Signer // nil if it is kept elsewhere
+	key  crypto.Signer // nil if it is stored elsewhere
 }
 
 // subject is the subject of a certificate, and its use.
@@ -50,7 +50,7 @@ type subject struct {
 	ips    []net.IP
 }
 
-// String names the subject in errors.
+// String is for errors.
 func (s subject) String() string {
 	switch {
 	case s.usage != x509.ExtKeyUsageClientAuth:
@@ -66,7 +66,7 @@ func openAuthority(pair Pair, cert *x509.Certificate, key crypto.Signer, now tim
 	switch {
 	case !cert.IsCA:
 		return nil, &FileError{pair.CertFile, errors.New("it is not the certificate of a certificate authority"),
-			"replace it by the authority's certificate"}
+			"replace it with the authority's certificate"}
 	case now.After(cert.NotAfter):
 		return nil, &FileError{pair.CertFile, fmt.Errorf("the certificate authority expired on %s", cert.NotAfter.Format(time.DateOnly)),
 			fmt.Sprintf("delete it and %s: sqube makes a new one, and all clients need new kubeconfigs", pair.KeyFile)}
@@ -122,7 +122,7 @@ func selfSign(name string, key crypto.Signer, now time.Time) ([]byte, error) {
 // have only the old certificate.
 func (a *authority) extend(now time.Time) ([]byte, error) {
 	template := *a.cert
-	// NotBefore stays, in case this clock is ahead. A missing number means a new one.
+	// NotBefore stays, in case this clock is ahead. Without a serial number, a new one is generated.
 	template.SerialNumber, template.NotAfter = nil, now.Add(caLifetime)
 	return sign(&template, &template, a.key.Public(), a.key)
 }
@@ -135,7 +135,7 @@ func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.S
 	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der}), nil
 }
 
-// newKey makes a key, and returns it also in PEM.
+// newKey generates a key, and returns it also in PEM.
 func newKey() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -145,7 +145,7 @@ func newKey() (crypto.Signer, []byte, error) {
 	return key, data, err
 }
 
-// readKey returns the private key in path, nil if there is no such file.
+// readKey returns the private key in path, or nil if there is no such file.
 func readKey(path string) (crypto.Signer, error) {
 	data, err := readPrivate(path)
 	if err != nil {
@@ -154,7 +154,7 @@ func readKey(path string) (crypto.Signer, error) {
 	return parseKey(path, data)
 }
 
-// parseKey returns the private key that path holds, nil if that is nothing.
+// parseKey returns the private key in data, which was read from path, or nil if data is nil.
 func parseKey(path string, data []byte) (crypto.Signer, error) {
 	if data == nil {
 		return nil, nil
@@ -170,7 +170,7 @@ func parseKey(path string, data []byte) (crypto.Signer, error) {
 	return key, nil
 }
 
-// readCert returns the first certificate in path, nil if there is no such file.
+// readCert returns the first certificate in path, or nil if there is no such file.
 func readCert(path string) (*x509.Certificate, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -179,7 +179,7 @@ func readCert(path string) (*x509.Certificate, error) {
 	return parseCert(path, data)
 }
 
-// parseCert returns the first certificate that path holds, nil if that is nothing.
+// parseCert returns the first certificate in data, which was read from path, or nil if data is nil.
 func parseCert(path string, data []byte) (*x509.Certificate, error) {
 	if data == nil {
 		return nil, nil

@@ -18,11 +18,11 @@ const (
 	fileMode fs.FileMode = 0o600
 )
 
-// FileError says what is wrong with a file and what to do about it.
+// FileError is a problem with a file, and what to do about it.
 type FileError struct {
 	Path string
 	Err  error
-	// Hint says how to fix it.
+	// Hint is how to fix it.
 	Hint string
 }
 
@@ -79,7 +79,7 @@ func readPrivate(path string) ([]byte, error) {
 	return data, restrict(path, fileMode)
 }
 
-// restrict removes the rights of group and others to a file.
+// restrict removes the permissions of group and others to a file.
 func restrict(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -103,8 +103,8 @@ func makeDir(dir string) error {
 	return restrict(dir, dirMode)
 }
 
-// restrictFiles removes the rights of group and others to the files in dir. It skips symbolic links, whose targets belong to others,
-// and ignores errors for certificates, which are not secret.
+// restrictFiles removes the permissions of group and others to the files in dir. It skips symbolic links, whose targets may have
+// other uses, and ignores errors for certificates, which are not secret.
 func restrictFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -121,8 +121,8 @@ func restrictFiles(dir string) error {
 	return nil
 }
 
-// restrictDataDir removes the rights of group and others to the data directory, if all names in it begin with one of own. A folder
-// with other files, such as /tmp, is not only the server's.
+// restrictDataDir removes the permissions of group and others to the data directory, if all names in it begin with one of own. A
+// folder with other files, such as /tmp, has other uses too.
 func restrictDataDir(dir string, own ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -34,12 +34,12 @@ func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Dur
 	case user == "":
 		return nil, errors.New("a kubeconfig needs a user name")
 	case server == "":
-		return nil, &FileError{p.AdminKubeconfig, errors.New("it does not say where the server can be reached"),
+		return nil, &FileError{p.AdminKubeconfig, errors.New("it does not have the server's URL"),
 			"give its URL with --server, or the data directory of a server"}
 	case lifetime < 0:
 		return nil, fmt.Errorf("the lifetime %s must be positive", lifetime)
 	case now.Add(lifetime).After(p.ca.cert.NotAfter):
-		return nil, fmt.Errorf("a certificate cannot outlive its authority (%s), which ends on %s: ask for a shorter lifetime",
+		return nil, fmt.Errorf("a certificate cannot outlive its authority (%s), which expires on %s: choose a shorter lifetime",
 			p.CA.CertFile, p.ca.cert.NotAfter.Format(time.DateOnly))
 	}
 	key, keyPEM, err := newKey()
@@ -57,7 +57,7 @@ func (p *PKI) Kubeconfig(server, user string, groups []string, lifetime time.Dur
 	return clientcmd.Write(*config)
 }
 
-// writeAdminKubeconfig updates the administrator's kubeconfig, and keeps what a person added to it.
+// writeAdminKubeconfig updates the administrator's kubeconfig, and keeps entries that a person added.
 func (p *PKI) writeAdminKubeconfig() error {
 	cert, err := os.ReadFile(p.Admin.CertFile)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *PKI) writeAdminKubeconfig() error {
 	return writeFile(p.AdminKubeconfig, data)
 }
 
-// readServed reads the URL of the server, and the certificates that its clients must trust, from the administrator's kubeconfig if it
+// readServed reads the server's URL, and the certificates that its clients must trust, from the administrator's kubeconfig if it
 // exists.
 func (p *PKI) readServed() error {
 	text, err := readFile(p.AdminKubeconfig)
@@ -105,7 +105,7 @@ func (p *PKI) readServed() error {
 		return nil
 	}
 	p.opts.Server = cluster.Server
-	if bytes.Contains(cluster.CertificateAuthorityData, p.trust) { // otherwise another authority has replaced that one
+	if bytes.Contains(cluster.CertificateAuthorityData, p.trust) { // otherwise the authority has been replaced since
 		p.trust = cluster.CertificateAuthorityData
 	}
 	return nil
@@ -143,8 +143,8 @@ func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, k
 	return changed, nil
 }
 
-// trusted returns the certificates with which a client can verify the serving certificate. With the operator's own certificate they
-// include its chain, whose last certificate may be the one that clients need.
+// trusted returns the certificates that clients need to verify the serving certificate. If the operator provides the serving
+// certificate, they include its chain, whose last certificate may be its CA's.
 func (p *PKI) trusted() ([]byte, error) {
 	if p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
 		return p.trust, nil

@@ -112,7 +112,7 @@ func TestAdminKubeconfigTrustsTheOperatorsCertificate(t *testing.T) {
 	if data, err := opened.Kubeconfig("", "jane", nil, time.Hour); err != nil {
 		t.Error(err)
 	} else if jane, err := clientcmd.RESTConfigFromKubeConfig(data); err != nil || jane.Host != o.Server || !bytes.Contains(jane.CAData, own) {
-		t.Errorf("jane's points to %s, or does not trust --tls-cert-file: %v", jane.Host, err)
+		t.Errorf("jane's kubeconfig points to %s, or does not trust --tls-cert-file: %v", jane.Host, err)
 	}
 	if err := os.Remove(o.ServingCertFile); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 // renewed when a third of it is left.
 const renewBefore = 30 * 24 * time.Hour
 
-// ensureLeaf reads the pair that a issued to s, and makes or renews it if needed. Renewal keeps the key, so the pair matches at any
-// moment, even for a process that reloads the files while they are replaced.
+// ensureLeaf reads the pair that a issued to s, and creates or renews it if needed. Renewal keeps the key, so the pair always
+// matches, even for a process that reloads the files while they are replaced.
 func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
 	key, err := readKey(pair.KeyFile)
 	if err != nil {
@@ -45,8 +45,8 @@ func ensureLeaf(pair Pair, a *authority, s subject, now time.Time) error {
 	return writeFile(pair.CertFile, data)
 }
 
-// replaceKey makes a key for a pair that has lost its own. It removes the certificate first, so that a power failure can't leave it
-// with a key that does not match.
+// replaceKey generates a key for a pair that lost its key. It removes the certificate first, so that a power failure can't leave a
+// certificate with a key that does not match.
 func replaceKey(pair Pair) (crypto.Signer, error) {
 	if err := removeFile(pair.CertFile); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func serves(cert *x509.Certificate, a *authority, s subject, now time.Time) bool
 		return false
 	}
 	if cert.CheckSignatureFrom(a.cert) != nil {
-		return false // of an authority that has been replaced
+		return false // the authority has been replaced
 	}
 	if cert.Subject.CommonName != s.name || !slices.Equal(cert.Subject.Organization, s.groups) {
 		return false
@@ -93,9 +93,9 @@ func renewalDue(cert *x509.Certificate, now time.Time) bool {
 // renewEvery is how often a running server checks whether certificates need renewal.
 const renewEvery = 12 * time.Hour
 
-// KeepValid renews certificates until ctx ends, so that a server that runs for a year never serves an expired one. Users of the files
-// must watch them, like the content providers of k8s.io/apiserver/pkg/server/dynamiccertificates. It reports failures, and tries
-// again the next time.
+// KeepValid renews certificates until ctx ends, so that a server that runs for a year never serves an expired certificate. Users of
+// the files must watch them, like the content providers of k8s.io/apiserver/pkg/server/dynamiccertificates. KeepValid reports
+// failures, and retries at the next check.
 func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFiles has the files of a server that keeps nothing on disk (memfd_create(2)). They have no names, and disappear when the
-// process ends, however it ends.
+// memoryFiles are the files of a server that has none on disk (memfd_create(2)). They have no names, and disappear when the process
+// ends, even if it is killed.
 type memoryFiles map[string]*os.File
 
-// newMemoryFiles makes the files, empty.
+// newMemoryFiles creates the files, which are empty.
 func newMemoryFiles() (memoryFiles, error) {
 	m := memoryFiles{}
 	for _, name := range fileNames {
@@ -37,7 +37,7 @@ const descriptors = "/proc/self/fd/"
 // path returns a path that is valid in this process only.
 func (m memoryFiles) path(name string) string { return fmt.Sprint(descriptors, m[name].Fd()) }
 
-// inMemory reports whether a path is that of a file in memory. Such a file always exists, and is empty until it is written.
+// inMemory reports whether a path is that of a file in memory. Such files always exist, and are empty until they are written.
 func inMemory(path string) bool { return strings.HasPrefix(path, descriptors) }
 
 func (m memoryFiles) close() error {

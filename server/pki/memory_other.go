@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// memoryFiles is a temporary folder, since this system has no files without names. It remains if the process is killed.
+// memoryFiles is a temporary folder, since this system has no files in memory. It remains if the process is killed.
 type memoryFiles string
 
 func newMemoryFiles() (memoryFiles, error) {

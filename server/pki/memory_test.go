@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestInMemory makes and renews certificates that are on no disk.
+// TestInMemory checks that certificates can be created and renewed without files on disk.
 func TestInMemory(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	o := options
@@ -19,7 +19,7 @@ func TestInMemory(t *testing.T) {
 	p = ensure(t, p.dataDir, p.opts) // as KeepValid does
 	second := load(t, p.Serving)
 	if !second.NotAfter.After(first.NotAfter) || !second.PublicKey.(publicKey).Equal(first.PublicKey) {
-		t.Errorf("the certificate until %s is renewed until %s", first.NotAfter, second.NotAfter)
+		t.Errorf("renewal changed the expiry from %s to %s, or changed the key", first.NotAfter, second.NotAfter)
 	}
 	if files := contents(t, dir); len(files) != 1 || files[p.AdminKubeconfig] == "" {
 		t.Errorf("there are %d files", len(files))

@@ -20,7 +20,7 @@ func servingSubject(o Options) (subject, error) {
 		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		ips: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
-	// A host whose name is unknown, or not valid in DNS, is reached by address.
+	// A host whose name is unknown, or invalid in DNS, can still be reached by address.
 	if name, err := os.Hostname(); err == nil {
 		s.addDNS(strings.ToLower(name))
 	}

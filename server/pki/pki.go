@@ -18,10 +18,10 @@ import (
 
 // Options describe the certificates.
 type Options struct {
-	// BindAddress is where the server listens. Nil or unspecified (0.0.0.0, ::) means all addresses of this machine, which are
-	// then all in the serving certificate.
+	// BindAddress is the address that the server listens on. Nil or unspecified (0.0.0.0, ::) means all addresses of this
+	// machine, which are then all in the serving certificate.
 	BindAddress net.IP
-	// ServiceIP is the address of the service kubernetes.default, the first of the service range. May be nil.
+	// ServiceIP is the address of the Service kubernetes.default, the first of the service range. May be nil.
 	ServiceIP net.IP
 	// ExtraNames are more DNS names and IP addresses for the serving certificate.
 	ExtraNames []string
@@ -32,10 +32,10 @@ type Options struct {
 	// temporary folder.
 	InMemory bool
 	// ServingCertFile is the operator's own serving certificate (--tls-cert-file). The administrator's kubeconfig trusts its chain
-	// too. The one in PKI.Serving is still made.
+	// too. PKI.Serving is still created.
 	ServingCertFile string
 
-	// SharedStore keeps what all servers of the cluster share. If nil, they share nothing but their files.
+	// SharedStore keeps the files that all servers of the cluster share. If nil, files are not shared.
 	SharedStore SharedStore
 
 	// Now is the clock, time.Now if nil.
@@ -121,15 +121,15 @@ func (p *PKI) pair(name string) Pair {
 // folder is the folder of the files that are not in memory.
 func (p *PKI) folder() string { return filepath.Join(p.dataDir, "pki") }
 
-// CACertFile returns the path of the cluster's authority under dataDir, which [Ensure] makes.
+// CACertFile returns the path of the cluster's CA certificate under dataDir, which [Ensure] creates.
 func CACertFile(dataDir string) string { return layout(dataDir, Options{}).CA.CertFile }
 
-// Ensure makes what is missing under dataDir/pki, renews certificates that expire soon or lack a name, and writes the administrator's
-// kubeconfig. The shared store has precedence: its files are copies. Ensure may be
-// called at any time, by several processes at once, and after a power failure during an earlier call.
+// Ensure creates the missing files under dataDir/pki, renews certificates that expire soon or lack a name, and writes the
+// administrator's kubeconfig. If there is a shared store, it has precedence, and the files are copies. Ensure may be called at any
+// time, by several processes at once, and after a power failure during an earlier call.
 //
-// A file that can't be used, or two that do not match, are a [*FileError] with the path and what to do.
-// Errors of the shared store are returned as they are.
+// For a file that can't be used, or two that do not match, it returns a [*FileError] with the path and what to do. Errors of the
+// shared store are returned unchanged.
 func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) {
 	if o.InMemory && o.memory == nil {
 		files, failed := newMemoryFiles()
@@ -203,7 +203,7 @@ func (p *PKI) Close() error {
 	return p.opts.memory.close()
 }
 
-// Open reads the authority that [Ensure] has made, in order to issue kubeconfigs. It writes nothing.
+// Open reads the authority that [Ensure] created, in order to issue kubeconfigs. It does not write to files.
 func Open(dataDir string) (*PKI, error) {
 	p := layout(dataDir, Options{})
 	files, err := p.readShared()
@@ -229,7 +229,7 @@ func (p *PKI) opened(files Shared) (*PKI, error) {
 	return p, p.readServed()
 }
 
-// ensureLeaves makes or renews this server's own certificates.
+// ensureLeaves creates or renews this server's own certificates.
 func (p *PKI) ensureLeaves() error {
 	serving, err := servingSubject(p.opts)
 	if err != nil {

@@ -42,7 +42,7 @@ func load(t *testing.T, p Pair) *x509.Certificate {
 	return pair.Leaf
 }
 
-// contents maps every file under dir to what it holds.
+// contents returns the content of every file under dir, by path.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -157,7 +157,7 @@ func at(later time.Duration) func(*Options) {
 	return func(o *Options) { o.Now = func() time.Time { return now } }
 }
 
-// After a power failure any file may not have been written yet, but what was written is whole.
+// After a power failure, any file may be missing, but existing files are complete.
 func TestMissingFilesAreRepaired(t *testing.T) {
 	dir := t.TempDir()
 	ensure(t, dir, options)
@@ -206,14 +206,14 @@ func TestAuthorityWithoutKey(t *testing.T) {
 	_, err := Ensure(t.Context(), dir, o)
 	wantFileError(t, err, p.CA.KeyFile)
 	if load(t, p.Serving) == nil {
-		t.Error("the failed renewal took the old certificate away")
+		t.Error("the failed renewal removed the old certificate")
 	}
 }
 
 func TestUnusableFilesAreReported(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		spoil func(t *testing.T, p *PKI) string // returns the path to be named
+		name   string
+		damage func(t *testing.T, p *PKI) string // returns the path that the error must have
 	}{
 		{"certificate of another key", func(t *testing.T, p *PKI) string {
 			copyFile(t, p.Admin.CertFile, p.Serving.CertFile)
@@ -223,24 +223,24 @@ func TestUnusableFilesAreReported(t *testing.T) {
 			copyFile(t, p.Serving.KeyFile, p.CA.KeyFile)
 			return p.CA.CertFile
 		}},
-		{"authority that is none", func(t *testing.T, p *PKI) string {
+		{"authority that is not a CA", func(t *testing.T, p *PKI) string {
 			copyFile(t, p.Serving.KeyFile, p.CA.KeyFile)
 			copyFile(t, p.Serving.CertFile, p.CA.CertFile)
 			return p.CA.CertFile
 		}},
-		{"no PEM in a certificate", func(t *testing.T, p *PKI) string { return spoil(t, p.Serving.CertFile) }},
-		{"no PEM in a key", func(t *testing.T, p *PKI) string { return spoil(t, p.FrontProxyCA.KeyFile) }},
-		{"no PEM in the service account key", func(t *testing.T, p *PKI) string { return spoil(t, p.ServiceAccountKey) }},
-		{"no YAML in the kubeconfig", func(t *testing.T, p *PKI) string { return spoil(t, p.AdminKubeconfig) }},
+		{"no PEM in a certificate", func(t *testing.T, p *PKI) string { return overwrite(t, p.Serving.CertFile) }},
+		{"no PEM in a key", func(t *testing.T, p *PKI) string { return overwrite(t, p.FrontProxyCA.KeyFile) }},
+		{"no PEM in the service account key", func(t *testing.T, p *PKI) string { return overwrite(t, p.ServiceAccountKey) }},
+		{"no YAML in the kubeconfig", func(t *testing.T, p *PKI) string { return overwrite(t, p.AdminKubeconfig) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			path := c.spoil(t, ensure(t, dir, options))
+			path := c.damage(t, ensure(t, dir, options))
 			before := contents(t, dir)
 			_, err := Ensure(t.Context(), dir, options)
 			wantFileError(t, err, path)
 			if after := contents(t, dir); after[path] != before[path] {
-				t.Error("the file that was reported was changed")
+				t.Error("the reported file was changed")
 			}
 		})
 	}
@@ -260,7 +260,7 @@ func wantFileError(t *testing.T, err error, path string) {
 	}
 }
 
-func spoil(t *testing.T, path string) string {
+func overwrite(t *testing.T, path string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte("{not what it was"), fileMode); err != nil {
 		t.Fatal(err)

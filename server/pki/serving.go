@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// Serving is the TLS configuration of a server: the certificate that it presents, and the authorities of client certificates. Both
-// follow their files while [Serving.Run] runs, without a restart and without closing connections.
+// Serving is the TLS configuration of a server: the certificate that it presents, and the authorities of client certificates. While
+// [Serving.Run] runs, both are reloaded when their files change, without a restart and without closing connections.
 type Serving struct {
 	config     *tls.Config
 	controller *dynamiccertificates.DynamicServingCertificateController
@@ -19,8 +19,8 @@ type Serving struct {
 
 // ServingConfig configures Serving. All fields except Named are required.
 type ServingConfig struct {
-	Pair  Pair        // for clients that request none of the names in Named
-	Named []NamedPair // for clients that request one of their names
+	Pair  Pair        // for clients that request no name in Named
+	Named []NamedPair // for clients that request a name of one of these
 	// ClientCA has the authorities of client certificates. Authentication verifies the certificates, since clients may also
 	// authenticate without one.
 	ClientCA dynamiccertificates.CAContentProvider
@@ -30,7 +30,7 @@ type ServingConfig struct {
 // NamedPair is a certificate for some names.
 type NamedPair struct {
 	Pair
-	Names []string // which may begin with "*."; none for those in the certificate
+	Names []string // may begin with "*."; if empty, those in the certificate
 }
 
 // NewServing reads the certificates. Errors name files that can't be read or do not match.
@@ -70,10 +70,10 @@ func NewServing(c ServingConfig) (*Serving, error) {
 	return s, nil
 }
 
-// Config is for the server's listener.
+// Config returns the configuration of the server's listener.
 func (s *Serving) Config() *tls.Config { return s.config }
 
-// Run follows the files until ctx ends.
+// Run reloads changed files until ctx ends.
 func (s *Serving) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.controller.Run(1, ctx.Done()) })

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// handshake connects to s as the client in pair and returns what each side saw of the other.
+// handshake connects to s as the client in pair and returns the certificates that each side presented.
 func handshake(s *Serving, pair Pair, ca *x509.Certificate) (server, client *x509.Certificate, err error) {
 	cert, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
 	if err != nil {
@@ -32,7 +32,7 @@ func handshake(s *Serving, pair Pair, ca *x509.Certificate) (server, client *x50
 		RootCAs: roots, ServerName: "localhost", MaxVersion: tls.VersionTLS12,
 		GetClientCertificate: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if err := r.SupportsCertificate(&cert); err != nil {
-				return &tls.Certificate{}, nil // what a client does whose authority was not asked for
+				return &tls.Certificate{}, nil // like clients whose CA was not requested
 			}
 			return &cert, nil
 		},
@@ -67,7 +67,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 		t.Fatalf("the client was seen as %v, %v", client, err)
 	}
 	if _, client, err := handshake(s, p.FrontProxyClient, load(t, p.CA)); err != nil || client != nil {
-		t.Errorf("a certificate of an authority that is not asked for: %v, %v", client, err)
+		t.Errorf("a certificate of a CA that was not requested: %v, %v", client, err)
 	}
 	o := options
 	o.ExtraNames = append(o.ExtraNames, "new.example.test")

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Shared is what all servers of a cluster share: the authorities and the service account key, in PEM, by the names of their files
+// Shared has the files that all servers of a cluster share: the authorities and the service account key, in PEM, by their names
 // under pki.
 type Shared map[string][]byte
 
-// SharedStore keeps what the servers of a cluster share where all of them reach it; see package sharedkeys.
+// SharedStore stores the shared files in a place that all servers of a cluster can reach; see package sharedkeys.
 type SharedStore interface {
-	// Update replaces the content, nil at first, by what change returns for it, and returns the new content. It calls change again if
-	// another server was faster. Errors of change are returned as they are. change must not modify its argument.
+	// Update replaces the content, which is nil at first, with the result of change, and returns the new content. It calls change
+	// again if another server was faster. Errors of change are returned unchanged. change must not modify its argument.
 	Update(ctx context.Context, change func(Shared) (Shared, error)) (Shared, error)
 }
 
@@ -104,7 +104,7 @@ func (p *PKI) authority(name string, files Shared) (*authority, error) {
 	return openAuthority(pair, cert, key, p.opts.now())
 }
 
-// complete returns files with missing ones made, and with authorities that expire soon extended.
+// complete returns files after adding missing ones and extending authorities that expire soon.
 func (p *PKI) complete(files Shared) (Shared, error) {
 	files = maps.Clone(files)
 	now := p.opts.now()
@@ -147,19 +147,19 @@ func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.
 		}
 		return nil
 	}
-	// An authority from elsewhere must be renewed there.
+	// An authority from elsewhere must be renewed by its owner.
 	if a.cert.Subject.CommonName == commonName && a.cert.NotAfter.Sub(now) < extendBefore {
 		extended, err := a.extend(now)
 		if err != nil {
 			return &FileError{pair.CertFile, err, "it expires soon: replace it"}
 		}
-		_, others := pem.Decode(files[certName]) // added by someone, to be trusted too
+		_, others := pem.Decode(files[certName]) // added by an administrator, to be trusted too
 		files[certName] = append(extended, others...)
 	}
 	return nil
 }
 
-// differ returns an error if a local file is not a copy, possibly an older one, of what the servers share: it would be lost.
+// differ returns an error if a local file is not a copy, possibly an older one, of the shared file: it would be lost.
 func (p *PKI) differ(local, shared Shared) error {
 	for name := range local {
 		mine, err := p.publicKey(name, local)
@@ -171,7 +171,7 @@ func (p *PKI) differ(local, shared Shared) error {
 			return err
 		}
 		if !mine.Equal(others) {
-			return &FileError{p.path(name), errors.New("it has another key than the one that the servers on this database share"),
+			return &FileError{p.path(name), errors.New("it does not have the key that the servers on this database share"),
 				"move " + p.folder() + " aside to use theirs; everything that its keys have signed then becomes invalid"}
 		}
 	}

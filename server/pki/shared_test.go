@@ -43,7 +43,7 @@ func sharedIn(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestServersShareWhatIsInTheVault(t *testing.T) {
+func TestServersShareKeys(t *testing.T) {
 	shared := &memory{}
 	dirs := make([]string, 4)
 	var wg sync.WaitGroup
@@ -61,7 +61,7 @@ func TestServersShareWhatIsInTheVault(t *testing.T) {
 		p := ensure(t, dir, withStore(shared))
 		for name, data := range sharedIn(t, dir) {
 			if data == "" || data != sharedIn(t, dirs[0])[name] {
-				t.Errorf("%s differs, or is not there", name)
+				t.Errorf("%s differs, or does not exist", name)
 			}
 		}
 		verify(t, load(t, p.Admin), load(t, first.CA), time.Now(), x509.ExtKeyUsageClientAuth)
@@ -77,7 +77,7 @@ func TestServersShareWhatIsInTheVault(t *testing.T) {
 	}
 }
 
-func TestVaultTakesTheFilesThatAreThere(t *testing.T) {
+func TestSharedStoreTakesExistingFiles(t *testing.T) {
 	shared, dir := &memory{}, t.TempDir()
 	ensure(t, dir, options)
 	before := contents(t, dir)
@@ -96,7 +96,7 @@ func TestVaultTakesTheFilesThatAreThere(t *testing.T) {
 	}
 }
 
-func TestVaultLeavesOtherKeysAlone(t *testing.T) {
+func TestOtherKeysAreNotReplaced(t *testing.T) {
 	shared := &memory{}
 	ensure(t, t.TempDir(), withStore(shared))
 	for _, name := range sharedFiles {
@@ -114,13 +114,13 @@ func TestVaultLeavesOtherKeysAlone(t *testing.T) {
 			_, err := Ensure(t.Context(), dir, withStore(shared))
 			wantFileError(t, err, p.path(name))
 			if contents(t, dir)[p.path(name)] != before[p.path(name)] {
-				t.Error("the file that was reported was changed")
+				t.Error("the reported file was changed")
 			}
 		})
 	}
 }
 
-func TestVaultNeedsTheKeysOfAuthorities(t *testing.T) {
+func TestSharedStoreNeedsTheKeysOfAuthorities(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
 	if err := os.Remove(p.CA.KeyFile); err != nil {
@@ -130,7 +130,7 @@ func TestVaultNeedsTheKeysOfAuthorities(t *testing.T) {
 	_, err := Ensure(t.Context(), dir, withStore(shared))
 	wantFileError(t, err, p.CA.KeyFile)
 	if shared.kept != nil {
-		t.Error("the shared store took incomplete keys")
+		t.Error("the shared store accepted incomplete keys")
 	}
 }
 
@@ -153,13 +153,13 @@ func TestAuthoritiesAreExtended(t *testing.T) {
 				p := ensure(t, dir, later)
 				ca := load(t, p.CA)
 				if i > 0 && !ca.Equal(extended) {
-					t.Error("the servers extended it each by itself")
+					t.Error("each server extended the authority by itself")
 				}
 				extended = ca
 				if ca.NotAfter.Before(later.now().Add(caLifetime - time.Hour)) {
 					t.Errorf("the authority ends %s", ca.NotAfter)
 				}
-				// Who knows only one of the two takes what was issued under the other.
+				// Clients that trust only one of the two certificates accept leaves issued under either.
 				verify(t, load(t, p.Serving), old, later.now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
 				verify(t, load(t, p.Serving), ca, later.now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
 				verify(t, load(t, p.FrontProxyClient), load(t, p.FrontProxyCA), later.now(), x509.ExtKeyUsageClientAuth)

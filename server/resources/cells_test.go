@@ -18,15 +18,15 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// message is what generated types are.
+// message is the interface of generated types.
 type message interface {
 	runtime.Object
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// TestCells prints objects with random content, and prints what is left of them when all but the fields that make cells
-// is left out: the rows are the same.
+// TestCells checks that objects with random content give the same rows if all fields are removed except those that determine
+// cells.
 func TestCells(t *testing.T) {
 	generator := printers.NewTableGenerator().With(printersinternal.AddHandlers)
 	fill := fuzzer.FuzzerFor(apitesting.FuzzerFuncs, rand.NewSource(1), legacyscheme.Codecs)
@@ -76,7 +76,7 @@ func newMessage(t *testing.T, gvk schema.GroupVersionKind) message {
 	return obj.(message)
 }
 
-// rowsOf returns the rows of the Table of an object, as text, with the metadata that decide on how it is sent.
+// rowsOf returns the rows of the Table of an object, as text, with the metadata that determine how it is sent.
 func rowsOf(t *testing.T, generator printers.TableGenerator, gvk schema.GroupVersionKind, data []byte) string {
 	t.Helper()
 	stored := newMessage(t, gvk)

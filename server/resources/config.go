@@ -22,9 +22,9 @@ import (
 // Config is what the built-in storages need from the rest of the server.
 type Config struct {
 	RESTOptions generic.RESTOptionsGetter     // where objects are stored; usually a *RESTOptions
-	Versions    *serverstorage.ResourceConfig // what is served; see DefaultVersions and ParseRuntimeConfig
+	Versions    *serverstorage.ResourceConfig // the served versions; see DefaultVersions and ParseRuntimeConfig
 
-	Loopback  *rest.Config                    // reaches this server in process; used only after it serves
+	Loopback  *rest.Config                    // reaches this server in process; used only once it serves
 	Informers informers.SharedInformerFactory // over Loopback; the caller starts it
 
 	Services        Services
@@ -39,7 +39,7 @@ type Config struct {
 
 	EventTTL time.Duration // how long events are kept; 0 keeps them
 
-	// With an emulated version, newer APIs are not served, except newer versions of older ones (NewerVersions), and those that
+	// With an emulated version, newer APIs are not served, except newer versions of older APIs (NewerVersions), and APIs that
 	// --runtime-config names (NewerConfigured).
 	NewerVersions, NewerConfigured bool
 }
@@ -60,7 +60,7 @@ func (s Services) nodePorts() utilnet.PortRange {
 	return s.NodePorts
 }
 
-// ServiceAccounts says how serviceaccounts/token issues tokens.
+// ServiceAccounts is how serviceaccounts/token issues tokens.
 type ServiceAccounts struct {
 	Issuer              serviceaccount.TokenGenerator // nil leaves serviceaccounts/token out
 	Audiences           authenticator.Audiences       // for requests that name none

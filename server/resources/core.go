@@ -63,7 +63,7 @@ func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllo
 	return &group, nil
 }
 
-// enabled returns the storages without those that --runtime-config switches off, including subresources.
+// enabled returns the storages, including subresources, that --runtime-config does not disable.
 func (b *coreStorages) enabled() map[string]rest.Storage {
 	enabled := map[string]rest.Storage{}
 	for path, storage := range b.storages {
@@ -204,8 +204,8 @@ func (b *coreStorages) addServiceAccounts(pods podstore.PodStorage, nodes *nodes
 	return nil
 }
 
-// componentServers lists what componentstatuses probes: the components that usually run beside the API server. The datastore is not
-// included: /readyz reports its state.
+// componentServers lists the components that componentstatuses probes, which usually run next to the API server. The datastore is
+// not included: /readyz reports its state.
 func componentServers() map[string]componentstatus.Server {
 	local := func(port int) componentstatus.Server {
 		return &componentstatus.HttpServer{

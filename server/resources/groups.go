@@ -38,7 +38,7 @@ type Built struct {
 	Repair *ServiceRepair                   // must run while the server does
 }
 
-// Destroy stops what the storages run in the background. They must not be used afterwards.
+// Destroy stops the background work of the storages. They must not be used afterwards.
 func (b *Built) Destroy() {
 	for _, group := range b.Groups {
 		for _, storages := range group.VersionedResourcesStorageMap {
@@ -49,8 +49,8 @@ func (b *Built) Destroy() {
 	}
 }
 
-// New builds the storages of every built-in group that is enabled. Groups without an enabled resource are left out.
-// It makes no request.
+// New builds the storages of every built-in group that is enabled. Groups without an enabled resource are omitted. It sends no
+// requests.
 func New(c Config) (*Built, error) {
 	client, err := c.client()
 	if err != nil {

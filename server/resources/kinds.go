@@ -11,7 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// Kinds are the built-in ones, as they are stored.
+// Kinds are the built-in kinds, as they are stored.
 var Kinds = &apistorage.Kinds{
 	Scheme: legacyscheme.Scheme,
 	Cells:  cells,
@@ -20,8 +20,8 @@ var Kinds = &apistorage.Kinds{
 	},
 }
 
-// labelJob gives a Job without labels those of its template, as its defaulting does. Only the strategy sets some of the template's
-// labels, which is after a client's object was defaulted.
+// labelJob gives a Job without labels those of its template, like its defaulting. Some of the template's labels are set only by the
+// strategy, which runs after the client's object was defaulted.
 func labelJob(obj runtime.Object) {
 	if job, ok := obj.(*batch.Job); ok && len(job.Labels) == 0 {
 		job.Labels = maps.Clone(job.Spec.Template.Labels)

@@ -20,8 +20,8 @@ import (
 // coreEvents is where events of both API groups are stored, since they are the same objects.
 var coreEvents = schema.GroupResource{Resource: "events"}
 
-// RESTOptions says how each built-in resource is stored: as JSON in the version upstream stores it in, under
-// /GROUP/RESOURCE, through the given decorator.
+// RESTOptions is how each built-in resource is stored: as JSON in upstream's storage version, under /GROUP/RESOURCE, through the
+// given decorator.
 type RESTOptions struct {
 	factory   serverstorage.StorageFactory
 	own       map[string]CodecRESTOptions // groups that legacyscheme does not have
@@ -52,7 +52,7 @@ func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.St
 	}, nil
 }
 
-// GetRESTOptions returns how the resource is stored. The example, if there is one, decides the storage version of a kind that is newer
+// GetRESTOptions returns how the resource is stored. The example, if any, determines the storage version of a kind that is newer
 // than the group's. It returns an error for a group that is not built in.
 func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	if own, ok := o.own[resource.Group]; ok {
@@ -71,8 +71,8 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	return restOptions(config, o.decorator, o.DeleteCollectionWorkers), nil
 }
 
-// EtcdPath returns where kube-apiserver stores the objects of a resource that is not custom: the part of its keys between
-// --etcd-prefix and the namespace or name, without surrounding slashes.
+// EtcdPath returns the path under which kube-apiserver stores the objects of a resource that is not custom: the part of its keys
+// between --etcd-prefix and the namespace or name, without surrounding slashes.
 func (o *RESTOptions) EtcdPath(resource schema.GroupResource) string {
 	if resource.Group == apiextensions.GroupName || resource.Group == apiregistration.GroupName {
 		return resource.Group + "/" + resource.Resource
@@ -95,7 +95,7 @@ func (o CodecRESTOptions) GetRESTOptions(resource schema.GroupResource, _ runtim
 	return restOptions(config.ForResource(resource), o.Decorator, o.DeleteCollectionWorkers), nil
 }
 
-// restOptions completes a storage configuration with what is the same for every resource.
+// restOptions completes a storage configuration with the options that are the same for every resource.
 func restOptions(config *storagebackend.ConfigForResource, decorator generic.StorageDecorator, workers int) generic.RESTOptions {
 	return generic.RESTOptions{
 		StorageConfig:           config,

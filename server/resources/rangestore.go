@@ -38,8 +38,8 @@ type rangeStore struct {
 	bitmap allocator.Snapshottable
 }
 
-// newRangeStore stores the range called name under /core/rangeallocations. The bitmap determines its size and the order in which
-// free items are chosen.
+// newRangeStore returns the store of the range called name under /core/rangeallocations. The bitmap determines its size and the
+// order in which free items are chosen.
 func newRangeStore(getter generic.RESTOptionsGetter, name string, bitmap allocator.Snapshottable) (*rangeStore, error) {
 	options, err := getter.GetRESTOptions(rangeAllocations, &core.RangeAllocation{})
 	if err != nil {
@@ -117,8 +117,8 @@ func (s *rangeStore) Destroy() {
 	s.destroy()
 }
 
-// change applies a change of the bitmap to the stored object, and reverts it if it can't be stored. Until the repair loop has created
-// the object, the set is unknown and nothing can be allocated.
+// change applies a change of the bitmap to the stored object, and reverts it if it can't be stored. Until the repair loop has
+// created the object, the set is unknown and items can't be allocated.
 func (s *rangeStore) change(apply func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (s *rangeStore) Get() (*core.RangeAllocation, error) {
 	return stored, nil
 }
 
-// CreateOrUpdate replaces the stored object by one that is based on the version that Get returned. It returns a conflict if another
-// server has changed the object since.
+// CreateOrUpdate replaces the stored object with snapshot, which is based on the version that Get returned. It returns a conflict
+// if another server has changed the object since.
 func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	return s.bitmap.Restore(snapshot.Range, snapshot.Data)
 }
 
-// update runs one guaranteed update of the stored object, which calls make again if another server was faster.
+// update runs a guaranteed update of the stored object, which calls make again if another server was faster.
 func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocation, error)) error {
 	ctx, cancel := s.context()
 	defer cancel()
@@ -190,7 +190,7 @@ func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocat
 	return storeerr.InterpretUpdateError(err, s.resource, s.name)
 }
 
-// context returns the context of one change, made by the server itself, with a timeout.
+// context returns the context of a change that the server itself makes, with a timeout.
 func (s *rangeStore) context() (context.Context, context.CancelFunc) {
 	ctx := request.WithUser(context.Background(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	return context.WithTimeout(ctx, rangeTimeout)

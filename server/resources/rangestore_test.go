@@ -16,7 +16,7 @@ import (
 
 const testRange = "30000-30099"
 
-// newTestRanges returns two range stores on one database, as two servers have them.
+// newTestRanges returns two range stores on one database, like those of two servers.
 func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
 	t.Helper()
 	store := storetest.Open(t, open, sqlstore.Options{})
@@ -35,7 +35,7 @@ func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
 	return make(), make()
 }
 
-// initialize does what the repair loop does first.
+// initialize creates the stored object, like the repair loop.
 func initialize(t *testing.T, s *rangeStore) {
 	t.Helper()
 	stored, err := s.Get()
@@ -52,10 +52,10 @@ func TestRangeStoreSQLite(t *testing.T)   { testRangeStore(t, engines.SQLite) }
 func TestRangeStorePostgres(t *testing.T) { testRangeStore(t, engines.Postgres) }
 
 func testRangeStore(t *testing.T, engine storetest.Opener) {
-	t.Run("nothing is allocated before the set is known", func(t *testing.T) {
+	t.Run("items can't be allocated before the set is known", func(t *testing.T) {
 		a, _ := newTestRanges(t, engine)
 		if _, _, err := a.AllocateNext(); !apierrors.IsServiceUnavailable(err) {
-			t.Fatalf("got %v, want that the service is unavailable", err)
+			t.Fatalf("got %v, want ServiceUnavailable", err)
 		}
 		initialize(t, a)
 		if taken, err := a.Allocate(7); err != nil || !taken {
@@ -63,7 +63,7 @@ func testRangeStore(t *testing.T, engine storetest.Opener) {
 		}
 	})
 
-	t.Run("what one server takes the other does not", func(t *testing.T) {
+	t.Run("an item is allocated by one server only", func(t *testing.T) {
 		a, b := newTestRanges(t, engine)
 		initialize(t, a)
 		if taken, err := a.Allocate(7); err != nil || !taken {
@@ -80,7 +80,7 @@ func testRangeStore(t *testing.T, engine storetest.Opener) {
 		}
 	})
 
-	t.Run("two servers at once use up the range and no more", func(t *testing.T) {
+	t.Run("concurrent servers allocate each item of the range once", func(t *testing.T) {
 		a, b := newTestRanges(t, engine)
 		initialize(t, a)
 		var mu sync.Mutex
@@ -119,7 +119,7 @@ func testRangeStore(t *testing.T, engine storetest.Opener) {
 		}
 	})
 
-	t.Run("a change that fails is taken back", func(t *testing.T) {
+	t.Run("a failed change is reverted", func(t *testing.T) {
 		a, _ := newTestRanges(t, engine)
 		initialize(t, a)
 		if _, err := a.Allocate(100); err == nil {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// TestRepairAfterAFailedFirstPass has the first pass of each loop fail, as it does when the database is away. The next one
-// must come soon, since the server is not ready before.
+// TestRepairAfterAFailedFirstPass checks that each loop soon retries a first pass that fails, for example because the database is
+// down. The server is not ready before a pass succeeds.
 func TestRepairAfterAFailedFirstPass(t *testing.T) {
 	const pause, never = time.Millisecond, time.Hour
 	passes := 0

@@ -76,7 +76,7 @@ func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (*
 		c.Informers.Networking().V1().ServiceCIDRs(),
 		c.Informers.Networking().V1().IPAddresses(),
 		netutils.IsIPv6CIDR(&ipRange),
-		nil, // no second, older bitmap to keep in step: DisableAllocatorDualWrite is locked on
+		nil, // no older bitmap to keep in sync: DisableAllocatorDualWrite is locked to true
 	)
 	if err != nil {
 		return nil, fmt.Errorf("making the cluster IP allocator of %s: %w", ipRange.String(), err)
@@ -85,8 +85,8 @@ func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (*
 	return allocator, nil
 }
 
-// follow reports whether the address allocators have seen every ServiceCIDR. That happens shortly after the informers have; until then
-// they report that their range is full.
+// follow reports whether the address allocators have processed every ServiceCIDR, which happens shortly after the informers have
+// synced. Until then they report that their range is full.
 func (a *serviceAllocators) follow(cidrs networkinglisters.ServiceCIDRLister) (bool, error) {
 	all, err := cidrs.List(labels.Everything())
 	if err != nil {
@@ -107,21 +107,20 @@ func (a *serviceAllocators) follow(cidrs networkinglisters.ServiceCIDRLister) (b
 	return true, nil
 }
 
-// followInterval is how often to check whether the allocators have seen the ServiceCIDRs; there is no notification.
+// followInterval is how often to check whether the allocators have processed the ServiceCIDRs; there is no notification.
 const followInterval = 5 * time.Millisecond
 
-// firstRetry is how soon a failed first pass is repeated.
+// firstRetry is how soon a failed first pass is retried.
 const firstRetry = time.Second
 
-// ServiceRepair keeps the allocated cluster IPs and node ports in step with the Services that use them: it creates what
-// is missing and frees what has leaked. kube-apiserver runs it as the post-start hook
-// start-service-ip-repair-controllers.
+// ServiceRepair keeps the allocated cluster IPs and node ports in sync with the Services that use them: it creates missing
+// allocations and frees leaked ones. kube-apiserver runs it as the post-start hook start-service-ip-repair-controllers.
 type ServiceRepair struct {
 	loops  []loop
 	follow func() (bool, error)
 }
 
-// loop makes passes until stop is closed, and calls onFirstSuccess after the first that succeeds.
+// loop makes passes until stop is closed, and calls onFirstSuccess after the first successful one.
 type loop func(onFirstSuccess func(), stop chan struct{})
 
 // newServiceRepair makes the repair loops over the stored node port range.
@@ -144,16 +143,17 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 	}
 }
 
-// restartAfterFailure returns a loop that restarts one that ends when its first pass fails, like that of the addresses.
+// restartAfterFailure returns a loop that restarts newLoop's, which ends if its first pass fails, like that of the addresses.
 func restartAfterFailure(newLoop func() loop, pause time.Duration) loop {
-	next := newLoop() // now, since it registers informers
+	next := newLoop() // not later, since it registers informers
 	return func(onFirstSuccess func(), stop chan struct{}) {
 		next(onFirstSuccess, stop)
 		wait.Until(func() { newLoop()(onFirstSuccess, stop) }, pause, stop)
 	}
 }
 
-// retryFirstPass returns a loop that soon repeats a failed first pass of one that would wait a whole interval, like that of the ports.
+// retryFirstPass returns a loop that soon retries a failed first pass of newLoop's, which would wait a whole interval, like that of
+// the ports.
 func retryFirstPass(newLoop func(interval time.Duration) loop, pause, interval time.Duration) loop {
 	return func(onFirstSuccess func(), stop chan struct{}) {
 		first := make(chan struct{})
@@ -174,8 +174,8 @@ func retryFirstPass(newLoop func(interval time.Duration) loop, pause, interval t
 	}
 }
 
-// Run repairs until ctx ends and returns when every loop has ended. It calls ready once each loop has succeeded for the first time and
-// addresses can be allocated. Before that Services are refused, so the server must not be ready.
+// Run repairs until ctx ends and returns when every loop has ended. It calls ready once each loop has succeeded for the first time
+// and addresses can be allocated. Before that, Services are rejected, so the server must not be ready.
 func (r *ServiceRepair) Run(ctx context.Context, ready func()) {
 	stop := make(chan struct{}) // the loops take a bidirectional channel, so ctx.Done() won't do
 	context.AfterFunc(ctx, func() { close(stop) })

@@ -18,7 +18,7 @@ import (
 	"github.com/sqube/sqube/server/resources/internal/definitions"
 )
 
-// embedded are the definitions of the built-in kinds. Upstream compiles them from Go (k8s.io/kubernetes/pkg/generated/openapi),
+// embedded has the definitions of the built-in kinds. Upstream compiles them from Go (k8s.io/kubernetes/pkg/generated/openapi),
 // which makes a binary 6 MB larger and costs each start 40 ms.
 //
 //go:generate go run -tags grpcnotrace ./internal/gen -out definitions.json.gz
@@ -41,9 +41,9 @@ func NewTypeConverter() (managedfields.TypeConverter, error) {
 	return c, nil
 }
 
-// typeConverter does the work of upstream's, which needs OpenAPI schemas.
+// typeConverter replaces upstream's, which needs OpenAPI schemas.
 type typeConverter struct {
-	managedfields.TypeConverter // for the way back from what was merged, which needs no type
+	managedfields.TypeConverter // converts merged values back to objects, which needs no types
 	types                       map[schema.GroupVersionKind]typed.ParseableType
 }
 
@@ -66,12 +66,12 @@ func (c typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.Validatio
 	if err != nil {
 		return nil, err
 	}
-	//lint:ignore SA1019 validation, which upstream says costs nothing, takes half as long as all else done with the value
+	//lint:ignore SA1019 upstream says that validation costs nothing, but it takes half as long as all other work on the value
 	return typed.AsTypedUnvalidated(valueOf{v, obj}, t.Schema, t.TypeRef), nil
 }
 
 // withoutManagedFields returns a copy of an object of a generated type without its managed fields. They have no owner, so upstream
-// ignores them in the end, but first decodes their JSON to merge and compare it.
+// finally ignores them, but only after decoding their JSON to merge and compare it.
 func withoutManagedFields(obj runtime.Object) runtime.Object {
 	m, err := meta.Accessor(obj)
 	if err != nil || len(m.GetManagedFields()) == 0 {
@@ -93,8 +93,8 @@ type valueOf struct {
 	object runtime.Object
 }
 
-// TypedToObject implements managedfields.TypeConverter. The field manager converts the object to each manager's version, mostly the one
-// that it has already; then it only reads the kind. The result must not be changed.
+// TypedToObject implements managedfields.TypeConverter. The field manager converts the object to each manager's version, which is
+// usually the object's own; then it only reads the kind. The result must not be changed.
 func (c typeConverter) TypedToObject(t *typed.TypedValue) (runtime.Object, error) {
 	if v, ok := t.AsValue().(valueOf); ok {
 		return v.object, nil
@@ -102,8 +102,8 @@ func (c typeConverter) TypedToObject(t *typed.TypedValue) (runtime.Object, error
 	return c.TypeConverter.TypedToObject(t)
 }
 
-// unkeyed are the kinds with lists whose items may lack their key. All other objects of generated types match their definitions with
-// any content, so they need no validation.
+// unkeyed are the kinds with lists whose items may lack their key. All other objects of generated types match their definitions
+// whatever their content, so they need no validation.
 var unkeyed = map[schema.GroupKind]bool{
 	{Kind: "ServiceAccount"}:                                                    true,
 	{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"}:                 true,

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// TestObjectsFitTheirTypes validates what ObjectToTyped does not: objects of each kind, with lists of items that are empty
-// and with random content.
+// TestObjectsFitTheirTypes validates what ObjectToTyped does not: objects of each kind, with lists of empty items, and with random
+// content.
 func TestObjectsFitTheirTypes(t *testing.T) {
 	made, err := NewTypeConverter()
 	if err != nil {
@@ -42,7 +42,7 @@ func TestObjectsFitTheirTypes(t *testing.T) {
 	for kind, definition := range converter.types {
 		obj, err := known.New(kind)
 		if err != nil {
-			t.Errorf("%s is not tried: %v", kind, err)
+			t.Errorf("%s can't be tested: %v", kind, err)
 			continue
 		}
 		if _, ok := obj.(metav1.ObjectMetaAccessor); !ok {
@@ -60,10 +60,10 @@ func TestObjectsFitTheirTypes(t *testing.T) {
 			return err
 		}
 		if err := validate(func(obj runtime.Object) { extend(reflect.ValueOf(obj)) }); (err != nil) != unkeyed[kind.GroupKind()] {
-			t.Errorf("%s: with items that are empty: %v", kind, err)
+			t.Errorf("%s: with empty items: %v", kind, err)
 		}
 		if kind.Kind == "CustomResourceDefinition" {
-			continue // random schemas of schemas have no end
+			continue // its schemas contain schemas, so random content never ends
 		}
 		for range 20 {
 			if err := validate(func(obj runtime.Object) { random.Fill(obj) }); err != nil && !unkeyed[kind.GroupKind()] {
@@ -76,7 +76,7 @@ func TestObjectsFitTheirTypes(t *testing.T) {
 	}
 }
 
-// extend gives all lists in v an item that is empty but for its own lists. Types that hold themselves are extended once.
+// extend adds one item to every list in v, which is empty except for its own lists. Recursive types are extended once.
 func extend(v reflect.Value, within ...reflect.Type) {
 	if len(within) > 0 && !v.CanSet() || slices.Contains(within, v.Type()) {
 		return
@@ -99,7 +99,7 @@ func extend(v reflect.Value, within ...reflect.Type) {
 	}
 }
 
-// validating is a typeConverter that takes the long way everywhere.
+// validating is a typeConverter without shortcuts.
 type validating struct{ typeConverter }
 
 func (v validating) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
@@ -110,7 +110,7 @@ func (v validating) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOp
 	return v.types[kind].FromStructured(obj, opts...)
 }
 
-// TestManagersOfTwoVersions has managers write an object in two versions, and compares what they own.
+// TestManagersOfTwoVersions checks that managers that write an object in two versions own the same fields as with full validation.
 func TestManagersOfTwoVersions(t *testing.T) {
 	converter, err := NewTypeConverter()
 	if err != nil {
@@ -161,7 +161,7 @@ func managedInTwoVersions(t *testing.T, converter managedfields.TypeConverter) s
 	live := write("v1", &autoscaling.HorizontalPodAutoscaler{}, "one", head+`3,"targetCPUUtilizationPercentage":70}`)
 	live = write("v2", live, "two", head+`4,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":70}}}]}`)
 	live = write("v1", live, "three", head+`5}`)
-	live = write("v1", live, "three", head+`5}`) // once more, which changes nothing
+	live = write("v1", live, "three", head+`5}`) // again, which changes nothing
 	live = write("v2", live, "two", head+`5,"minReplicas":2,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}]}`)
 	managed := live.(metav1.ObjectMetaAccessor).GetObjectMeta().GetManagedFields()
 	for i := range managed {

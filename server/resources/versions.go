@@ -23,9 +23,9 @@ var stable = regexp.MustCompile(`^v\d+$`)
 // schemes are the type registries of the built-in groups. Each of the last two holds one group of its own.
 var schemes = registries{legacyscheme.Scheme, aggregatorscheme.Scheme, apiextensions.Scheme}
 
-// DefaultVersions returns what is served when --runtime-config is not given: every stable version of every built-in
-// group, including apiregistration.k8s.io and apiextensions.k8s.io. All other versions are listed as disabled, so that
-// "api/beta=true" finds them.
+// DefaultVersions returns the versions that are served without --runtime-config: every stable version of every built-in group,
+// including apiregistration.k8s.io and apiextensions.k8s.io. All other versions are listed as disabled, so that "api/beta=true"
+// finds them.
 func DefaultVersions() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	for _, version := range schemes.PrioritizedVersionsAllGroups() {
@@ -38,17 +38,17 @@ func DefaultVersions() *serverstorage.ResourceConfig {
 	return config
 }
 
-// ParseRuntimeConfig applies the values of --runtime-config to DefaultVersions. Keys have the forms that kube-apiserver
-// takes: api/all, api/ga, api/beta, api/alpha, group/version and group/version/resource; values are "true", "false" or,
-// for the last two, empty for true. The core group is v1 or api/v1, always as a whole, or has an empty name: /v1/resource.
-// It returns an error that names the key for a form, group or version it doesn't know.
+// ParseRuntimeConfig applies the values of --runtime-config to DefaultVersions. Keys have kube-apiserver's forms: api/all,
+// api/ga, api/beta, api/alpha, group/version and group/version/resource; values are "true", "false" or, for the last two,
+// empty for true. The core group is v1 or api/v1, always as a whole, or has an empty name: /v1/resource. For an unknown form,
+// group or version it returns an error that names the key.
 func ParseRuntimeConfig(given map[string]string) (*serverstorage.ResourceConfig, error) {
 	values := map[string]string{}
 	for key, value := range given {
 		switch first, _, _ := strings.Cut(strings.TrimPrefix(key, "api/"), "/"); {
 		case first == "v1":
 			values["/v1"] = value
-		case key != "api/legacy": // which has no meaning any more
+		case key != "api/legacy": // no longer has a meaning
 			values[key] = value
 		}
 	}

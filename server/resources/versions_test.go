@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane"
 )
 
-// TestDefaultVersionsAreUpstreams holds the rule for what is on by default equal to kube-apiserver's list.
+// TestDefaultVersionsAreUpstreams checks that the versions that are enabled by default are those in kube-apiserver's list.
 func TestDefaultVersionsAreUpstreams(t *testing.T) {
 	ours := DefaultVersions()
 	for version, enabled := range controlplane.DefaultAPIResourceConfigSource().GroupVersionConfigs {
@@ -41,7 +41,7 @@ func TestParseRuntimeConfig(t *testing.T) {
 		"core":                          {values: map[string]string{"v1": "false"}, off: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}},
 		"core resource":                 {values: map[string]string{"/v1/endpoints": "false", "api/legacy": ""}, on: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, off: []schema.GroupVersionResource{{Version: "v1", Resource: "endpoints"}}},
 		"one resource":                  {values: map[string]string{"resource.k8s.io/v1alpha3/devicetaintrules": "true"}, on: []schema.GroupVersionResource{pools}, off: []schema.GroupVersionResource{cidrs}},
-		"particular wins over general":  {values: map[string]string{"api/all": "false", "apps/v1": "true"}, on: []schema.GroupVersionResource{deployments}, off: []schema.GroupVersionResource{cidrs}},
+		"specific wins over general":    {values: map[string]string{"api/all": "false", "apps/v1": "true"}, on: []schema.GroupVersionResource{deployments}, off: []schema.GroupVersionResource{cidrs}},
 		"all off but a stable resource": {values: map[string]string{"api/ga": "false", "apps/v1/deployments": "true"}, on: []schema.GroupVersionResource{deployments}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,14 +6,14 @@ import (
 	"github.com/sqube/sqube/server/servertest"
 )
 
-// BenchmarkStart measures how long a server takes to be ready, and BenchmarkStop how long it takes to be gone.
+// BenchmarkStart measures how long a server takes until it is ready, and BenchmarkStop how long it takes to stop.
 func BenchmarkStart(b *testing.B) { benchmark(b, true) }
 
-// BenchmarkStop is described with BenchmarkStart.
+// BenchmarkStop: see BenchmarkStart.
 func BenchmarkStop(b *testing.B) { benchmark(b, false) }
 
 func benchmark(b *testing.B, start bool) {
-	first, err := servertest.Start(servertest.Options{}) // which makes what a process needs once
+	first, err := servertest.Start(servertest.Options{}) // initializes Kubernetes' libraries, once per process
 	if err != nil {
 		b.Fatal(err)
 	}

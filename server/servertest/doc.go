@@ -7,13 +7,14 @@
 //		…
 //	}
 //
-// Many servers may run in one process at once, each with its own objects, users and options. Some things are
-// globals of Kubernetes' libraries and belong to the process:
+// Many servers may run in one process at once, each with its own objects, users and options. Some state is global
+// in Kubernetes' libraries and shared by the process:
 //
 //   - feature gates: see Options.FeatureGates;
 //   - metrics: every server serves those of all servers at /metrics;
 //   - the log: slog's default logger, and klog;
-//   - whether privileged Pods are allowed, and the bytes a second of connections into Pods: as in the first server;
-//   - if a client disconnects during a request, net/http may keep the server in memory for 90 seconds;
-//   - the limit on what a JSON patch copies: as in the server that was started last.
+//   - whether privileged Pods are allowed, and the bytes per second of connections into Pods: those of the first server;
+//   - the limit on what a JSON patch copies: that of the server that was started last.
+//
+// If a client disconnects during a request, net/http may keep the server in memory for 90 seconds.
 package servertest

@@ -19,7 +19,7 @@ var gates struct {
 	before  map[string]bool // values of the gates that servers have changed
 }
 
-// setGates sets feature gates for a server. The returned func must be called when the server has stopped; it may be called again.
+// setGates sets feature gates for a server. done must be called when the server has stopped; it may be called more than once.
 func setGates(wanted map[string]bool) (done func(), err error) {
 	gates.mu.Lock()
 	defer gates.mu.Unlock()
@@ -36,7 +36,7 @@ func setGates(wanted map[string]bool) (done func(), err error) {
 		switch {
 		case is == wanted[name]:
 		case gates.running > 0:
-			return nil, fmt.Errorf("the feature gate %s is %t for servers that run in this process: gates belong to the process", name, is)
+			return nil, fmt.Errorf("the feature gate %s is %t for the servers that run in this process, which share their gates", name, is)
 		default:
 			changed[name] = is
 		}
@@ -56,7 +56,7 @@ func endGates() {
 	gates.mu.Lock()
 	defer gates.mu.Unlock()
 	if gates.running--; gates.running == 0 && len(gates.before) > 0 {
-		_ = utilfeature.DefaultMutableFeatureGate.SetFromMap(gates.before) // they were set to these before
+		_ = utilfeature.DefaultMutableFeatureGate.SetFromMap(gates.before) // never fails: the gates had these values before
 		gates.before = nil
 	}
 }

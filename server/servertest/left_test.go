@@ -17,12 +17,12 @@ import (
 	"github.com/sqube/sqube/server/servertest"
 )
 
-// releasePatience is longer than net/http keeps a connection in memory to which a client sends a request in the moment in which
-// it is closed (90 seconds), as an informer may.
+// releasePatience is longer than net/http keeps a connection in memory if a client, such as an informer, sends a request while it
+// is being closed (90 seconds).
 const releasePatience = 3 * time.Minute
 
-// TestNothingIsLeft starts and stops servers that have watches and informers, and looks for goroutines and files. What the
-// libraries of Kubernetes start once in a process is there after the first.
+// TestNothingIsLeft starts and stops servers with watches and informers, and checks that no goroutines or files remain. The
+// goroutines that Kubernetes' libraries start once per process exist after the first server.
 func TestNothingIsLeft(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -45,19 +45,19 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	more := ""
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, releasePatience, true, func(context.Context) (bool, error) {
-		runtime.GC() // with which client-go drops transports that no one uses, and what reloads their certificates
+		runtime.GC() // makes client-go drop unused transports, and the goroutines that reload their certificates
 		more = grown(before, stacks())
 		return more == "", nil
 	})
 	if err != nil {
-		t.Errorf("goroutines are left of %s", more)
+		t.Errorf("goroutines remain, started by %s", more)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
-		t.Errorf("%d files are left: %v", len(left), err)
+		t.Errorf("%d files remain: %v", len(left), err)
 	}
 }
 
-// watch opens a watch, and informers of two kinds, and returns what ends them.
+// watch opens a watch and starts informers of two kinds. stop ends them.
 func watch(t *testing.T, c kubernetes.Interface) (stop func()) {
 	t.Helper()
 	events, err := c.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
@@ -67,14 +67,14 @@ func watch(t *testing.T, c kubernetes.Interface) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := informers.NewSharedInformerFactory(c, 0)
 	for _, informer := range []cache.SharedIndexInformer{factory.Core().V1().ConfigMaps().Informer(), factory.Core().V1().Pods().Informer()} {
-		if err := informer.SetWatchErrorHandler(func(*cache.Reflector, error) {}); err != nil { // it has no server any more
+		if err := informer.SetWatchErrorHandler(func(*cache.Reflector, error) {}); err != nil { // the server stops before the informers
 			t.Fatal(err)
 		}
 	}
 	factory.Start(ctx.Done())
 	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
 		if !synced {
-			t.Errorf("the informer of %s has no objects", kind)
+			t.Errorf("the informer of %s has not synced", kind)
 		}
 	}
 	return func() {
@@ -84,7 +84,7 @@ func watch(t *testing.T, c kubernetes.Interface) (stop func()) {
 	}
 }
 
-// stacks counts the goroutines by what started them.
+// stacks counts the goroutines by the function that started them.
 func stacks() map[string]int {
 	text := make([]byte, 16<<20)
 	text = text[:runtime.Stack(text, true)]
@@ -97,7 +97,7 @@ func stacks() map[string]int {
 	return counts
 }
 
-// grown names what has started more goroutines than before.
+// grown names the functions whose goroutines have become more.
 func grown(before, now map[string]int) string {
 	var more []string
 	for by, n := range now {

@@ -120,7 +120,7 @@ func definitions(paths []string) ([]*apiextensionsv1.CustomResourceDefinition, e
 	return definitions, nil
 }
 
-// served waits until the objects of a definition can be listed in all versions that it serves.
+// served waits until the objects of a definition can be listed in all served versions.
 func served(ctx context.Context, client clientset.Interface, definition *apiextensionsv1.CustomResourceDefinition) error {
 	spec := definition.Spec
 	var last error

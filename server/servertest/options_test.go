@@ -52,15 +52,15 @@ func TestOptions(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := ships.Create(t.Context(), boat("none", 0), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-			t.Errorf("what the schema forbids: %v", err)
+			t.Errorf("an object that violates the schema: %v", err)
 		}
 	})
-	t.Run("webhooks are called where the test serves them", func(t *testing.T) {
+	t.Run("the test's webhooks are called", func(t *testing.T) {
 		if _, err := ships.Create(t.Context(), boat("forbidden", 9), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "no boat of that name") {
-			t.Errorf("what the webhook denies: %v", err)
+			t.Errorf("an object that the webhook denies: %v", err)
 		}
 	})
-	t.Run("users have the rights that RBAC grants them", func(t *testing.T) {
+	t.Run("users have the permissions that RBAC grants them", func(t *testing.T) {
 		config, err := s.User("jane", "developers")
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func serveWebhooks(t *testing.T, w servertest.WebhookServer) {
 	})
 }
 
-// TestFeatureGates sets a gate, which belongs to the process, and has it go back.
+// TestFeatureGates checks that a gate is set for the process while a server runs, and restored afterwards.
 func TestFeatureGates(t *testing.T) {
 	is := func() bool {
 		return utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature("APIServingWithRoutine"))
@@ -126,20 +126,20 @@ func TestFeatureGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if is() == before {
-		t.Error("the gate is as it was")
+		t.Error("the gate has not changed")
 	}
 	if _, err := servertest.Start(servertest.Options{FeatureGates: map[string]bool{"APIServingWithRoutine": before}}); err == nil || !strings.Contains(err.Error(), "APIServingWithRoutine") {
-		t.Errorf("the other value at the same time: %v", err)
+		t.Errorf("a second server with the other value: %v", err)
 	}
 	if err := s.Stop(); err != nil {
 		t.Error(err)
 	}
 	if is() != before {
-		t.Error("the gate does not go back")
+		t.Error("the gate is not restored")
 	}
 }
 
-// TestWrongOptions names what can't be used, and leaves nothing behind.
+// TestWrongOptions checks that errors name the invalid option or file, and that no files remain.
 func TestWrongOptions(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.yaml")
 	if err := os.WriteFile(broken, []byte("kind: [\n"), 0o600); err != nil {
@@ -158,6 +158,6 @@ func TestWrongOptions(t *testing.T) {
 		}
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
-		t.Errorf("%d files are left: %v", len(left), err)
+		t.Errorf("%d files remain: %v", len(left), err)
 	}
 }

@@ -28,9 +28,9 @@ type Options struct {
 	// returns. Other objects in the files are ignored.
 	CRDs []string
 	// Webhooks are files, and folders of files, with ValidatingWebhookConfigurations and MutatingWebhookConfigurations. If
-	// they, or conversions in CRDs, name a Service, they get the address where the test serves webhooks: Server.Webhook.
+	// they, or conversions in CRDs, name a Service, it is replaced with the address of the test's webhooks: Server.Webhook.
 	Webhooks []string
-	// NoControllers leaves out the controllers of sqube serve, like kube-apiserver: namespaces are not emptied, garbage is not
+	// NoControllers omits the controllers of sqube serve, like kube-apiserver: namespaces are not emptied, garbage is not
 	// collected, service accounts are not created. Pods then need no service account.
 	NoControllers bool
 	// FeatureGates are set for the process, and restored when the last server has stopped. A gate can't be changed while another server
@@ -40,9 +40,9 @@ type Options struct {
 	Configure func(*server.Options)
 }
 
-// Server is a server that runs in this process.
+// Server is a server in this process.
 type Server struct {
-	// Config is for clients of an administrator in the group system:masters, without rate limit (QPS -1).
+	// Config is for clients of an administrator in the group system:masters, without a rate limit (QPS -1).
 	Config *rest.Config
 	// Kubeconfig is a file for the same administrator. It is removed with the server.
 	Kubeconfig string
@@ -127,7 +127,7 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	return listener, options, nil
 }
 
-// openStore opens the database, which need not survive the process.
+// openStore opens the database, which does not need to survive the process.
 func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
 	engine, err := sqlite.OpenWith(ctx, filepath.Join(s.folder, "sqube.db"), sqlite.Options{NoSync: true})
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
 	return s.install(ctx, o)
 }
 
-// User returns a configuration for clients of a user in groups. What the user may do is decided by RBAC.
+// User returns a configuration for clients of a user in groups. RBAC determines the user's permissions.
 func (s *Server) User(name string, groups ...string) (*rest.Config, error) {
 	kubeconfig, err := s.server.Kubeconfig(name, groups...)
 	if err != nil {
@@ -179,8 +179,7 @@ func (s *Server) User(name string, groups ...string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Stop stops the server and removes what it had on disk. Running requests are finished, watches end. It may be called more
-// than once.
+// Stop stops the server and removes its files. Running requests are finished, watches end. It may be called more than once.
 func (s *Server) Stop() error {
 	s.stop()
 	<-s.ended

@@ -18,11 +18,11 @@ import (
 	"github.com/sqube/sqube/server/servertest"
 )
 
-// patience limits every wait on a machine that is busy with other tests.
+// patience limits every wait, on a machine that may be busy with other tests.
 const patience = time.Minute
 
-// TestServers runs several servers at once: each has its own objects, answers its own administrator only, and stops without
-// the others.
+// TestServers runs several servers at once, and checks that each has its own objects, accepts only its own administrator, and can
+// be stopped alone.
 func TestServers(t *testing.T) {
 	const n = 4
 	var servers [n]*servertest.Server
@@ -44,7 +44,7 @@ func TestServers(t *testing.T) {
 	stranger := *servers[0].Config
 	stranger.Host, stranger.CAData = servers[1].Config.Host, servers[1].Config.CAData
 	if _, err := kubernetes.NewForConfigOrDie(&stranger).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("one server's administrator is another's")
+		t.Error("a server accepts another server's administrator")
 	}
 	for i, s := range servers {
 		list, err := client(t, s).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"})
@@ -57,7 +57,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestKubeconfig uses the file for the administrator, and looks whether controllers run.
+// TestKubeconfig checks that the administrator's kubeconfig works and is removed, and that controllers run.
 func TestKubeconfig(t *testing.T) {
 	s := servertest.Run(t, servertest.Options{})
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
@@ -65,7 +65,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := kubernetes.NewForConfigOrDie(config)
-	eventually(t, "the service account default is made", func(ctx context.Context) bool {
+	eventually(t, "the service account default is created", func(ctx context.Context) bool {
 		_, err := admin.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil
 	})
@@ -73,7 +73,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(s.Kubeconfig); !os.IsNotExist(err) {
-		t.Errorf("the kubeconfig of a server that has stopped is left: %v", err)
+		t.Errorf("the kubeconfig of a stopped server still exists: %v", err)
 	}
 }
 

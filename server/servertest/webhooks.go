@@ -43,7 +43,7 @@ func (w *WebhookServer) url(path *string) *string {
 	return &text
 }
 
-// prepareWebhooks chooses where webhooks are served, if there are any, and makes definitions call conversions there.
+// prepareWebhooks chooses the address of webhooks, if there are any, and sets it for the conversions in definitions.
 func (s *Server) prepareWebhooks(wanted bool, definitions []*apiextensionsv1.CustomResourceDefinition) error {
 	var clients []*apiextensionsv1.WebhookClientConfig
 	for _, definition := range definitions {
@@ -56,7 +56,7 @@ func (s *Server) prepareWebhooks(wanted bool, definitions []*apiextensionsv1.Cus
 	}
 	w, err := newWebhookServer(filepath.Join(s.folder, "webhooks"))
 	if err != nil {
-		return fmt.Errorf("prepare the serving of webhooks: %w", err)
+		return fmt.Errorf("prepare the server of webhooks: %w", err)
 	}
 	s.Webhook = *w
 	for _, c := range clients {
@@ -100,7 +100,7 @@ func newWebhookServer(folder string) (*WebhookServer, error) {
 	return w, err
 }
 
-// installWebhooks creates the configurations of webhooks among objects.
+// installWebhooks creates the webhook configurations among objects.
 func (s *Server) installWebhooks(ctx context.Context, objects []*unstructured.Unstructured) error {
 	client, err := kubernetes.NewForConfig(s.Config)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) installWebhooks(ctx context.Context, objects []*unstructured.Un
 	return nil
 }
 
-// redirect replaces a webhook's Service by the address where the test serves it.
+// redirect replaces a webhook's Service with the address of the test's webhooks.
 func (s *Server) redirect(c *admissionv1.WebhookClientConfig) {
 	if c.Service != nil {
 		c.URL, c.CABundle, c.Service = s.Webhook.url(c.Service.Path), s.Webhook.trust, nil

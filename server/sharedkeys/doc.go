@@ -1,7 +1,7 @@
-// Package sharedkeys keeps the keys that all servers of a cluster share in the cluster's database, encrypted with a key that is in
-// a file and never in the database.
+// Package sharedkeys stores the keys that all servers of a cluster share in the cluster's database, encrypted with a key from a
+// file that is never in the database.
 //
-// They are one row of the log, so backup, restore, history and check treat them like any object. No API resource can have
-// the row's resource name. A write replaces only the row that it read, so servers that start at the same time end up with
-// the same keys.
+// They are one row of the log, so backup, restore, history and check treat them like any object. API resources can't have the
+// row's resource name. A write replaces only the row that it read, so servers that start at the same time end up with the same
+// keys.
 package sharedkeys

@@ -28,7 +28,7 @@ import (
 // Resource and Name name the row. No API resource has an underscore in its name.
 var Resource = sqlstore.Resource{Group: "sqube.io", Name: "shared_keys"}
 
-// Name is that of the one object.
+// Name is the name of the only object.
 const Name = "cluster"
 
 // object is the value of the row.
@@ -39,10 +39,10 @@ type object struct {
 	Sealed []byte `json:"sealed"`
 }
 
-// author is recorded in the log as the writer of the row.
+// author is recorded in the log as the author of the row.
 var author = sqlstore.Author{User: "system:apiserver", FieldManager: "sqube"}
 
-// Store keeps shared keys in the cluster's database.
+// Store stores shared keys in the cluster's database.
 type Store struct {
 	store  *sqlstore.Store
 	sealer *Sealer
@@ -143,10 +143,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 // Sealer encrypts and decrypts shared keys with the keys in a file.
 type Sealer struct{ aes value.Transformer }
 
-// keySize is that of AES-256.
+// keySize is the key size of AES-256.
 const keySize = 32
 
-// Load reads the file. It returns nil if there is none. Errors say how to make one.
+// Load reads the file. It returns nil if the flag is unset. Errors explain how to create a file.
 func (o Options) Load() (*Sealer, error) {
 	if o.KeyFile == "" {
 		return nil, nil
@@ -187,8 +187,8 @@ func (o Options) hint() string {
 
 var errOpen = errors.New("it holds a secret, but users other than its owner may open it")
 
-// readPrivate reads a file that only its owner may open. If root owns it, its group may read it too: that is how a Secret is
-// mounted for another user. Postgres has the same rule for its keys.
+// readPrivate reads a file that only its owner may open. If root owns it, its group may read it too, since Secrets are mounted
+// that way for other users. Postgres has the same rule for its keys.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -199,11 +199,11 @@ func readPrivate(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var refused fs.FileMode = 0o077
+	var forbidden fs.FileMode = 0o077
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 {
-		refused = 0o037
+		forbidden = 0o037
 	}
-	if info.Mode().Perm()&refused != 0 {
+	if info.Mode().Perm()&forbidden != 0 {
 		return nil, errOpen
 	}
 	return io.ReadAll(f)

@@ -53,7 +53,7 @@ func newStore(t *testing.T) *sqlstore.Store {
 	return store
 }
 
-// update makes what is kept to what want says, if nothing is kept yet.
+// update stores want if v is empty, and returns the content of v.
 func update(ctx context.Context, v pki.SharedStore, want pki.Shared) (pki.Shared, error) {
 	return v.Update(ctx, func(kept pki.Shared) (pki.Shared, error) {
 		if kept != nil {
@@ -92,7 +92,7 @@ func TestTheFirstWins(t *testing.T) {
 	wg.Wait()
 	for _, files := range results {
 		if !maps.EqualFunc(files, results[0], bytes.Equal) {
-			t.Errorf("one has %v, another %v", files, results[0])
+			t.Errorf("one server has %v, another %v", files, results[0])
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestOpenKeyFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := (Options{KeyFile: file}).Load(); err == nil {
-			t.Error("another user's group may read it")
+			t.Error("a file that another user's group may read is accepted")
 		}
 	}
 }

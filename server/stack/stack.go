@@ -1,15 +1,15 @@
 // Package stack grows the stacks of goroutines that serve requests to the needed size at once.
 //
-// A goroutine's stack starts with 2 KiB. Whenever it overflows it is copied to one of twice the size, frame by frame. A request passes
-// some twenty filters and has up to three goroutines, so this took a tenth of its CPU time. Growing a stack while it is almost empty
-// costs next to nothing.
+// A goroutine's stack starts with 2 KiB. Whenever it overflows, it is copied to one of twice the size, frame by frame. A request
+// passes about twenty filters and has up to three goroutines, so this took a tenth of its CPU time. Growing a stack that is almost
+// empty costs very little.
 package stack
 
 // Request makes the stack of the calling goroutine large enough for a read, or for a request on its way to a write.
 //
 //go:noinline
 func Request() {
-	if never { // the frame has room for all variables of the function
+	if never { // the frame has space for all variables of the function, used or not
 		var room [14 << 10]byte // the runtime caches stacks of 16 KiB
 		touch(room[:])
 	}
@@ -25,7 +25,7 @@ func Write() {
 	}
 }
 
-// never is a variable, so that the compiler does not optimize.
+// never is a variable, so that the compiler does not remove the branches.
 var never bool
 
 //go:noinline

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// TestRoom uses as much of a stack as it was made large for, and sees that it has not moved.
+// TestRoom checks that a stack does not move while a function uses as much of it as was reserved.
 func TestRoom(t *testing.T) {
 	for name, test := range map[string]struct {
 		reserve func()

@@ -1,4 +1,4 @@
-// Package wholefile writes files that exist completely or not at all, also after a power failure.
+// Package wholefile writes files that are complete or do not exist, even after a power failure.
 package wholefile
 
 import (
@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// mode is that of new files: only their owner may open them.
+// mode is the mode of new files: only their owner may open them.
 const mode fs.FileMode = 0o600
 
-// unfinished is part of the name of a file that is being written, which begins with a dot.
+// unfinished is part of the names of files that are being written. These names begin with a dot.
 const unfinished = ".unfinished-"
 
-// Replace calls write to fill a file, and renames it to path. Readers find the old file or the new one. On an error the old file
-// stays.
+// Replace calls write to fill a file, and renames it to path. Readers find the old file or the new one. If writing fails, the old
+// file is unchanged.
 func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err error) {
 	folder, name := filepath.Dir(path), filepath.Base(path)
 	f, err := os.CreateTemp(folder, "."+name+unfinished+"*")
@@ -36,12 +36,12 @@ func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err err
 	return SyncFolder(folder)
 }
 
-// IsUnfinished reports whether a file of that name was being written. If no process is writing it, one was killed.
+// IsUnfinished reports whether the name is that of a file that is being written, or whose writer was killed.
 func IsUnfinished(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.Contains(name, unfinished)
 }
 
-// Create calls write to fill a new file, and renames it to path, which must not exist. On an error nothing is left. If several
+// Create calls write to fill a new file, and renames it to path, which must not exist. If writing fails, no file remains. If several
 // processes create the same path, one succeeds and the others fail at once.
 func Create(path string, write func(*os.File) error) (err error) {
 	if err := free(path); err != nil {
@@ -69,7 +69,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 			}
 		}
 	}()
-	// A umask may take rights from the owner, too. A file system without modes has nothing to correct.
+	// A umask may remove the owner's permissions, too. On a file system without modes, they are never missing.
 	info, err := f.Stat()
 	if err == nil && info.Mode().Perm()&mode != mode {
 		err = f.Chmod(mode)
@@ -138,7 +138,7 @@ func publish(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// RemoveUnfinished removes the unfinished files in folder with a prefix, which killed processes have left. No process may be
+// RemoveUnfinished removes the unfinished files with a prefix that killed processes have left in folder. No process may be
 // writing such a file.
 func RemoveUnfinished(folder, prefix string) error {
 	entries, err := os.ReadDir(folder)
@@ -165,7 +165,7 @@ func SyncFolder(folder string) error {
 }
 
 // lock locks the file at path, so that no other process creates target until unlock is called. It fails at once if another
-// process has the lock. The kernel releases the lock when this process ends, however it ends.
+// process has the lock. The kernel releases the lock when this process ends, even if it is killed.
 func lock(path, target string) (unlock func() error, err error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, mode)

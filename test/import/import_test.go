@@ -23,7 +23,7 @@ var left = []string{
 	`masterleases +- +1 +10.0.0.1: it says that one of the old API servers is alive`,
 	`leases.coordination.k8s.io +- +1 +kube-system/apiserver-\w+: it is the identity of one of the old API servers`,
 	`peerserverleases +- +1 +apiserver-\w+: it says that one of the old API servers is alive`,
-	`ranges +- +\d+ +\S.*: sqube works out again which addresses and ports Services use`,
+	`ranges +- +\d+ +\S.*: sqube recomputes which addresses and ports Services use`,
 }
 
 func TestEtcdSnapshot(t *testing.T) {

@@ -113,10 +113,10 @@ func TestSharedKeys(t *testing.T) {
 		copyFile(t, filepath.Join(filepath.Dir(stranger.Kubeconfig), "pki", "sa.key"), filepath.Join(alien, "pki", "sa.key"))
 		stranger.Stop(t)
 		for want, args := range map[string][]string{
-			"were encrypted with another key; use the file":               serve(t.TempDir(), keyFlag, newKeyFile(t)),
-			"holds the cluster's keys, encrypted: give the file":          serve(t.TempDir()),
-			"sa.key: it has another key than the one that the servers on": serve(alien, keyFlag, key),
-			"base64 > /nowhere/key":                                       serve(t.TempDir(), keyFlag, "/nowhere/key"),
+			"were encrypted with another key; use the file":        serve(t.TempDir(), keyFlag, newKeyFile(t)),
+			"holds the cluster's keys, encrypted: give the file":   serve(t.TempDir()),
+			"sa.key: it does not have the key that the servers on": serve(alien, keyFlag, key),
+			"base64 > /nowhere/key":                                serve(t.TempDir(), keyFlag, "/nowhere/key"),
 		} {
 			refused(t, want, args...)
 		}

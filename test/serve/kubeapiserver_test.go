@@ -38,7 +38,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	log := records(t, s.read(t, "stderr"))
 	for _, want := range [][2]string{
 		{"--log-format", "use --logging-format"},
-		{"--kubelet-port", "nodes say the port of their kubelet"},
+		{"--kubelet-port", "nodes report the port of their kubelet"},
 		{"--cert-dir", certs},
 		{"--etcd-servers,--etcd-prefix", "--datastore"},
 		{"--etcd-cafile,--etcd-certfile,--etcd-keyfile", "sslrootcert"},

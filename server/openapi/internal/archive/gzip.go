@@ -21,7 +21,7 @@ func pool(level int) *sync.Pool {
 	return &sync.Pool{New: func() any {
 		z, err := gzip.NewWriterLevel(io.Discard, level)
 		if err != nil {
-			panic(err) // the level is one of the two below
+			panic(err) // never: both levels below are valid
 		}
 		return &compressor{gzip: z}
 	}}
@@ -29,7 +29,7 @@ func pool(level int) *sync.Pool {
 
 var best, fast = pool(gzip.BestCompression), pool(gzip.DefaultCompression)
 
-// Compress makes one gzip member of text; the same text always gives the same bytes.
+// Compress compresses text to one gzip member. The same text always gives the same bytes.
 func Compress(text []byte) ([]byte, error) { return compress(text, fast) }
 
 func compress(text []byte, pool *sync.Pool) ([]byte, error) {
@@ -77,7 +77,7 @@ type Writer struct {
 	data []byte
 }
 
-// Add compresses text into its own member and returns where that is.
+// Add compresses text into its own member and returns the member's position.
 func (w *Writer) Add(text []byte) (Span, error) {
 	if len(text) == 0 {
 		return Span{}, nil

@@ -22,7 +22,7 @@ type Index struct {
 
 // Document is one OpenAPI v3 document.
 type Document struct {
-	// Path is what follows /openapi/v3/, such as "apis/apps/v1".
+	// Path is the part of the path after /openapi/v3/, such as "apis/apps/v1".
 	Path   string `json:"path"`
 	Owners Owners `json:"owners,omitempty"`
 	// ETag is the SHA-512 of the JSON form, as kube-openapi computes it.
@@ -32,7 +32,7 @@ type Document struct {
 
 // Swagger is the OpenAPI v2 document, in pieces.
 type Swagger struct {
-	// Head has every field but paths, definitions and parameters.
+	// Head has every field except paths, definitions and parameters.
 	Head      Span       `json:"head"`
 	HeadProto Span       `json:"headProto"`
 	Fragments []Fragment `json:"fragments"`
@@ -51,15 +51,15 @@ type Fragment struct {
 	Names Span `json:"names"`
 }
 
-// Owners are the group versions that something is published for, such as "apps/v1"; if there are none, it is always published.
+// Owners are the group versions for which something is published, such as "apps/v1". Something without owners is always published.
 type Owners []string
 
-// Served reports whether one of the owners is switched on.
+// Served reports whether one of the owners is served.
 func (o Owners) Served(on map[string]bool) bool {
 	return len(o) == 0 || slices.ContainsFunc(o, func(gv string) bool { return on[gv] })
 }
 
-// Span is the place of one gzip member in the data file; the zero Span is empty text.
+// Span is the position of one gzip member in the data file; the zero Span is empty text.
 type Span struct {
 	Offset int `json:"o,omitempty"`
 	Length int `json:"n,omitempty"`

@@ -1,8 +1,8 @@
 // Command gen writes the OpenAPI documents of the built-in APIs in the form the server embeds.
 //
-// It takes the documents that k8s.io/kubernetes has under api/openapi-spec, adds what upstream's snapshot leaves out (the release,
-// and enums, which kube-apiserver publishes by default), renders each as JSON, and v2 as protobuf too, compresses every piece, and
-// writes them to one archive with an index.
+// It takes the documents in api/openapi-spec of k8s.io/kubernetes, adds what upstream's snapshot lacks (the release, and enums,
+// which kube-apiserver publishes by default), renders each as JSON, and v2 also as protobuf, compresses every piece, and writes
+// them to one archive with an index.
 //
 //	go run ./internal/gen -out builtin
 package main

@@ -10,14 +10,14 @@ import (
 	"github.com/sqube/sqube/server/openapi/internal/swagger"
 )
 
-// fragment is what is served with any of a set of owners.
+// fragment is a part that is served if any of its owners is.
 type fragment struct {
 	owners []string
 	part   swagger.Part
 }
 
-// version2 splits the Swagger document, so that a server can leave out what is switched off, and add custom resources, by
-// concatenating pieces, without parsing three megabytes.
+// version2 splits the Swagger document, so that a server can omit disabled group versions and add custom resources by concatenating
+// pieces, without parsing three megabytes.
 func version2(w *archive.Writer, file, release string, enums enums) (archive.Swagger, error) {
 	doc, err := readDocument(file, release)
 	if err != nil {
@@ -42,7 +42,7 @@ func split(doc object) []*fragment {
 	for path := range doc["paths"].(object) {
 		v3Paths = append(v3Paths, strings.Trim(path, "/"))
 	}
-	users := map[string]map[string]bool{} // "section/name" to its owners, "" among them: always there
+	users := map[string]map[string]bool{} // "section/name" to its owners; the owner "" is always served
 	for path, item := range doc["paths"].(object) {
 		names := owners(path, groupVersions(v3Paths))
 		if len(names) == 0 {
@@ -60,7 +60,7 @@ func split(doc object) []*fragment {
 			if set[""] {
 				list = nil
 			} else if len(list) == 0 {
-				continue // used only by what was left out above
+				continue // used only by the paths deleted above
 			}
 			key := strings.Join(list, " ")
 			f := bySet[key]
@@ -74,7 +74,7 @@ func split(doc object) []*fragment {
 	return slices.SortedFunc(maps.Values(bySet), func(a, b *fragment) int { return slices.Compare(a.owners, b.owners) })
 }
 
-// groupVersions reduces request paths to those of group versions ("apis/apps/v1").
+// groupVersions returns the request paths that are group versions ("apis/apps/v1").
 func groupVersions(paths []string) []string {
 	var gvs []string
 	for _, p := range paths {
@@ -105,7 +105,7 @@ func reach(doc object, value any, owners []string, users map[string]map[string]b
 	}
 }
 
-// mark reports whether any of the owners is new to the name.
+// mark adds owners to the name, and reports whether any of them is new.
 func mark(users map[string]map[string]bool, name string, owners []string) bool {
 	if users[name] == nil {
 		users[name] = map[string]bool{}

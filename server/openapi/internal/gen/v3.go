@@ -58,8 +58,8 @@ func version3(w *archive.Writer, dir, release string, enums enums) ([]archive.Do
 	return docs, nil
 }
 
-// owners returns the group versions that a request path exists for: the one that it is in, or for the discovery path of a group,
-// all versions of the group. A path that always exists has none.
+// owners returns the group versions for which a request path exists: its own, or for the discovery path of a group, all versions of
+// the group. A path that always exists has no owners.
 func owners(path string, v3Paths []string) []string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -79,11 +79,11 @@ func owners(path string, v3Paths []string) []string {
 	return nil
 }
 
-// enumHeader begins the list of values in the description of an enum, or of a list of one.
+// enumHeader begins the list of values in the description of an enum, or of a list of enums.
 const enumHeader = "Possible enum values:"
 
-// enums adds enums to schemas. Upstream's snapshot is made with the feature gate OpenAPIEnums off, because clients are generated
-// from it; in a server it is on.
+// enums adds enums to schemas. Upstream's snapshot is made with the feature gate OpenAPIEnums disabled, because clients are
+// generated from it; in a server it is enabled.
 type enums map[string]common.OpenAPIDefinition
 
 func newEnums() enums {

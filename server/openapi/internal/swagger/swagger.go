@@ -1,4 +1,4 @@
-// Package swagger renders parts of an OpenAPI v2 document that make up a document when they are concatenated.
+// Package swagger renders parts of an OpenAPI v2 document. Concatenated, they are a whole document.
 package swagger
 
 import (
@@ -25,7 +25,7 @@ const (
 // Sections lists them.
 var Sections = []string{Paths, Definitions, Parameters}
 
-// Part is some of the paths, definitions and parameters of a document: by section, by name.
+// Part has some of the paths, definitions and parameters of a document, by section and name.
 type Part map[string]Object
 
 // Add adds the content of from.
@@ -45,7 +45,7 @@ func (p Part) Set(section, name string, value any) {
 	p[section][name] = value
 }
 
-// Take moves what fits to a new part.
+// Take moves the values for which fits returns true to a new part.
 func (p Part) Take(fits func(section, name string) bool) Part {
 	taken := Part{}
 	for section, values := range p {
@@ -70,7 +70,7 @@ func (p Part) Names() []string {
 	return names
 }
 
-// Members renders an object without its braces, sorted by key, compact; nothing for an empty object.
+// Members renders an object without its braces, sorted by key and compact. For an empty object it returns nil.
 func Members(o Object) ([]byte, error) {
 	if len(o) == 0 {
 		return nil, nil
@@ -82,7 +82,7 @@ func Members(o Object) ([]byte, error) {
 	return text[1 : len(text)-1], nil
 }
 
-// JSON renders a value compactly, its keys sorted, and without the escapes that are only for HTML.
+// JSON renders a value compactly, with sorted keys, and without the escapes that only HTML needs.
 func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

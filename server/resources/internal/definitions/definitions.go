@@ -1,6 +1,6 @@
-// Package definitions is the embedded form of what server-side apply has to know about the built-in kinds: JSON with one-letter
-// names, which is read in a few milliseconds. Reading the OpenAPI schemas that it is made from (see ../gen) takes ten times as
-// long.
+// Package definitions is the embedded form of the types that server-side apply needs of the built-in kinds: JSON with one-letter
+// names, which is read in a few milliseconds. Reading the OpenAPI schemas that it is generated from (see ../gen) takes ten times
+// as long.
 package definitions
 
 import (
@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// Definitions are types, and which of them describes which kind.
+// Definitions has the kinds and their types.
 type Definitions struct {
 	Kinds []Kind `json:"kinds"`
 	Types []Type `json:"types"`
 }
 
-// Kind says which type describes a kind.
+// Kind is a kind and the name of its type.
 type Kind struct {
 	Group   string `json:"g,omitempty"`
 	Version string `json:"v"`
@@ -41,7 +41,7 @@ type Atom struct {
 	Map    *Map          `json:"m,omitempty"`
 }
 
-// Ref is a schema.TypeRef: the name of a type, or a type of its own.
+// Ref is a schema.TypeRef: the name of a type, or an inlined type.
 type Ref struct {
 	Name         string                     `json:"n,omitempty"`
 	Inlined      *Atom                      `json:"i,omitempty"`
@@ -81,7 +81,7 @@ func (d *Definitions) Write(w io.Writer) error {
 	return packed.Close()
 }
 
-// Read reads what Write wrote. It fails only for other input.
+// Read reads the output of Write. It fails only for other input.
 func Read(r io.Reader) (*Definitions, error) {
 	unpacked, err := gzip.NewReader(r)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Ref) schema() schema.TypeRef {
 	return s
 }
 
-// FromSchema is the inverse of Schema, except that it sorts types and fields. Unions are left out: no built-in kind has any.
+// FromSchema is the inverse of Schema, except that it sorts types and fields. Unions are omitted: no built-in kind has any.
 func FromSchema(types []schema.TypeDef) []Type {
 	var d []Type
 	for _, t := range types {

@@ -83,7 +83,7 @@ func upstream() (map[string]*spec.Schema, error) {
 	return schemas, nil
 }
 
-// define makes definitions of schemas.
+// define converts schemas to definitions.
 func define(schemas map[string]*spec.Schema) (*definitions.Definitions, error) {
 	converted, err := schemaconv.ToSchemaFromOpenAPI(schemas, false)
 	if err != nil {
@@ -96,7 +96,7 @@ func define(schemas map[string]*spec.Schema) (*definitions.Definitions, error) {
 			return nil, fmt.Errorf("kinds of %s: %w", name, err)
 		}
 		if len(kinds) != 1 {
-			continue // no kind, or DeleteOptions and WatchEvent, which every group version has and none stores
+			continue // no kind, or DeleteOptions and WatchEvent, which are in every group version and never stored
 		}
 		d.Kinds = append(d.Kinds, definitions.Kind{Group: kinds[0].Group, Version: kinds[0].Version, Kind: kinds[0].Kind, Type: name})
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/server/resources/internal/definitions"
 )
 
-// TestDefinitions holds the embedded definitions to the schemas that kube-apiserver has compiled in: server-side apply has
-// to understand every kind in the same way.
+// TestDefinitions compares the embedded definitions with the schemas that are compiled into kube-apiserver: server-side apply must
+// treat every kind in the same way.
 func TestDefinitions(t *testing.T) {
 	file, err := os.Open("../../definitions.json.gz")
 	if err != nil {
