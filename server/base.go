@@ -23,7 +23,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// base is what all other parts are built on.
+// base is the foundation of all other parts.
 type base struct {
 	options       *Options
 	id            string // unique among the servers of the cluster

@@ -43,6 +43,6 @@ func limitPatches(limit int64) {
 var SetDefaultGates = sync.OnceValue(func() error {
 	gates := utilfeature.DefaultMutableFeatureGate
 	return errors.Join(logsapi.AddFeatureGates(gates),
-		// On by default, unlike in kube-apiserver: nothing is stored as CBOR, and only clients that request it get it.
+		// On by default, unlike in kube-apiserver: objects are never stored as CBOR, and only clients that request it get it.
 		gates.OverrideDefault(features.CBORServingAndStorage, true))
 })

@@ -85,7 +85,7 @@ type Options struct {
 	Tracing                                                    *genericoptions.TracingOptions
 	// SetLogLevel changes -v while the server runs; nil if that is not possible.
 	SetLogLevel func(level string) (answer string, err error)
-	// ShutdownSendRetryAfter answers new requests with 429 until running ones have finished.
+	// ShutdownSendRetryAfter makes the server respond with 429 to new requests until running ones have finished.
 	ShutdownSendRetryAfter bool
 	// DropConnections stops the server as soon as running requests have finished, without the second that idle HTTP/2 clients
 	// otherwise have to switch to another server.

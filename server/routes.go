@@ -94,7 +94,7 @@ func (p *paths) Handle(path string, handler http.Handler) {
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
-// onlyGet refuses other methods like kube-apiserver's router.
+// onlyGet rejects other methods than GET like kube-apiserver's router.
 func onlyGet(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

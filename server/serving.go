@@ -161,7 +161,7 @@ func Listen(o *Options) (net.Listener, error) {
 	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(s.BindAddress.String(), strconv.Itoa(s.BindPort)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d of %s is in use: stop what listens there, or choose another with --secure-port", s.BindPort, s.BindAddress)
+		return nil, fmt.Errorf("port %d of %s is in use: stop the process that listens there, or choose another port with --secure-port", s.BindPort, s.BindAddress)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("--bind-address %s is not an address of this machine", s.BindAddress)
 	case errors.Is(err, syscall.EACCES):

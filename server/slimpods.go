@@ -17,8 +17,8 @@ import (
 // (Node authorizer, NodeRestriction, PodSecurity, quota, the protection of claims, the garbage collector) read only some of
 // their fields. It drops fields that none of them reads, and shares what the pods of a Deployment have in common.
 type podSlimmer struct {
-	// whole drops nothing, for controllers and a scheduler in this process, which read all fields. Sharing still applies to
-	// most of a pod.
+	// whole keeps all fields of pods, for controllers and a scheduler in this process, which read all of them. Most fields are
+	// still shared.
 	whole     bool
 	mu        sync.Mutex
 	buffer    []byte
@@ -99,7 +99,7 @@ func slimContainer(c *corev1.Container) {
 	c.Env = slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool { return v.ValueFrom == nil }) // but references to Secrets
 }
 
-// resizeConditions returns the conditions from which quota sees whether a resize is under way.
+// resizeConditions returns the conditions that quota reads to detect a resize in progress.
 func resizeConditions(all []corev1.PodCondition) []corev1.PodCondition {
 	var kept []corev1.PodCondition
 	for _, condition := range all {

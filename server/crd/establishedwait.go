@@ -14,7 +14,7 @@ import (
 // established, so that no server accepts an object that another one can't find yet.
 const establishedWait = 2 * time.Second
 
-// noEstablishedWait makes definitions look as if that time had passed. With one server there is nothing to wait for, and
+// noEstablishedWait makes definitions look as if that time had passed. A single server does not need to wait, and
 // applying a definition together with its objects is two seconds faster.
 type noEstablishedWait struct {
 	informers.CustomResourceDefinitionInformer

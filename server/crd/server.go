@@ -60,7 +60,7 @@ type Server struct {
 	started            chan struct{} // closed when the informer and the controllers are running
 }
 
-// New builds everything and starts nothing. Requests for custom resources get 503 until Run has read the definitions.
+// New builds the server without starting it. Requests for custom resources get 503 until Run has read the definitions.
 func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)

@@ -1,4 +1,4 @@
-// Package decorate changes what a generic.StorageDecorator takes and what it makes.
+// Package decorate changes the configuration that a generic.StorageDecorator is called with, and the storage that it returns.
 package decorate
 
 import (
@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Wrapper takes the storage of a resource and the function that destroys it, and returns what to use in their place.
+// Wrapper takes the storage of a resource and the function that destroys it, and returns replacements for both.
 type Wrapper func(schema.GroupResource, storage.Interface, factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error)
 
 // Config returns a decorator that calls next with a changed copy of the configuration.
@@ -21,7 +21,7 @@ func Config(next generic.StorageDecorator, change func(*storagebackend.ConfigFor
 	})
 }
 
-// Storage returns a decorator that wraps what next makes.
+// Storage returns a decorator that wraps the storages of next.
 func Storage(next generic.StorageDecorator, wrap Wrapper) generic.StorageDecorator {
 	return both(next, func(*storagebackend.ConfigForResource) {}, wrap)
 }

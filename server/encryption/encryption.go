@@ -59,7 +59,7 @@ func Load(o Options, serverID string) (*Encryption, error) {
 	if !o.AutomaticReload {
 		return &Encryption{encryptionconfig.StaticTransformers(config.Transformers), config.HealthChecks, cancel}, nil
 	}
-	// The first reload closes what was loaded first.
+	// The first reload closes the initial configuration.
 	dynamic := encryptionconfig.NewDynamicTransformers(config.Transformers, config.HealthChecks[0], cancel, config.KMSCloseGracePeriod)
 	controller.EncryptionConfigFileChangePollDuration = reloadPeriod
 	running, stop := context.WithCancel(context.Background())

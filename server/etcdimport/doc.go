@@ -1,4 +1,4 @@
-// Package etcdimport converts what kube-apiserver has stored in etcd, or in a substitute for etcd. It turns each key and value
+// Package etcdimport converts objects that kube-apiserver stored in etcd, or in a substitute for etcd. It turns each key and value
 // into the write with which sqube would have stored the same object. Values in any encoding are decrypted and decoded, and then
 // encoded like those of packages resources and crd. The uid, times, managed fields, finalizers and a deletion in progress are
 // kept.

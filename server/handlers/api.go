@@ -26,11 +26,11 @@ type API struct {
 	config   Config
 	refuse   refusal
 	groups   map[string]bool                        // all groups except core
-	versions map[schema.GroupVersion]*servedVersion // what each version serves
+	versions map[schema.GroupVersion]*servedVersion // the served versions
 	legacy   aggregated.ResourceManager             // aggregated discovery of /api
 }
 
-// servedVersion is what one group version serves.
+// servedVersion has the endpoints and the discovery of one group version.
 type servedVersion struct {
 	discovery methods
 	endpoints map[string]*endpoint // by resource or resource/subresource
@@ -119,7 +119,7 @@ func newTarget(group *genericapiserver.APIGroupInfo, version schema.GroupVersion
 	resource, subresource, _ := strings.Cut(path, "/")
 	parent, ok := storages[resource].(rest.Scoper)
 	if !ok {
-		return target{}, fmt.Errorf("the storage of %q doesn't say whether it is namespaced", resource)
+		return target{}, fmt.Errorf("the storage of %q does not implement rest.Scoper", resource)
 	}
 	return target{
 		group:       group,

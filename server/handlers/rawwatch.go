@@ -90,7 +90,7 @@ func (e *eventWriter) send() error {
 	return err
 }
 
-// Flush implements http.Flusher. The next write, or the end of the request's context, reports what can't be written.
+// Flush implements http.Flusher. If the events can't be written, the next write fails, or the request's context ends.
 func (e *eventWriter) Flush() {
 	if e.send() == nil {
 		if flusher, ok := e.ResponseWriter.(http.Flusher); ok {

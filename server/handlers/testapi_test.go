@@ -48,7 +48,7 @@ import (
 // errNoStore is returned by the storages of tests of routing and discovery, which need no objects.
 var errNoStore = errors.New("there is no store in this test")
 
-// noStore is a storage.Interface that holds nothing.
+// noStore is a storage.Interface without objects.
 type noStore struct{ storage.Interface }
 
 func (noStore) Get(context.Context, string, storage.GetOptions, runtime.Object) error {

@@ -22,7 +22,7 @@ import (
 
 // The handlers of reads have no state and are made once.
 
-// get serves one object, or what a getter with options returns for its path and query.
+// get serves one object, or the result of a getter with options for the path and query.
 func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 	if getter, ok := storage.(rest.GetterWithOptions); ok {
 		return handlers.GetResourceWithOptions(getter, scope, scope.Subresource != "")

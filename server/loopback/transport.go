@@ -17,7 +17,7 @@ import (
 // ErrShutdown is returned for requests made after [Transport.Shutdown].
 var ErrShutdown = errors.New("loopback: the API server has stopped serving in-process requests")
 
-// remoteAddr is what handlers and the audit log see as the caller's address. Port 0 distinguishes it from a real connection.
+// remoteAddr is the caller's address for handlers and the audit log. Port 0 distinguishes it from a real connection.
 const remoteAddr = "127.0.0.1:0"
 
 // Transport is an http.RoundTripper that serves requests with a handler in the same process.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Remote is what another server publishes for one group version.
+// Remote has the documents that another server publishes for one group version.
 type Remote struct {
 	GroupVersion schema.GroupVersion
 	// Handler proxies requests to the server.

@@ -20,7 +20,7 @@ type Definitions interface {
 	List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Config is what the service publishes.
+// Config has the APIs that the service publishes.
 type Config struct {
 	// BuiltIn are the built-in group versions that are served.
 	BuiltIn []schema.GroupVersion

@@ -30,7 +30,7 @@ func (e *FileError) Error() string { return fmt.Sprintf("%s: %v; %s", e.Path, e.
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-const hintAccess = "make the data directory and what is in it readable and writable for the user that runs sqube"
+const hintAccess = "make the data directory and its contents readable and writable for the user that runs sqube"
 
 // writeFile replaces path with data so that a reader finds the old content or the new, also after a power failure.
 func writeFile(path string, data []byte) error {

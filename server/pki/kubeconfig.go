@@ -17,8 +17,8 @@ import (
 const entry = "sqube"
 
 // Kubeconfig issues a client certificate for user with the given groups, valid for lifetime (a year if zero), and
-// returns a kubeconfig for server with certificate and key embedded. If server is "", it is the one that last used the data
-// directory.
+// returns a kubeconfig for server with certificate and key embedded. If server is "", it is that of the server that last used the
+// data directory.
 //
 // It returns an error without a user name or server, if the lifetime is negative or longer than the authority's, and if the
 // authority's key is missing.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// renewBefore is how long before its expiry a certificate is renewed. A certificate with less than three times that lifetime is
-// renewed when a third of it is left.
+// renewBefore is how long before its expiry a certificate is renewed. A certificate whose lifetime is shorter than three times that
+// is renewed when a third of its lifetime remains.
 const renewBefore = 30 * 24 * time.Hour
 
 // ensureLeaf reads the pair that a issued to s, and creates or renews it if needed. Renewal keeps the key, so the pair always

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// servingSubject is the subject of the serving certificate: every name by which a client may reach the server.
+// servingSubject returns the subject of the serving certificate, with every name that clients may use for the server.
 func servingSubject(o Options) (subject, error) {
 	s := subject{
 		name:  "kube-apiserver",
 		usage: x509.ExtKeyUsageServerAuth,
-		// The names by which pods reach the API, like kubeadm.
+		// The names that pods use, like kubeadm.
 		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		ips: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}

@@ -59,7 +59,7 @@ type PKI struct {
 	Serving Pair
 	// Admin is a client certificate of kubernetes-admin in system:masters.
 	Admin Pair
-	// KubeletClient is what the server presents to kubelets: a client certificate of [KubeletClientName], without groups.
+	// KubeletClient is the client certificate that the server presents to kubelets, of [KubeletClientName] without groups.
 	KubeletClient Pair
 	// FrontProxyCA signs FrontProxyClient, which the server presents to extension API servers (the aggregation layer).
 	FrontProxyCA     Pair

@@ -64,7 +64,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 
 	first, client, err := handshake(s, p.Admin, load(t, p.CA))
 	if err != nil || client == nil || client.Subject.CommonName != "kubernetes-admin" {
-		t.Fatalf("the client was seen as %v, %v", client, err)
+		t.Fatalf("the server received the client certificate %v, %v", client, err)
 	}
 	if _, client, err := handshake(s, p.FrontProxyClient, load(t, p.CA)); err != nil || client != nil {
 		t.Errorf("a certificate of a CA that was not requested: %v, %v", client, err)

@@ -25,7 +25,7 @@ func TestPortInUse(t *testing.T) {
 	defer taken.Close()
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	dataDir := filepath.Join(t.TempDir(), "data")
-	refuses(t, "port "+port+" of 127.0.0.1 is in use: stop what listens there, or choose another with --secure-port",
+	refuses(t, "port "+port+" of 127.0.0.1 is in use: stop the process that listens there, or choose another port with --secure-port",
 		[]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", port})
 	if _, err := os.Stat(dataDir); err == nil {
 		t.Error("left a data directory behind")
@@ -54,7 +54,7 @@ func TestDataDirNotWritable(t *testing.T) {
 	}
 	for _, dataDir := range []string{locked, filepath.Join(locked, "data")} {
 		refuses(t, "permission denied: make the folder, and what is in it, writable for the user that runs sqube", serveArgs(t, dataDir), asNobody)
-		refuses(t, "make the data directory and what is in it readable and writable for the user that runs sqube",
+		refuses(t, "make the data directory and its contents readable and writable for the user that runs sqube",
 			serveArgs(t, dataDir, "--datastore", harness.Postgres(t)), asNobody)
 	}
 	file := filepath.Join(dir, "file")
