@@ -90,7 +90,7 @@ func (o *tokenOptions) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	cluster, err := join.Look(ctx, client, kubeconfig, o.server)
+	cluster, err := join.ReadCluster(ctx, client, kubeconfig, o.server)
 	if err != nil {
 		return err
 	}

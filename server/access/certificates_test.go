@@ -43,7 +43,7 @@ func TestVerifiedCertificatesAreCached(t *testing.T) {
 		{"another certificate", request("joe", later), "joe", 2},
 		{"a front proxy's user", request("jane", later, "X-Remote-User", "bob"), "bob", 3},
 		{"not the front proxy's user afterwards", request("jane", later), "jane", 3},
-		{"a token beside the certificate", request("jane", later, "Authorization", "Bearer x"), "jane", 4},
+		{"a token with the certificate", request("jane", later, "Authorization", "Bearer x"), "jane", 4},
 		{"an expired certificate", request("old", time.Now().Add(-time.Second)), "old", 5},
 		{"an expired certificate again, which is not cached", request("old", time.Now().Add(-time.Second)), "old", 6},
 		{"a rejected certificate", request("nobody", later), "", 7},
@@ -58,7 +58,7 @@ func TestVerifiedCertificatesAreCached(t *testing.T) {
 			got = response.User.GetName()
 		}
 		if got != step.want || asked != step.asked {
-			t.Errorf("%s: user %q after asking %d times, want %q after %d", step.what, got, asked, step.want, step.asked)
+			t.Errorf("%s: user %q after %d calls, want %q after %d", step.what, got, asked, step.want, step.asked)
 		}
 	}
 }

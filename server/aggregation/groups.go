@@ -90,7 +90,7 @@ func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name str
 	return true
 }
 
-// write sends an object in the media type that the client prefers, whatever the method, like upstream.
+// write sends an object in the media type that the client prefers, for every method, like upstream.
 func write(w http.ResponseWriter, r *http.Request, object runtime.Object) {
 	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, object, false)
 }

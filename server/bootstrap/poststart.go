@@ -78,7 +78,7 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, retryInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		err := h.ensure(ctx)
 		h.mu.Lock()
-		if ctx.Err() == nil || h.lastErr == nil { // a timeout says less than the last failure
+		if ctx.Err() == nil || h.lastErr == nil { // the last failure says more than a timeout
 			h.lastErr = err
 		}
 		h.mu.Unlock()

@@ -153,7 +153,7 @@ func TestUnknownConnections(t *testing.T) {
 	}
 }
 
-// asUser stands for authentication.
+// asUser stands in for authentication.
 func asUser(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: r.Header.Get("User")})

@@ -66,7 +66,7 @@ func (m *metadataInformers) ForResource(gvr schema.GroupVersionResource) (inform
 	return found, nil
 }
 
-// Start starts the shared informers that were asked for. The others start when their users run them. It ignores the channel, which
+// Start starts the shared informers that were requested. The others start when their users run them. It ignores the channel, which
 // closes when the controller stops, since shared informers outlive the controller.
 func (m *metadataInformers) Start(<-chan struct{}) { m.shared.Start(m.stop) }
 

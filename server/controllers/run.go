@@ -69,7 +69,7 @@ func (s *runState) selected(c clients, selector fields.Selector) informers.Share
 	return factory
 }
 
-// start starts all informers that the controllers have asked for.
+// start starts all informers that the controllers have requested.
 func (s *runState) start() {
 	s.shared.Start(s.config.InformersStop)
 	for _, factory := range s.narrow {

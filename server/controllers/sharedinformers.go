@@ -26,10 +26,10 @@ type sharedInformers struct {
 	informers.SharedInformerFactory
 	started, stop <-chan struct{}
 
-	mu       sync.Mutex
-	handlers []handler
-	asked    map[schema.GroupVersionResource]bool // which informers were asked for
-	byType   map[reflect.Type]cache.SharedIndexInformer
+	mu        sync.Mutex
+	handlers  []handler
+	requested map[schema.GroupVersionResource]bool // which informers were requested
+	byType    map[reflect.Type]cache.SharedIndexInformer
 }
 
 type handler struct {
@@ -39,7 +39,7 @@ type handler struct {
 
 // newSharedInformers returns informers whose handlers get events from started until stop.
 func newSharedInformers(factory informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
-	return &sharedInformers{SharedInformerFactory: factory, started: started, stop: stop, asked: map[schema.GroupVersionResource]bool{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
+	return &sharedInformers{SharedInformerFactory: factory, started: started, stop: stop, requested: map[schema.GroupVersionResource]bool{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
 }
 
 // InformerFor returns the shared informer for the object's type, recording handlers.
@@ -59,7 +59,7 @@ func (s *sharedInformers) ForResource(gvr schema.GroupVersionResource) (informer
 	return recordingGeneric{informer, s}, nil
 }
 
-// WaitForCacheSync waits for the informers that were asked for here, not for those of others.
+// WaitForCacheSync waits for the informers that were requested here, not for those of others.
 func (s *sharedInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	s.mu.Lock()
 	informers := maps.Clone(s.byType)
@@ -71,7 +71,7 @@ func (s *sharedInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Typ
 	return synced
 }
 
-// note records that the informer of the object's type was asked for.
+// note records that the informer of the object's type was requested.
 func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndexInformer) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
@@ -82,15 +82,15 @@ func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndex
 	s.byType[reflect.TypeOf(object)] = informer
 	for _, kind := range kinds {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		s.asked[resource] = true
+		s.requested[resource] = true
 	}
 }
 
-// has reports whether an informer of the resource's whole objects was asked for.
+// has reports whether an informer of the resource's whole objects was requested.
 func (s *sharedInformers) has(resource schema.GroupVersionResource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked[resource]
+	return s.requested[resource]
 }
 
 func (s *sharedInformers) record(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {

@@ -34,7 +34,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	k, err := openKine(ctx, "sqlite", name, nil)
 	var failure *sqlite.Error
 	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
-		err = fmt.Errorf("%w: SQLite must write beside the file: copy it, and its -wal if there is one, to a folder that you may write to", err)
+		err = fmt.Errorf("%w: SQLite must write to the folder of the file: copy it, and its -wal if there is one, to a folder that you may write to", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

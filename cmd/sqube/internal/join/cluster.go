@@ -35,9 +35,9 @@ type Cluster struct {
 // dnsIndex is the index of kubeadm's DNS address in the range of Services.
 const dnsIndex = 10
 
-// Look reads the cluster from the server. server is the URL for nodes; if "", it is the address in the endpoints of the Service
+// ReadCluster reads the cluster from the server. server is the URL for nodes; if "", it is the address in the endpoints of the Service
 // kubernetes, or if there is none, the one in the kubeconfig.
-func Look(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcmdapi.Config, server string) (*Cluster, error) {
+func ReadCluster(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcmdapi.Config, server string) (*Cluster, error) {
 	entry := kubeconfig.Clusters[kubeconfig.Contexts[kubeconfig.CurrentContext].Cluster]
 	c := &Cluster{Server: server, CA: entry.CertificateAuthorityData}
 	if len(c.CA) == 0 {

@@ -265,11 +265,11 @@ func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision
 	f.known, f.current, f.began = append(f.known, g), g, began
 	f.shipped, f.seen, f.last = h.UpTo, revision, last
 	f.options.Log.Info("made a snapshot", "generation", g.name, "revision", f.shipped)
-	return f.forget(ctx)
+	return f.removeExpired(ctx)
 }
 
-// forget removes generations that ended before Keep.
-func (f *Follower) forget(ctx context.Context) error {
+// removeExpired removes generations that ended before Keep.
+func (f *Follower) removeExpired(ctx context.Context) error {
 	for len(f.known) > 1 && time.Since(f.known[1].snapshot.Changed) > f.options.Keep {
 		g := f.known[0]
 		// If this is interrupted, the rest is not a generation, or still a complete one.

@@ -46,7 +46,7 @@ func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, 
 		case writtenAt == nil && f.last.id > at.Compacted, writtenAt != nil && (*writtenAt != f.last.writtenAt || *uid != f.last.uid):
 			why = "the database is not the one in the backup"
 		case at.Compacted > f.seen:
-			why = forgotten(at.Compacted)
+			why = compactedReason(at.Compacted)
 		case next != nil:
 			more = true
 		default:
@@ -60,7 +60,7 @@ func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, 
 	return more, why, err
 }
 
-func forgotten(compacted int64) string {
+func compactedReason(compacted int64) string {
 	return fmt.Sprintf("versions up to revision %d were compacted before they were backed up: the backup was interrupted for longer than --retention", compacted)
 }
 
@@ -76,7 +76,7 @@ func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch,
 			return err
 		}
 		if compacted > f.seen {
-			b.why = forgotten(compacted)
+			b.why = compactedReason(compacted)
 			return errEnough
 		}
 		b.rows = append(b.rows, l)
