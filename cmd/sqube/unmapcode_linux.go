@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// unmapCode unmaps the pages of the program's code. Almost all of them are mapped during startup, and a running server needs only some. They stay in
-// the page cache, where the kernel can drop them when memory is scarce; needed pages are mapped again without a read.
+// unmapCode unmaps the pages of the program's code. Almost all of them are mapped during startup, and a running server needs only
+// some. They stay in the page cache, where the kernel can drop them when memory is scarce; needed pages are mapped again without a
+// read.
 func unmapCode() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

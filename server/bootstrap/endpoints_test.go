@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestAddressLeasesOfLiveServersChange renews the Leases of two servers whose clocks differ by a day, and then only one of them.
-func TestAddressLeasesOfLiveServersChange(t *testing.T) {
+// TestAddressLeasesDetectLiveServersByChange renews the Leases of two servers whose clocks differ by a day, and then only one of them.
+func TestAddressLeasesDetectLiveServersByChange(t *testing.T) {
 	client := fake.NewClientset()
 	const duration = 30 * time.Second
 	now := time.Now()

@@ -33,7 +33,7 @@ func AdvertiseAddress(bind net.IP) net.IP {
 	if address, err := utilnet.ResolveBindAddress(bind); err == nil {
 		return address
 	}
-	// The host has no default route, such as a board without a network. Use the address of any interface.
+	// The host has no default route, like a board without a network. Use the address of any interface.
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil
