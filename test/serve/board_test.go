@@ -94,15 +94,15 @@ func TestDiskOfABoard(t *testing.T) {
 // there has to be some left.
 func TestRoomOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	const room, value = 4 << 20, 100_000
+	const room, value = 2 << 20, 100_000
 	disk := faults.NewDisk(t)
-	s := serve(t, []string{"--retention", "3s"}, disk.Run)
+	s := serve(t, []string{"--retention", "10s"}, disk.Run)
 	w := newWriter(t, s)
 	s.settle(t)
 	disk.Room(room)
 
 	t.Run("of versions", func(t *testing.T) {
-		// Writers without a pause are faster than versions grow old.
+		// The disk is full long before the first versions are old enough to be removed.
 		var written atomic.Int64
 		var writing sync.WaitGroup
 		for i := range 3 {
