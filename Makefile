@@ -24,8 +24,7 @@ VERSION  = -X $V.gitVersion=$(K8S) \
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(VERSION)"
 
 # The packages whose tests run under the race detector: the store, its engines, the server and the commands.
-RACE_STORE := ./sqlstore/... ./dialect/...
-RACE       := $(RACE_STORE) ./server/... ./cmd/...
+RACE := ./sqlstore/... ./dialect/... ./server/... ./cmd/...
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -timeout 30m
@@ -66,10 +65,10 @@ nfpm: ## build bin/nfpm, which writes the packages
 
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
-# The store's packages one at a time, since upstream's suite gives the store a few seconds for a hundred writes.
+# apistorage alone, since upstream's suite gives the store a few seconds for a hundred writes.
 race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
-	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) -p 1 $(RACE_STORE)
-	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) $(filter-out $(RACE_STORE),$(RACE))
+	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) ./sqlstore/apistorage
+	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$)
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 	bin/withpostgres $(TEST) $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")

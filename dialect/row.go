@@ -29,7 +29,7 @@ func (r *LogRow) Values() []any {
 		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value}
 }
 
-// Scan reads a row with the columns preceding, then Columns.
+// Scan reads a row whose first columns go to preceding. The others are Columns.
 func (r *LogRow) Scan(row Row, preceding ...any) error {
 	var operation string
 	var replacedBy, expiresAt *int64

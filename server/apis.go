@@ -124,7 +124,7 @@ func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, 
 	options.DeleteCollectionWorkers = o.DeleteCollectionWorkers
 	return resources.New(resources.Config{
 		RESTOptions: options, Versions: versions, Loopback: b.loopback.Config(), Informers: b.informers,
-		Services: resources.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePorts: o.ServiceNodePortRange},
+		Services: resources.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePorts: o.ServiceNodePortRange},
 		ServiceAccounts: resources.ServiceAccounts{
 			Issuer: s.accounts.Generator, Audiences: s.authentication.Audiences, MaxExpiration: s.accounts.MaxExpiration,
 			ExtendExpiration: s.accounts.ExtendExpiration, MaxExtendedDuration: s.accounts.MaxExtendedExpiration,

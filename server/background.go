@@ -1,8 +1,6 @@
 package server
 
 import (
-	"os"
-
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 
@@ -49,7 +47,7 @@ func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootst
 	}
 	return bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName,
-		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.second, NodePort: o.KubernetesServiceNodePort, Repair: repair},
+		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: repair},
 		Endpoint: endpoint,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         s.authentication.UserCA,
@@ -65,7 +63,7 @@ func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootst
 
 func newControllers(b *base, s *security, a *apis) (c controllers.Config, err error) {
 	o := b.options
-	rootCA, err := readRootCA(b)
+	rootCA, err := b.pki.Trusted() // for pods, too
 	if err != nil {
 		return c, err
 	}
@@ -81,16 +79,4 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
 		Discovery: a.discovery, RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
 	}, nil
-}
-
-// readRootCA returns the PEM bundle that pods verify the server with: its own CA, and the chain of the certificate that the
-// flags name, if any.
-func readRootCA(b *base) ([]byte, error) {
-	rootCA, err := os.ReadFile(b.pki.CA.CertFile)
-	given := b.options.Serving.ServerCert.CertKey.CertFile
-	if err != nil || given == "" {
-		return rootCA, err
-	}
-	chain, err := os.ReadFile(given)
-	return append(rootCA, chain...), err
 }

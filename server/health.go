@@ -105,7 +105,9 @@ func once(check healthz.HealthChecker) healthz.HealthChecker {
 			return nil
 		}
 		err := check.Check(r)
-		passed.CompareAndSwap(false, err == nil)
+		if err == nil {
+			passed.Store(true)
+		}
 		return err
 	})
 }

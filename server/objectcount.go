@@ -76,6 +76,15 @@ func (c *objectCounter) forget(resource schema.GroupResource, made storage.Inter
 	}
 }
 
+// report sets the metric of a resource, unless it was forgotten while its objects were counted.
+func (c *objectCounter) report(resource schema.GroupResource, made storage.Interface, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.storages[resource] == made {
+		objectCountMetric.WithLabelValues(resource.Group, resource.Resource).Set(float64(n))
+	}
+}
+
 // run counts until ctx ends.
 func (c *objectCounter) run(ctx context.Context) {
 	go c.tracker.RunUntil(ctx.Done())
@@ -103,7 +112,7 @@ func (c *objectCounter) run(ctx context.Context) {
 			} else {
 				c.tracker.Set(resource.String(), stats)
 			}
-			objectCountMetric.WithLabelValues(resource.Group, resource.Resource).Set(float64(stats.ObjectCount))
+			c.report(resource, made, stats.ObjectCount)
 		}
 		due = next
 		select {

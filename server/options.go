@@ -56,25 +56,26 @@ type Options struct {
 	Scheduler             *controllers.Controller  // nil for none
 	AllowPrivileged       bool                     // for the whole process: Pod validation reads a global
 
-	CORSAllowedOrigins   []string
-	MaxInFlight          int
-	MaxMutatingInFlight  int
-	RequestTimeout       time.Duration
-	MinRequestTimeout    time.Duration
-	LivezGracePeriod     time.Duration // while /livez assumes that the start will succeed
-	ShutdownDelay        time.Duration // between becoming unready and draining
-	ShutdownGracePeriod  time.Duration
-	MaxRequestBodyBytes  int64
-	SharedDatastore      bool // other servers may use the same database
-	Encryption           encryption.Options
-	SharedKeys           sharedkeys.Options
-	Access               *access.Options
-	Aggregation          *aggregation.Options
-	Admission            *admission.Options
-	Audit                *audit.Options
-	Metrics              *metrics.Options
-	serviceRange, second net.IPNet
-	sealer               *sharedkeys.Sealer
+	CORSAllowedOrigins  []string
+	MaxInFlight         int
+	MaxMutatingInFlight int
+	RequestTimeout      time.Duration
+	MinRequestTimeout   time.Duration
+	LivezGracePeriod    time.Duration // while /livez assumes that the start will succeed
+	ShutdownDelay       time.Duration // between becoming unready and draining
+	ShutdownGracePeriod time.Duration
+	MaxRequestBodyBytes int64
+	SharedDatastore     bool // other servers may use the same database
+	Encryption          encryption.Options
+	SharedKeys          sharedkeys.Options
+	Access              *access.Options
+	Aggregation         *aggregation.Options
+	Admission           *admission.Options
+	Audit               *audit.Options
+	Metrics             *metrics.Options
+	serviceRange        net.IPNet
+	secondRange         net.IPNet // of the other IP family, or empty
+	sealer              *sharedkeys.Sealer
 
 	KubernetesServiceNodePort int // 0 for none
 	Features                  *genericoptions.FeatureOptions
@@ -260,7 +261,7 @@ func (o *Options) Complete() error {
 		case netutils.IsIPv6CIDR(cidr) == netutils.IsIPv6CIDR(&o.serviceRange):
 			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must not have two ranges of one IP family", o.ServiceClusterIPRange))
 		default:
-			o.second = *cidr
+			o.secondRange = *cidr
 		}
 	}
 	for _, origin := range o.CORSAllowedOrigins {

@@ -77,6 +77,9 @@ func listenProfiling(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("--debug-socket-path %s is a file, not a socket: choose another path", path)
 	}
 	if err == nil {
+		if other, err := net.Dial("unix", path); err == nil {
+			return nil, errors.Join(fmt.Errorf("another process listens on --debug-socket-path %s: choose another path", path), other.Close())
+		}
 		err = os.Remove(path) // left by a process that has ended
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -27,7 +27,6 @@ import (
 // routes returns the handler of all paths.
 func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]http.Handler) http.Handler {
 	router := mux.NewRouter().SkipClean(true)
-	router.NotFoundHandler = http.HandlerFunc(s.notFound)
 	paths := &paths{router: router}
 
 	documents.Register(router)
@@ -91,8 +90,6 @@ func (p *paths) Handle(path string, handler http.Handler) {
 	p.router.Handle(path, handler)
 	p.seen = append(p.seen, path)
 }
-
-func (s *Server) notFound(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
 // onlyGet rejects other methods than GET like kube-apiserver's router.
 func onlyGet(handler http.HandlerFunc) http.Handler {

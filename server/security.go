@@ -31,14 +31,16 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if s.audit, err = audit.New(o.Audit, b.outbound.egress); err != nil {
 		return nil, err
 	}
-	if s.accounts, err = access.NewServiceAccounts(ctx, wait.ContextForChannel(b.phase.drained), o.Access); err != nil {
+	// ctx ends when the server begins to stop, while it still serves. Authenticators are used for longer.
+	running := wait.ContextForChannel(b.phase.drained)
+	if s.accounts, err = access.NewServiceAccounts(ctx, running, o.Access); err != nil {
 		return nil, err
 	}
 	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outbound.egress}
-	if s.authentication, err = access.NewAuthentication(ctx, o.Access, s.accounts, cluster); err != nil {
+	if s.authentication, err = access.NewAuthentication(running, o.Access, s.accounts, cluster); err != nil {
 		return nil, err
 	}
-	if s.authorization, err = access.NewAuthorization(ctx, o.Access, cluster); err != nil {
+	if s.authorization, err = access.NewAuthorization(running, o.Access, cluster); err != nil {
 		return nil, err
 	}
 	pair := b.pki.Serving

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -31,6 +32,7 @@ type cache struct {
 	clock       int64 // counts reads, for collection.used
 	encodings   encodings
 	recent      recent
+	filling     atomic.Int64 // bytes of the collections being filled, not in bytes
 }
 
 const (
@@ -38,8 +40,8 @@ const (
 	treeDegree = 16
 	// recordOverhead is roughly the memory of a record besides its strings.
 	recordOverhead = 200
-	// refillAfter is how long a collection that did not fit initially stays out of memory, and maxRefillAfter the maximum.
-	// retryAfter is for a collection that could not be read.
+	// refillAfter is how long a collection that did not fit stays out of memory at first. Each time that it does not fit
+	// again, it stays out for longer, up to maxRefillAfter. retryAfter is for a collection that could not be read.
 	refillAfter    = time.Minute
 	maxRefillAfter = time.Hour
 	retryAfter     = time.Second
@@ -52,6 +54,9 @@ const (
 	// costs little compared to sending it, and memory has room for only a few.
 	largeShare = 16
 	largeRow   = 32 << 10
+	// smallShare is the part of the budget up to which a collection is always
+	// read into memory while others are.
+	smallShare = 128
 	// bareReserve is the part of the budget that a bare collection leaves for
 	// others.
 	bareReserve = 4
@@ -83,7 +88,7 @@ func (c *cache) apply(to int64, changes []*Change) {
 		switch {
 		case col == nil:
 		case col.filling != nil:
-			if col.filling.bytes += change.Record.memory(); col.filling.bytes > c.budget {
+			if col.filling.bytes += change.size(); col.filling.bytes > c.budget {
 				col.filling.err, col.filling.missed = errTooLarge, nil
 			}
 			if col.filling.err == nil {

@@ -32,10 +32,7 @@ func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Positio
 	if !s.awaitTail(ctx, at.Revision) {
 		return nil, at, ctx.Err()
 	}
-	snap, revision, f, begins := s.cache.lookup(q.Resource, q.Revision)
-	if begins {
-		s.beginFill(q.Resource, f)
-	}
+	snap, revision, f := s.lookup(q)
 	if f != nil && q.Exactly == nil && q.Revision == 0 {
 		// The list that fills the cache is the one that q would read.
 		select {
@@ -43,13 +40,22 @@ func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Positio
 		case <-ctx.Done():
 			return nil, at, context.Cause(ctx)
 		}
-		snap, revision, _, _ = s.cache.lookup(q.Resource, q.Revision)
+		snap, revision, _ = s.lookup(q)
 	}
 	if snap == nil {
 		return nil, at, nil
 	}
 	at.Revision = max(at.Revision, revision)
 	return snap, at, readable(at, q.Revision)
+}
+
+// lookup is cache.lookup for q. It starts the filling that this asks for.
+func (s *Store) lookup(q Query) (snap *snapshot, at int64, f *filling) {
+	snap, at, f, begins := s.cache.lookup(q.Resource, q.Revision)
+	if begins {
+		s.beginFill(q.Resource, f)
+	}
+	return snap, at, f
 }
 
 func (s *Store) beginFill(resource Resource, f *filling) {
@@ -108,6 +114,16 @@ func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
 	return s.Await(ctx, revision) == nil
+}
+
+// published waits until the hub has passed on the revision that a read of the
+// log has seen. A commit is in the log a moment before that, and the next read
+// of its object, if it comes from memory, must not return an older version.
+// With other writers, such a read asks the log for the newest revision first.
+func (s *Store) published(ctx context.Context, revision int64) {
+	if s.engine.Notifications() == nil && s.opts.CacheBytes != NoCache {
+		s.awaitTail(ctx, revision)
+	}
 }
 
 // revisions shares reads of the log's position between callers: while one read

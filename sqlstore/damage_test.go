@@ -43,3 +43,26 @@ func TestDamageIsLoggedOnce(t *testing.T) {
 		t.Errorf("it is logged %d times:\n%s", n, log.String())
 	}
 }
+
+// TestNoCounter checks that a log without its counter does not look like one without the object, nor like one that is
+// unavailable for a moment.
+func TestNoCounter(t *testing.T) {
+	for name, opener := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
+		t.Run(name, func(t *testing.T) {
+			engine := storetest.OpenEngine(t, opener(t))
+			s := storetest.Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache, Log: slog.New(slog.DiscardHandler)})
+			if err := engine.(interface {
+				Exec(ctx context.Context, statement string, args ...any) error
+			}).Exec(t.Context(), "DELETE FROM counter"); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := s.Get(t.Context(), sqlstore.Resource{Name: "things"}, "a"); !errors.Is(err, dialect.ErrCorrupt) {
+				t.Errorf("a get: %v", err)
+			}
+			create := dialect.Write{Operation: dialect.Create, Resource: "things", Key: "a", Labels: "{}", Fields: "{}", Value: []byte("{}")}
+			if _, err := engine.Commit(t.Context(), []dialect.Write{create}); !errors.Is(err, dialect.ErrCorrupt) {
+				t.Errorf("a write: %v", err)
+			}
+		})
+	}
+}

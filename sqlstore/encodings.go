@@ -23,19 +23,19 @@ func (s *Store) Encoding(revision int64) []byte {
 	if s == nil {
 		return nil // for objects that are not in a store
 	}
-	f := &s.cache.encodings
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.byRevision[revision]
+	e := &s.cache.encodings
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.byRevision[revision]
 }
 
 // KeepEncoding keeps a copy of an encoding of a row's value for as long as the row is in memory with its value, and returns
 // the copy, or nil if there is no room.
-func (s *Store) KeepEncoding(resource Resource, r *Record, form []byte) []byte {
+func (s *Store) KeepEncoding(resource Resource, r *Record, encoding []byte) []byte {
 	c := s.cache
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := int64(len(form)) + encodingOverhead
+	size := int64(len(encoding)) + encodingOverhead
 	col := c.collections[resource]
 	if col == nil || col.rows == nil || col.bare || c.size()+size > c.budget {
 		return nil
@@ -43,44 +43,44 @@ func (s *Store) KeepEncoding(resource Resource, r *Record, form []byte) []byte {
 	if row, ok := col.rows.Get(r); !ok || row.Revision != r.Revision {
 		return nil
 	}
-	kept := bytes.Clone(form)
+	kept := bytes.Clone(encoding)
 	c.encodings.put(r.Revision, kept)
 	return kept
 }
 
-func (f *encodings) put(revision int64, form []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.remove(revision)
-	if f.byRevision == nil {
-		f.byRevision = map[int64][]byte{}
+func (e *encodings) put(revision int64, encoding []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.remove(revision)
+	if e.byRevision == nil {
+		e.byRevision = map[int64][]byte{}
 	}
-	f.byRevision[revision] = form
-	f.bytes.Add(int64(len(form)) + encodingOverhead)
+	e.byRevision[revision] = encoding
+	e.bytes.Add(int64(len(encoding)) + encodingOverhead)
 }
 
-func (f *encodings) drop(revision int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.remove(revision)
+func (e *encodings) drop(revision int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.remove(revision)
 }
 
-// remove is drop for a caller that holds f.mu.
-func (f *encodings) remove(revision int64) {
-	if form, ok := f.byRevision[revision]; ok {
-		delete(f.byRevision, revision)
-		f.bytes.Add(-int64(len(form)) - encodingOverhead)
+// remove is drop for a caller that holds e.mu.
+func (e *encodings) remove(revision int64) {
+	if encoding, ok := e.byRevision[revision]; ok {
+		delete(e.byRevision, revision)
+		e.bytes.Add(-int64(len(encoding)) - encodingOverhead)
 	}
 }
 
 // shrink drops encodings until they take no more than that many bytes.
-func (f *encodings) shrink(to int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for revision := range f.byRevision {
-		if f.bytes.Load() <= max(to, 0) {
+func (e *encodings) shrink(to int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for revision := range e.byRevision {
+		if e.bytes.Load() <= max(to, 0) {
 			return
 		}
-		f.remove(revision)
+		e.remove(revision)
 	}
 }

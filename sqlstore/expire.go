@@ -47,11 +47,13 @@ func (s *Store) expireDue(ctx context.Context) error {
 	}
 }
 
-// due returns the deletions of objects that have expired, a group at a time.
+// due returns the deletions of objects that have expired, as many as one group
+// may have.
 func (s *Store) due(ctx context.Context) ([]*Write, error) {
 	b := s.statement().add("SELECT id, api_group, resource, key, namespace, name, uid, labels, fields, value FROM log WHERE expires_at IS NOT NULL AND replaced_by IS NULL AND expires_at <= ")
 	b.add(b.arg(s.opts.Now().UnixMilli()) + " ORDER BY expires_at LIMIT " + b.arg(maxGroupWrites))
 	var due []*Write
+	bytes := 0
 	err := s.run(ctx, b, func(row dialect.Row) error {
 		r := &Record{}
 		w := &Write{Operation: dialect.Delete, Previous: r}
@@ -60,7 +62,13 @@ func (s *Store) due(ctx context.Context) ([]*Write, error) {
 		}
 		r.Key = w.Key
 		due = append(due, w)
+		if bytes += len(r.Value); bytes >= maxGroupBytes {
+			return errEnough
+		}
 		return nil
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return due, err
 }

@@ -19,19 +19,28 @@ type filling struct {
 // and returns the revision of the list.
 func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) error) (int64, error)) {
 	col := collection{rows: newTree(byKey)}
+	counted := int64(0) // of col.bytes in c.filling
+	defer func() { c.filling.Add(-counted) }()
+	// After a start all collections are filled at once. Together they must fit.
+	// Only large ones give way: leaving out small ones would make no room.
+	fits := func() bool {
+		all := c.filling.Add(col.bytes - counted)
+		counted = col.bytes
+		return c.fits(&col) && (all <= c.room() || col.bytes <= c.budget/smallShare)
+	}
 	at, err := list(func(r *Record) error {
 		by := col.packer
 		if col.bytes+r.memory() > c.bareLimit() {
 			by = nil
 		}
 		col.add(r, by)
-		if !c.fits(&col) && !col.bare {
+		if !fits() && !col.bare {
 			col.strip(packerOf(col.rows))
 		}
-		if !c.fits(&col) {
+		if !fits() {
 			col.thin(c.bareLimit())
 		}
-		if !c.fits(&col) {
+		if !fits() {
 			return errTooLarge
 		}
 		return nil

@@ -68,7 +68,7 @@ type Follower struct {
 	// advanced is when its client last received something, reading when the
 	// follower last began to read; see memory.clock.
 	advanced, reading atomic.Int64
-	ended             atomic.Bool
+	ended             atomic.Bool // who sets it calls end
 	sub               atomic.Pointer[Subscription]
 }
 

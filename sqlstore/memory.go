@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,9 +78,10 @@ func (m *memory) relieve() {
 		if f == nil {
 			break
 		}
-		f.ended.Store(true)
 		excess -= f.held.Load()
-		slowest = append(slowest, f)
+		if f.ended.CompareAndSwap(false, true) {
+			slowest = append(slowest, f)
+		}
 	}
 	m.mu.Unlock()
 	for _, f := range slowest {
@@ -122,14 +124,13 @@ func (m *memory) reserve(ctx context.Context, bytes int64) error {
 		case <-ctx.Done():
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			for i, w := range m.waiting {
-				if w == r {
-					m.waiting = append(m.waiting[:i:i], m.waiting[i+1:]...)
-					m.admit()
-					return context.Cause(ctx)
-				}
+			i := slices.Index(m.waiting, r)
+			if i < 0 {
+				return nil // granted meanwhile
 			}
-			return nil // granted meanwhile
+			m.waiting = slices.Delete(m.waiting, i, i+1)
+			m.admit()
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -183,9 +184,8 @@ func (m *memory) endStuck() {
 	var stuck []*Follower
 	m.mu.Lock()
 	for f := range m.followers {
-		if !f.ended.Load() && f.reserved.Load() > 0 &&
-			(now-f.progress() > stuckAfter || now-time.Duration(f.reading.Load()) > slowAfter) {
-			f.ended.Store(true)
+		if f.reserved.Load() > 0 && (now-f.progress() > stuckAfter || now-time.Duration(f.reading.Load()) > slowAfter) &&
+			f.ended.CompareAndSwap(false, true) {
 			stuck = append(stuck, f)
 		}
 	}

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,5 +139,18 @@ func TestLargeReadsAreExpected(t *testing.T) {
 	}
 	if len(m.costs) != 0 {
 		t.Errorf("after small reads, expected costs are %v", m.costs)
+	}
+}
+
+// TestEndedOnce fills the queue of a follower that is about to be ended for another reason.
+func TestEndedOnce(t *testing.T) {
+	m, f := newFollowers(t, 1, 1)
+	f[0].store.hub = newHub(0, newCache(0, 0), m)
+	sub := f[0].Subscribe(Resource{}, "")
+	f[0].ended.Store(true) // as relieve does before it calls end
+	c := &Change{Watchers: 1}
+	sub.queue = slices.Repeat([]*Change{c}, maxQueue)
+	if sub.push(c); m.slow.Load() != 0 {
+		t.Error("it was ended twice")
 	}
 }

@@ -118,8 +118,12 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)
 	for {
 		page, err := s.page(ctx, q)
-		if err != nil || len(page.Records) > 0 {
+		if err != nil {
 			return page, err
+		}
+		if len(page.Records) > 0 {
+			s.published(ctx, cmp.Or(q.Revision, page.Revision))
+			return page, nil
 		}
 		one := q
 		one.Limit = 1
@@ -133,7 +137,11 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 			return page, errNoCounter
 		}
 		if none {
-			return page, readable(*at, q.Revision)
+			if err := readable(*at, q.Revision); err != nil {
+				return page, err
+			}
+			s.published(ctx, cmp.Or(q.Revision, at.Revision))
+			return page, nil
 		}
 	}
 }

@@ -101,10 +101,17 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 		}
 		return nil
 	})
+	if err == nil && at.Revision == 0 {
+		err = errNoCounter
+	}
+	if err == nil {
+		s.published(ctx, at.Revision)
+	}
 	return found, at, err
 }
 
-// Count returns the number of records of q, up to its Limit.
+// Count returns the number of records of q, up to its Limit. It returns
+// ErrFuture or ErrCompacted if q.Revision can't be read.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	snap, _, err := s.cached(ctx, q)
 	if err != nil {
@@ -113,9 +120,16 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	if snap != nil {
 		return s.cache.count(snap, q), nil
 	}
-	b := s.statement().count(q)
-	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) })
-	return n, err
+	var at dialect.Position
+	b := s.statement().add("SELECT revision, compacted, (").count(q).add(") FROM counter")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &n) })
+	switch {
+	case err != nil:
+		return 0, err
+	case at.Revision == 0:
+		return 0, errNoCounter
+	}
+	return n, readable(at, q.Revision)
 }
 
 // Size returns the number of objects of a resource and the total length of

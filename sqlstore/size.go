@@ -136,13 +136,13 @@ func (s *Store) count(ctx context.Context) (bool, error) {
 	if began.Before(s.size.recount) {
 		return false, nil
 	}
-	var live, superseded int64
+	var live, replaced int64
 	b := s.statement().add("SELECT (SELECT count(*) FROM log WHERE replaced_by IS NULL), (SELECT count(*) FROM log WHERE replaced_by IS NOT NULL)")
-	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&live, &superseded) })
+	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&live, &replaced) })
 	s.size.recount = time.Now().Add(countShare * time.Since(began))
 	if err != nil {
 		return false, err
 	}
-	s.size.update(func() { s.size.stats.Live, s.size.stats.Replaced = live, superseded })
+	s.size.update(func() { s.size.stats.Live, s.size.stats.Replaced = live, replaced })
 	return true, nil
 }

@@ -71,11 +71,14 @@ type Options struct {
 	// RetentionRows limits how many of them are kept, even if that shortens
 	// Retention. Default 0, for no limit.
 	RetentionRows int64
-	// CompactInterval is how often older versions are removed. Default a tenth of Retention, at most 30 seconds.
+	// CompactInterval is how often older versions are removed. Default a tenth
+	// of Retention, at most 30 seconds.
 	CompactInterval time.Duration
-	// Archived is set if versions are archived before they are removed. It returns the revision up to which the archive is
-	// complete. If the error wraps ErrArchivedElsewhere, another process removes versions. After any other error, versions
-	// that are not archived stay, except those beyond RetentionRows.
+	// Archived is set if versions are archived before they are removed. It
+	// returns the revision up to which the archive is complete. If the error
+	// wraps ErrArchivedElsewhere, another process removes versions. After any
+	// other error, versions that are not archived stay, except those beyond
+	// RetentionRows.
 	Archived func() (revision int64, err error)
 	// Timeout limits one database access, including the wait for a connection.
 	// Default DefaultTimeout.
@@ -98,7 +101,8 @@ type Options struct {
 	// OnWrite is called with how long each write, including conflicts, waited
 	// for the database. Optional.
 	OnWrite func(took time.Duration)
-	// OnGroup is called with the number of writes of each group commit, including conflicts. Optional.
+	// OnGroup is called with the number of writes of each group commit,
+	// including conflicts. Optional.
 	OnGroup func(writes int)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -153,7 +157,8 @@ type Store struct {
 	// ambiguous counts the commits that may or may not have taken effect;
 	// resolved counts those of them that the tail has read past.
 	ambiguous, resolved atomic.Int64
-	// compacted is the newest revision up to which this process has begun to remove versions.
+	// compacted is the newest revision up to which this process has begun to
+	// remove versions.
 	compacted atomic.Int64
 
 	queue chan *pending

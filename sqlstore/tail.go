@@ -15,22 +15,22 @@ type tailLag struct {
 }
 
 // hear records that the log has reached newest while the tail has read up to at.
-func (u *tailLag) hear(newest, at int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if newest > at && at >= u.revision {
-		u.revision, u.heard = newest, time.Now()
+func (l *tailLag) hear(newest, at int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if newest > at && at >= l.revision {
+		l.revision, l.heard = newest, time.Now()
 	}
 }
 
 // since returns how long the tail, now at the revision at, has been behind.
-func (u *tailLag) since(at int64) time.Duration {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if at >= u.revision {
+func (l *tailLag) since(at int64) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at >= l.revision {
 		return 0
 	}
-	return time.Since(u.heard)
+	return time.Since(l.heard)
 }
 
 // tail reads from the log what this process did not write, and what it wrote
@@ -90,7 +90,10 @@ func (s *Store) isForeign(newest int64) bool {
 	if newest == 0 {
 		return true
 	}
-	s.heard.Store(newest)
+	// A reader may have read the counter before the tail was notified.
+	for heard := s.heard.Load(); newest > heard && !s.heard.CompareAndSwap(heard, newest); {
+		heard = s.heard.Load()
+	}
 	s.tailLag.hear(newest, s.hub.at())
 	return !s.committing.Load() && newest > s.hub.at()
 }

@@ -52,16 +52,16 @@ type topic struct {
 // subscribers are subscriptions by a key, prefix or value.
 type subscribers map[string]map[*Subscription]struct{}
 
-func (l subscribers) add(key string, sub *Subscription) {
-	if l[key] == nil {
-		l[key] = map[*Subscription]struct{}{}
+func (s subscribers) add(key string, sub *Subscription) {
+	if s[key] == nil {
+		s[key] = map[*Subscription]struct{}{}
 	}
-	l[key][sub] = struct{}{}
+	s[key][sub] = struct{}{}
 }
 
-func (l subscribers) remove(key string, sub *Subscription) {
-	if delete(l[key], sub); len(l[key]) == 0 {
-		delete(l, key)
+func (s subscribers) remove(key string, sub *Subscription) {
+	if delete(s[key], sub); len(s[key]) == 0 {
+		delete(s, key)
 	}
 }
 
@@ -85,40 +85,40 @@ func (sub *Subscription) requires() (found *Term) {
 	return found
 }
 
-func (a *topic) add(sub *Subscription) {
-	a.all[sub] = struct{}{}
-	a.place(sub, subscribers.add)
+func (t *topic) add(sub *Subscription) {
+	t.all[sub] = struct{}{}
+	t.place(sub, subscribers.add)
 }
 
-func (a *topic) remove(sub *Subscription) {
-	delete(a.all, sub)
-	a.place(sub, subscribers.remove)
+func (t *topic) remove(sub *Subscription) {
+	delete(t.all, sub)
+	t.place(sub, subscribers.remove)
 }
 
 // place adds a subscription at its place, or removes it from there.
-func (a *topic) place(sub *Subscription, do func(subscribers, string, *Subscription)) {
+func (t *topic) place(sub *Subscription, do func(subscribers, string, *Subscription)) {
 	if sub.single() {
-		do(a.byKey, sub.prefix, sub)
+		do(t.byKey, sub.prefix, sub)
 		return
 	}
 	term := sub.requires()
 	if term == nil {
-		do(a.byPrefix, sub.prefix, sub)
+		do(t.byPrefix, sub.prefix, sub)
 		return
 	}
-	if a.byRequired[term.attr] == nil {
-		a.byRequired[term.attr] = subscribers{}
+	if t.byRequired[term.attr] == nil {
+		t.byRequired[term.attr] = subscribers{}
 	}
 	for _, value := range term.values {
-		do(a.byRequired[term.attr], value, sub)
+		do(t.byRequired[term.attr], value, sub)
 	}
-	if len(a.byRequired[term.attr]) == 0 {
-		delete(a.byRequired, term.attr)
+	if len(t.byRequired[term.attr]) == 0 {
+		delete(t.byRequired, term.attr)
 	}
 }
 
 // receivers appends to found the subscriptions that c may concern, each once.
-func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
+func (t *topic) receivers(c *Change, found []*Subscription) []*Subscription {
 	key, made := c.Record.Key, &c.Record
 	if c.Operation == dialect.Delete {
 		made = nil
@@ -131,14 +131,14 @@ func (a *topic) receivers(c *Change, found []*Subscription) []*Subscription {
 			}
 		}
 	}
-	collect(a.byKey[key])
-	collect(a.byPrefix[""])
+	collect(t.byKey[key])
+	collect(t.byPrefix[""])
 	for i := range len(key) {
 		if key[i] == '/' {
-			collect(a.byPrefix[key[:i+1]])
+			collect(t.byPrefix[key[:i+1]])
 		}
 	}
-	for attr, subs := range a.byRequired {
+	for attr, subs := range t.byRequired {
 		for _, value := range c.values(attr) {
 			if value != unknownValue {
 				collect(subs[value])

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"testing"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // TestSpansCostNothing checks that requests that are not traced cause no allocations for spans.
@@ -25,6 +27,25 @@ func TestSpansCostNothing(t *testing.T) {
 }
 
 var errNotTraced = errors.New("not traced")
+
+// status is a span that keeps its status.
+type status struct {
+	noop.Span
+	code codes.Code
+}
+
+// SetStatus implements trace.Span.
+func (s *status) SetStatus(code codes.Code, _ string) { s.code = code }
+
+// TestFailedSpans checks which spans end as failed: not that of a page with as much as a page may have.
+func TestFailedSpans(t *testing.T) {
+	for err, want := range map[error]codes.Code{nil: codes.Unset, errEnough: codes.Unset, errNotTraced: codes.Error} {
+		span := &status{}
+		if endSpan(span, err); span.code != want {
+			t.Errorf("after %v, the span is %v", err, span.code)
+		}
+	}
+}
 
 // BenchmarkSpanOff measures the cost of spans that are not recorded.
 func BenchmarkSpanOff(b *testing.B) {

@@ -52,6 +52,9 @@ func (a *archiver) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if revision, _ := a.archived(); revision > 0 {
+			logged = "" // it was written in between
+		}
 		elsewhere := a.shared && errors.Is(err, logbackup.ErrHeld)
 		if elsewhere {
 			err = sqlstore.ErrArchivedElsewhere

@@ -84,7 +84,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 			what += " (--repair can fix it)"
 		default:
 			if err := engine.Exec(ctx, f.Repair, f.Args...); err != nil {
-				return err
+				return errors.Join(out.end(), fmt.Errorf("%s: fixing %s: %w", c.datastore, f.Object, err)) // with what has been fixed
 			}
 			what += ": fixed"
 		}

@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
-	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/sqlstore"
@@ -125,119 +122,6 @@ func (i *inspector) value(ctx context.Context, key string, stored []byte) ([]byt
 
 // about adds the object to an error.
 func (i *inspector) about(err error) error {
-	if err == nil {
-		return nil
-	}
 	resource := schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name}
 	return fmt.Errorf("%s %s: %w", resource, i.object.Name, err)
-}
-
-func historyCommand() *cobra.Command {
-	var i inspector
-	cmd := &cobra.Command{
-		Use:   "history RESOURCE NAME",
-		Short: "List an object's changes: when, by whom, and which fields",
-		Long: `List an object's changes: when, by whom, and which fields. The list reaches back as
-far as versions are kept (serve --retention), or as far as an archive (--archive).
-
-` + objectArguments,
-		Example: `  sqube history deployments.apps -n prod web
-  sqube history deployments.apps -n prod web --archive /mnt/archive/sqube`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := i.open(cmd.Context(), args); err != nil {
-				return err
-			}
-			defer closing(&err, i.close)
-			table := newTable(cmd.OutOrStdout(), "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
-			err = i.history(cmd.Context(), func(v *inspect.Version) error {
-				changed, err := i.changed(cmd, v)
-				if err != nil {
-					return err
-				}
-				table.row(fmt.Sprint(v.ID), time.UnixMilli(v.WrittenAt).UTC().Format(time.RFC3339), string(v.Operation), v.User, v.FieldManager, changed)
-				return nil
-			})
-			if err != nil {
-				return i.about(err)
-			}
-			return table.end()
-		},
-	}
-	i.addFlags(cmd)
-	return cmd
-}
-
-// changed returns the paths of the fields that an update changed.
-func (i *inspector) changed(cmd *cobra.Command, v *inspect.Version) (string, error) {
-	if v.Operation != dialect.Update {
-		return "", nil
-	}
-	if v.Previous == nil {
-		return "(the previous version is no longer kept)", nil
-	}
-	before, err := i.value(cmd.Context(), v.Key, v.Previous)
-	if err != nil {
-		return "", err
-	}
-	after, err := i.value(cmd.Context(), v.Key, v.Value)
-	if err != nil {
-		return "", err
-	}
-	paths, err := inspect.Changed(before, after)
-	return strings.Join(paths, " "), err
-}
-
-func showCommand() *cobra.Command {
-	var i inspector
-	var revision int64
-	var whole bool
-	cmd := &cobra.Command{
-		Use:   "show RESOURCE NAME",
-		Short: "Print an object as it is, or as it was at a revision, ready for kubectl apply",
-		Long: `Print an object as it is, or as it was at a revision (see sqube history), ready for
-kubectl apply: without its status and the fields that the server sets.
-
-` + objectArguments,
-		Example: "  sqube show deployments.apps -n prod web --at 4711 | kubectl apply -f -",
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := i.open(cmd.Context(), args); err != nil {
-				return err
-			}
-			defer closing(&err, i.close)
-			version, err := i.at(cmd.Context(), revision)
-			if err != nil {
-				return i.about(err)
-			}
-			stored, err := i.value(cmd.Context(), version.Key, version.Value)
-			if err != nil {
-				return i.about(err)
-			}
-			var object map[string]any
-			if err := json.Unmarshal(stored, &object); err != nil {
-				return i.about(err)
-			}
-			if !whole {
-				applicable(object)
-			}
-			text, err := terminal.YAML(object)
-			if err != nil {
-				return i.about(err)
-			}
-			_, err = cmd.OutOrStdout().Write(text)
-			return err
-		},
-	}
-	i.addFlags(cmd)
-	cmd.Flags().Int64Var(&revision, "at", 0, "Revision (resourceVersion) at which to show the object. If unset, the newest.")
-	cmd.Flags().BoolVar(&whole, "whole", false, "Print the whole stored object.")
-	return cmd
-}
-
-// applicable removes the fields that clients don't set.
-func applicable(object map[string]any) {
-	delete(object, "status")
-	metadata, _ := object["metadata"].(map[string]any)
-	for _, field := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
-		delete(metadata, field)
-	}
 }

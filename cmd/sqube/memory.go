@@ -88,7 +88,7 @@ func growthPercent(live, cached int64, busy bool) int {
 	if busy {
 		headroom = max(headroom, busyHeadroom)
 	}
-	return int(100 * headroom / max(live, 1<<20))
+	return int(max(100*headroom/max(live, 1<<20), 1)) // with 0, collections would never pause
 }
 
 // heap has the runtime's statistics of the heap.

@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/wholefile"
 	"github.com/sqube/sqube/sqlstore/inspect"
@@ -53,7 +50,7 @@ the cluster list it again.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.run(cmd, args[0])
-			if err == nil && r.aside != "" {
+			if r.aside != "" { // even if a later step failed
 				fmt.Fprintf(cmd.OutOrStdout(), "what it held before is in %s\n", r.aside)
 			}
 			return err
@@ -113,7 +110,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
-	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
+	aside, err := r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			return rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
@@ -128,6 +125,7 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dia
 	if err != nil {
 		return err
 	}
+	r.aside = aside
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), source, at)
 	return nil
 }
@@ -208,69 +206,6 @@ func jumpedCounter(revision int64, newest, now time.Time) dialect.Position {
 		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond
 	}
 	return dialect.Position{Revision: ahead, Compacted: ahead}
-}
-
-// isFollowed reports whether the source is a backup of sqube backup --follow.
-func isFollowed(source string) bool {
-	if strings.HasPrefix(source, "s3://") {
-		return true
-	}
-	info, err := os.Stat(source)
-	return err == nil && info.IsDir()
-}
-
-// fromFollowed restores a backup of sqube backup --follow.
-func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
-	place, err := logbackup.ParsePlace(source)
-	if err != nil {
-		return err
-	}
-	moment, err := r.time()
-	if err != nil {
-		return err
-	}
-	if r.list {
-		return printSpans(cmd, place)
-	}
-	dir, err := os.MkdirTemp("", "sqube-restore-")
-	if err != nil {
-		return err
-	}
-	defer closing(&err, func() error { return os.RemoveAll(dir) })
-	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, dir)
-	if err != nil {
-		return err
-	}
-	newest, ended := backup.Newest()
-	return r.fill(cmd, place.String(), state.Revision, jumpedCounter(newest, ended, time.Now()), func(yield func(*dialect.LogRow) error) error {
-		return state.Rows(cmd.Context(), yield)
-	})
-}
-
-// fetch copies the needed files of a backup to an empty folder.
-func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
-	for try := range logbackup.Tries {
-		if backup, err = logbackup.Open(ctx, place); err == nil {
-			state, err = backup.Fetch(ctx, revision, moment, fmt.Sprintf("%s/%d", dir, try))
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	return backup, state, err
-}
-
-// printSpans prints the times that a backup covers.
-func printSpans(cmd *cobra.Command, place logbackup.Place) error {
-	backup, err := logbackup.Open(cmd.Context(), place)
-	if err != nil {
-		return err
-	}
-	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION", "SIZE")
-	for _, s := range backup.Spans {
-		table.row(s.Began.UTC().Format(time.RFC3339), s.Ended.UTC().Format(time.RFC3339), fmt.Sprint(s.From), fmt.Sprint(s.To), size(s.Size))
-	}
-	return table.end()
 }
 
 // restorePgDump restores an archive of pg_dump.

@@ -7,10 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -221,23 +218,6 @@ func absolute(path string) string {
 		return abs
 	}
 	return path
-}
-
-// untilSignal returns a context that ends with the first SIGTERM or SIGINT, which also sets stopping. The second one ends the
-// process.
-func untilSignal(ctx context.Context, stopping *atomic.Bool) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
-	go func() {
-		name := <-signals
-		slog.Info("stopping; a second signal ends the process at once", "signal", name.String())
-		stopping.Store(true)
-		cancel()
-		<-signals
-		os.Exit(1)
-	}()
-	return ctx, cancel
 }
 
 // selectControlPlane makes --control-plane select all controllers and accept bootstrap tokens, unless flags say otherwise. Call it

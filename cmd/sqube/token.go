@@ -79,6 +79,9 @@ func (o *tokenOptions) run(ctx context.Context, out io.Writer) error {
 		path = filepath.Join(o.dataDir, "admin.kubeconfig")
 	}
 	kubeconfig, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(kubeconfig)
+	}
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig: %w; give an administrator's with --kubeconfig, or the server's folder with --data-dir", err)
 	}

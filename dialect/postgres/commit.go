@@ -143,3 +143,11 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error
 	e.compacting.done = max(0, last-1)
 	return removed, nil
 }
+
+// Exec runs a statement that changes the log, for repairs.
+func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
+	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
+		return failure(ctx, "execute", err)
+	}
+	return nil
+}

@@ -19,8 +19,8 @@ import (
 // error says so if these programs are missing. Servers may keep running meanwhile.
 func Dump(ctx context.Context, dsn string, to *os.File) error {
 	args := []string{"--format=custom", "--no-owner", "--no-privileges"}
-	for _, b := range logObjects {
-		args = append(args, "--table="+b.name)
+	for _, o := range logObjects {
+		args = append(args, "--table="+o.name)
 	}
 	// Postgres' programs write to the open file: files that they create may be world-readable.
 	if err := run(ctx, dsn, program{name: "pg_dump", args: args, stdout: to}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqube/sqube/dialect"
@@ -29,7 +30,11 @@ func failure(ctx context.Context, op string, err error) error {
 			return &dialect.Error{Op: op, Engine: "postgres", Err: err}
 		}
 	}
-	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrUnavailable, err)}
+	class := dialect.ErrUnavailable
+	if errors.Is(err, pgx.ErrNoRows) { // the counter has no row
+		class = dialect.ErrCorrupt
+	}
+	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", class, err)}
 }
 
 // serializationFailure reports whether a transaction was rolled back because of concurrent ones and can be retried. This

@@ -6,3 +6,6 @@ const (
 	InsertRows  = insertRows
 	CompactRows = compactRows
 )
+
+// ShrinkLock is the advisory lock of the process that shrinks.
+const ShrinkLock = shrinkLock

@@ -26,12 +26,12 @@ import (
 // this process has seen.
 
 // recordIncarnation records the server's incarnation in the counter's row, if none is recorded yet.
-func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, n capabilities) error {
+func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, c capabilities) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, "UPDATE counter SET incarnation = "+n.incarnation+" WHERE incarnation = ''")
+	_, err = conn.Exec(ctx, "UPDATE counter SET incarnation = "+c.incarnation+" WHERE incarnation = ''")
 	return errors.Join(err, conn.Close(ctx))
 }
 

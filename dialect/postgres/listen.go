@@ -103,19 +103,22 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	}
 }
 
-// notification waits for a notification. It fails when ctx ends.
+// notification waits for a notification. It fails when ctx ends. A newer
+// revision than seen so far is read from the counter, since any role of the
+// database can send notifications.
 func (l *listener) notification(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {
 		return err
 	}
 	revision, err := strconv.ParseInt(n.Payload, 10, 64)
-	if err != nil {
-		revision = 0
+	if err != nil || revision > l.engine.seen.Load() {
+		revision, err = l.readCounter(ctx, conn)
 	}
-	l.engine.noteRevision(revision)
-	l.publish(revision)
-	return nil
+	if err == nil {
+		l.publish(revision)
+	}
+	return err
 }
 
 // poll waits for pollInterval and reads the counter. It fails when ctx ends.
@@ -125,19 +128,24 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 		return ctx.Err()
 	case <-time.After(pollInterval):
 	}
-	// Not with ctx, which ends when the next check is due and must not
-	// interrupt the read.
-	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
-	defer cancel()
-	var revision int64
-	if err := conn.QueryRow(readCtx, "SELECT revision FROM counter").Scan(&revision); err != nil {
-		return err
-	}
-	if revision > l.engine.seen.Load() {
-		l.engine.noteRevision(revision)
+	seen := l.engine.seen.Load()
+	revision, err := l.readCounter(ctx, conn)
+	if err == nil && revision > seen {
 		l.publish(revision)
 	}
-	return nil
+	return err
+}
+
+// readCounter reads the newest revision. ctx may end meanwhile, when the next
+// check is due.
+func (l *listener) readCounter(ctx context.Context, conn *pgx.Conn) (revision int64, err error) {
+	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
+	defer cancel()
+	if err := conn.QueryRow(readCtx, "SELECT revision FROM counter").Scan(&revision); err != nil {
+		return 0, err
+	}
+	l.engine.noteRevision(revision)
+	return revision, nil
 }
 
 // endStuckSessions ends sessions that hold the counter's lock and have waited that many seconds for their client, because its

@@ -90,7 +90,7 @@ func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, er
 	if e.capabilities, err = probe(ctx, config.ConnConfig); err != nil {
 		return nil, err
 	}
-	if _, err := migrate(ctx, config.ConnConfig); err != nil {
+	if _, err := migrate(ctx, config.ConnConfig, e.capabilities); err != nil {
 		return nil, err
 	}
 	if err := recordIncarnation(ctx, config.ConnConfig, e.capabilities); err != nil {
@@ -129,11 +129,11 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the Postgres database: %w", err)
 	}
-	config, n, err := commandConfig(ctx, dsn, false)
+	config, c, err := commandConfig(ctx, dsn, false)
 	if err != nil {
 		return nil, withHint(err)
 	}
-	if !n.pooled {
+	if !c.pooled {
 		// Not a connection parameter: with target_session_attrs=read-write, no host would qualify.
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "SET default_transaction_read_only = on")
@@ -161,15 +161,15 @@ func Status(ctx context.Context, dsn string) (migrations.Status, error) {
 
 // commandConfig returns how a command connects to the database at dsn, to its primary if it writes, and the server's
 // capabilities.
-func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, n capabilities, err error) {
+func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, c capabilities, err error) {
 	if config, err = parse(dsn); err == nil {
 		if writes {
 			findPrimary(config.ConnConfig)
 		}
 		nameCommand(config.ConnConfig)
-		n, err = probe(ctx, config.ConnConfig)
+		c, err = probe(ctx, config.ConnConfig)
 	}
-	return config, n, err
+	return config, c, err
 }
 
 // findPrimary makes connections go to the host that accepts writes. A standby or former primary would return stale state.
@@ -207,9 +207,9 @@ func nameCommand(config *pgx.ConnConfig) (server string) {
 
 // Migrate migrates the schema of the database and returns its previous status.
 func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
-	config, _, err := commandConfig(ctx, dsn, true)
+	config, c, err := commandConfig(ctx, dsn, true)
 	if err == nil {
-		before, err = migrate(ctx, config.ConnConfig)
+		before, err = migrate(ctx, config.ConnConfig, c)
 	}
 	if err != nil {
 		return before, fmt.Errorf("migrating the Postgres database: %w", withHint(err))
@@ -217,7 +217,18 @@ func Migrate(ctx context.Context, dsn string) (before migrations.Status, err err
 	return before, nil
 }
 
-func migrate(ctx context.Context, config *pgx.ConnConfig) (before migrations.Status, err error) {
+func migrate(ctx context.Context, config *pgx.ConnConfig, c capabilities) (before migrations.Status, err error) {
+	// If this machine fails while it has the lock of migrations, the server
+	// must end its session: all servers that start wait for the lock.
+	config = config.Copy()
+	configureServing(config, c, func(ctx context.Context, conn *pgconn.PgConn) error {
+		if c.pooled {
+			return nil
+		}
+		// The session with the lock is idle for as long as a step waits for
+		// others, such as pg_dump, in another session.
+		return apply(ctx, conn, map[string]string{"idle_in_transaction_session_timeout": "0", "transaction_timeout": "0"})
+	}, func() {})
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {

@@ -127,8 +127,8 @@ func putAside(conn *session, schema string, now time.Time) (aside string, statem
 
 // move returns the statements that move a log from one schema to another.
 func move(from, to string) (statements []string) {
-	for _, b := range logObjects {
-		statements = append(statements, "ALTER "+b.kind+" "+from+"."+b.name+" SET SCHEMA "+to)
+	for _, o := range logObjects {
+		statements = append(statements, "ALTER "+o.kind+" "+from+"."+o.name+" SET SCHEMA "+to)
 	}
 	return statements
 }
@@ -197,12 +197,4 @@ func awaitUnserved(ctx context.Context, conn *session) error {
 		case <-ticker.C:
 		}
 	}
-}
-
-// Exec runs a statement that changes the log, for repairs.
-func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
-	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
-		return failure(ctx, "execute", err)
-	}
-	return nil
 }

@@ -35,13 +35,20 @@ var settings = map[string]string{
 	"idle_in_transaction_session_timeout": "300000", // see endStuckSessions for what can't wait that long
 }
 
-// apply returns the statement that sets those settings that the server has.
-func apply(set map[string]string) string {
+// apply sets those settings that the server has. It may reject them.
+func apply(ctx context.Context, conn *pgconn.PgConn, set map[string]string) error {
+	if len(set) == 0 {
+		return nil
+	}
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		rows = append(rows, fmt.Sprintf("('%s', '%s')", name, set[name]))
 	}
-	return "SELECT set_config(s.name, s.value, false) FROM (VALUES " + strings.Join(rows, ", ") + ") AS s(name, value) JOIN pg_settings USING (name)"
+	_, err := conn.Exec(ctx, "SELECT set_config(s.name, s.value, false) FROM (VALUES "+strings.Join(rows, ", ")+") AS s(name, value) JOIN pg_settings USING (name)").ReadAll()
+	if answered(err) {
+		return nil
+	}
+	return err
 }
 
 // capabilities are what the server at a DSN can do: engines that speak
@@ -72,12 +79,16 @@ const (
 )
 
 // probe determines the capabilities of the server, with statements that any pooler accepts, and makes config use only these.
-func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err error) {
+func probe(ctx context.Context, config *pgx.ConnConfig) (c capabilities, err error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return n, err
+		return c, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	// Others lack characters. SQL_ASCII stores whatever it gets.
+	if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" && encoding != "SQL_ASCII" && encoding != "" {
+		return c, fmt.Errorf("the database's encoding is %s: create it with ENCODING 'UTF8'", encoding)
+	}
 	// supports reports whether the server can evaluate an expression.
 	supports := func(expression string) bool {
 		_, refusal := conn.Exec(ctx, "SELECT "+expression)
@@ -92,17 +103,17 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (n capabilities, err err
 		}
 		return otherwise
 	}
-	n = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: supports(notifyUnheard)}
+	c = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: supports(notifyUnheard)}
 	// A pooler sends its clients its own process ID.
 	var id uint32
 	if supports(process) {
 		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+process, pgx.QueryExecModeExec).Scan(&id))
 	}
-	n.pooled = id != conn.PgConn().PID()
-	if n.pooled && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
+	c.pooled = id != conn.PgConn().PID()
+	if c.pooled && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
 		config.DefaultQueryExecMode = unnamed
 	}
-	return n, err
+	return c, err
 }
 
 // answered reports whether the server rejected the statement, as opposed to a failed connection.
@@ -117,20 +128,17 @@ const readOnly = "25006"
 // configureServing makes config that of connections that serve a log: to a server that accepts writes, in sessions that end
 // with their client. onConnect is called for each new connection, onReadOnly when a server reports that it no longer accepts
 // writes.
-func configureServing(config *pgx.ConnConfig, n capabilities, onConnect pgconn.AfterConnectFunc, onReadOnly func()) {
+func configureServing(config *pgx.ConnConfig, c capabilities, onConnect pgconn.AfterConnectFunc, onReadOnly func()) {
 	set := map[string]string{}
-	if !n.pooled { // with a pooler, they would soon apply to another client
+	if !c.pooled { // with a pooler, they would soon apply to another client
 		maps.Copy(set, settings)
 	}
 	for name := range config.RuntimeParams {
 		delete(set, name) // those in the DSN win
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		if len(set) > 0 {
-			// A server may reject them.
-			if _, err := conn.Exec(ctx, apply(set)).ReadAll(); err != nil && !answered(err) {
-				return err
-			}
+		if err := apply(ctx, conn, set); err != nil {
+			return err
 		}
 		return onConnect(ctx, conn)
 	}

@@ -1,8 +1,13 @@
 package postgres_test
 
 import (
+	"context"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
@@ -15,6 +20,40 @@ func TestReadOnlyServerIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "name the primary in the DSN, or all hosts") {
 		t.Errorf("open: %v", err)
 	}
+}
+
+// TestEncodings opens a database in an encoding that has all characters, and one in another.
+func TestEncodings(t *testing.T) {
+	admin := open(t, harness.Postgres(t))
+	for encoding, usable := range map[string]bool{"UTF8": true, "LATIN1": false} {
+		name := "encoded_" + strings.ToLower(encoding)
+		if err := admin.Exec(t.Context(), "CREATE DATABASE "+name+" TEMPLATE template0 LOCALE 'C' ENCODING '"+encoding+"'"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := admin.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+				t.Error(err)
+			}
+		})
+		e, err := postgres.Open(t.Context(), inDatabase(t, harness.Postgres(t), name))
+		if err == nil {
+			err = e.Close()
+		}
+		if usable != (err == nil) || err != nil && !strings.Contains(err.Error(), "create it with ENCODING 'UTF8'") {
+			t.Errorf("%s: %v", encoding, err)
+		}
+	}
+}
+
+// inDatabase returns the DSN of another database of the server.
+func inDatabase(t *testing.T, dsn, name string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
 }
 
 // TestSessionsEndWithTheirClient checks that a session has sqube's settings, except those set in the DSN.
@@ -39,5 +78,51 @@ func TestSessionsEndWithTheirClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestMigrationsStayLocked has a step of the schema wait for another session, for longer than a transaction may be idle. Until
+// the step ends, no other process may begin to migrate.
+func TestMigrationsStayLocked(t *testing.T) {
+	dsn := harness.Postgres(t)
+	e := open(t, dsn)
+	if err := e.Exec(t.Context(), "UPDATE schema_migrations SET version = 1"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.Background()) }()
+	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE log IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	migrated := make(chan error, 1)
+	go func() {
+		_, err := postgres.Migrate(t.Context(), withParameter(t, dsn, "idle_in_transaction_session_timeout", "300"))
+		migrated <- err
+	}()
+	// Until a step has waited for longer than the timeout, or the lock is lost.
+	const waited = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'log'::regclass AND NOT granted)
+AND coalesce(min(clock_timestamp() - a.state_change) > '1s', true) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database()`
+	for over := false; !over; time.Sleep(10 * time.Millisecond) {
+		if err := e.Query(t.Context(), waited, nil, func(row dialect.Row) error { return row.Scan(&over) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var locks int
+	if err := other.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks); err != nil {
+		t.Fatal(err)
+	}
+	if locks != 1 {
+		t.Errorf("%d sessions hold the lock of migrations while a step waits, want 1", locks)
+	}
+	if _, err := other.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Error(err)
 	}
 }

@@ -26,8 +26,10 @@ const (
 	// rebuildTimeout limits how long rebuilding the indexes waits for
 	// transactions.
 	rebuildTimeout = time.Minute
-	// shrinkLock is the advisory lock of the process that shrinks.
-	shrinkLock int64 = 0x7371756265 // "sqube"
+	// shrinkLock is the advisory lock of the process that shrinks. It is not that
+	// of migrations: a server that starts would wait for the end of the shrinking,
+	// and rebuilding the indexes would wait for that server's transaction.
+	shrinkLock int64 = 0x736872696e6b // "shrink"
 )
 
 // Shrink implements dialect.Engine. It does everything in one call, in one

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/test/harness"
@@ -87,5 +89,28 @@ func TestTableShrinks(t *testing.T) {
 	}
 	if n := number(t, e, "SELECT count(*) FROM pg_index WHERE indrelid = 'log'::regclass AND NOT indisvalid"); n > 0 {
 		t.Errorf("%d indexes are not valid", n)
+	}
+}
+
+// TestStartWhileAnotherShrinks opens a database while another process has the lock of those that shrink it, which may take
+// minutes.
+func TestStartWhileAnotherShrinks(t *testing.T) {
+	dsn := harness.Postgres(t)
+	shrinking, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shrinking.Close(context.Background())
+	if _, err := shrinking.Exec(t.Context(), "SELECT pg_advisory_lock($1)", postgres.ShrinkLock); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e, err := postgres.Open(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
 	}
 }

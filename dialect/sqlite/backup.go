@@ -51,20 +51,3 @@ func verifyCopy(ctx context.Context, path string, to *os.File, want migrations.S
 	}
 	return nil
 }
-
-// Exec runs a statement that changes the log, for repairs.
-func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
-	return e.transact(ctx, "execute", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, statement, args...)
-		return err
-	})
-}
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}

@@ -13,7 +13,7 @@ import (
 
 // writeStatements are the statements of the writing connection.
 type writeStatements struct {
-	bump, closeRow, insert, compacted, superseded, remove *sql.Stmt
+	bump, closeRow, insert, compacted, replaced, remove *sql.Stmt
 }
 
 func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
@@ -25,7 +25,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&w.closeRow, "UPDATE log SET replaced_by = ?, padding = NULL WHERE id = ? AND replaced_by IS NULL"},
 		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
-		{&w.superseded, supersededRows},
+		{&w.replaced, replacedRows},
 		{&w.remove, "DELETE FROM log WHERE id = ?"},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
@@ -39,7 +39,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 
 func (w *writeStatements) close() error {
 	var errs []error
-	for _, stmt := range []*sql.Stmt{w.bump, w.closeRow, w.insert, w.compacted, w.superseded, w.remove} {
+	for _, stmt := range []*sql.Stmt{w.bump, w.closeRow, w.insert, w.compacted, w.replaced, w.remove} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}
@@ -51,14 +51,13 @@ func (w *writeStatements) close() error {
 // committed. The next one may still follow: it overwrites the failed one in the
 // write-ahead log, so no gap is left on disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
-	if err := e.admit(ctx, group); err != nil {
-		return dialect.Committed{}, err
+	if !e.reserve.released.Load() || deletesOnly(group) {
+		committed, err := e.commit(ctx, group)
+		if !errors.Is(err, dialect.ErrFull) {
+			return committed, err
+		}
 	}
-	committed, err := e.commit(ctx, group)
-	if errors.Is(err, dialect.ErrFull) {
-		return e.onFullDisk(ctx, group, err)
-	}
-	return committed, err
+	return e.commitOnFullDisk(ctx, group)
 }
 
 func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
@@ -165,6 +164,14 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 		return refused
 	}
 	return err
+}
+
+// Exec runs a statement that changes the log, for repairs.
+func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
+	return e.transact(ctx, "execute", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, statement, args...)
+		return err
+	})
 }
 
 func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error) error {

@@ -10,9 +10,9 @@ import (
 // microseconds, during which nothing can be written.
 const batchBytes = 1 << 20
 
-// supersededRows selects the rows that a batch may remove. SQLite gets the
+// replacedRows selects the rows that a batch may remove. SQLite gets the
 // length of a value without reading it.
-const supersededRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
+const replacedRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
 
 // maxFreePages limits how many pages stay free while rows are being removed: for
 // each page that a vacuum moves, SQLite may search the list of all free ones.
@@ -57,7 +57,7 @@ func (e *Engine) compact(ctx context.Context, upTo int64, limit int) (n int, err
 
 // batch returns the ids of rows to remove, at least one if there are any.
 func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (ids []int64, err error) {
-	rows, err := tx.StmtContext(ctx, e.write.superseded).QueryContext(ctx, upTo, limit)
+	rows, err := tx.StmtContext(ctx, e.write.replaced).QueryContext(ctx, upTo, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +89,14 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	})
 	if err == nil && !more {
 		e.emptyIdleWAL(ctx)
+		e.restoreReserve(ctx)
 	}
 	return more, err
 }
 
 // vacuum returns up to so many bytes of the free pages that need not be kept to
-// the file system, and reports whether there were any.
+// the file system, and reports whether it returned any. It can't in a file that
+// was created without auto_vacuum, by other programs.
 func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) int64, most int64) (some bool, err error) {
 	var pages, free, pageSize int64
 	err = e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
@@ -112,9 +114,10 @@ func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) in
 	}
 	defer rows.Close()
 	for rows.Next() {
+		some = true
 	}
 	if err := rows.Err(); err != nil {
 		return false, failure("vacuum", err)
 	}
-	return true, nil
+	return some, nil
 }

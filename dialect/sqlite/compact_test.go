@@ -2,6 +2,8 @@ package sqlite_test
 
 import (
 	"bytes"
+	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,7 +134,7 @@ func fileSize(t *testing.T, path string) int64 {
 func TestPlanOfCompaction(t *testing.T) {
 	e := open(t, filepath.Join(t.TempDir(), "sqube.db"))
 	var plan []string
-	err := e.Query(t.Context(), "EXPLAIN QUERY PLAN "+sqlite.SupersededRows, []any{1, 1}, func(row dialect.Row) error {
+	err := e.Query(t.Context(), "EXPLAIN QUERY PLAN "+sqlite.ReplacedRows, []any{1, 1}, func(row dialect.Row) error {
 		var numbers [3]int
 		var line string
 		err := row.Scan(&numbers[0], &numbers[1], &numbers[2], &line)
@@ -152,4 +154,33 @@ func databaseSize(t *testing.T, e *sqlite.Engine) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestFileThatCannotShrink compacts a file of another program, which has no
+// incremental vacuum: its pages stay free, and compaction ends.
+func TestFileThatCannotShrink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	other, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.ExecContext(t.Context(), "CREATE TABLE other (a); DROP TABLE other")
+	if err = errors.Join(err, other.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	w := create("large", make([]byte, 4<<20))
+	created := commit(t, e, []dialect.Write{w}).Last
+	w = dialect.Write{Operation: dialect.Delete, Resource: w.Resource, Key: w.Key, Replaces: created, Labels: "{}", Fields: "{}"}
+	deleted := commit(t, e, []dialect.Write{w}).Last
+	if n, err := e.Compact(t.Context(), deleted, 10); n == 0 || err != nil {
+		t.Fatalf("removed %d rows, %v", n, err)
+	}
+	if more, err := e.Shrink(t.Context()); more || err != nil {
+		t.Errorf("there is more to shrink: %v, %v", more, err)
+	}
 }

@@ -1,7 +1,7 @@
 package sqlite
 
-// SupersededRows is the statement that selects a batch of compaction.
-const SupersededRows = supersededRows
+// ReplacedRows is the statement that selects a batch of compaction.
+const ReplacedRows = replacedRows
 
 // MaxFreePages is how many pages stay free while rows are being removed.
 const MaxFreePages = maxFreePages

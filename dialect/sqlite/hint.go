@@ -36,7 +36,7 @@ func hintFor(err error) string {
 		return mounted
 	case errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOSYS), errors.Is(err, errors.ErrUnsupported):
 		return locks
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case isFull(err):
 		return room
 	case errors.Is(err, dialect.ErrCorrupt):
 		return damaged
@@ -62,6 +62,9 @@ func hintFor(err error) string {
 	return ""
 }
 
+// isFull reports whether err is the file system's that it has no space left.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
 // withReadHint adds advice to an error from reading a file.
 func withReadHint(err error) error {
 	var cause *sqlite.Error
@@ -71,8 +74,5 @@ func withReadHint(err error) error {
 			return fmt.Errorf("%w: its write-ahead log can be read only where files can be made beside it: copy the file, and its -wal, to such a folder", err)
 		}
 	}
-	if err != nil {
-		return withHint(err)
-	}
-	return nil
+	return withHint(err)
 }

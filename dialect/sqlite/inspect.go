@@ -45,14 +45,3 @@ func inspect(ctx context.Context, path string) (err error) {
 	}
 	return err
 }
-
-// checkpointLeftover moves what a killed process left in the write-ahead log into the file. It may have been killed because a
-// sync failed. The kernel then treats unwritten pages as written, so another sync of the log proves nothing: only data written
-// again is known to be on disk.
-func (e *Engine) checkpointLeftover(ctx context.Context) error {
-	if size, err := e.walSize(); err != nil || size == 0 {
-		return err
-	}
-	_, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
-	return err
-}

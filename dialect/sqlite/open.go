@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -29,14 +30,13 @@ import (
 type Engine struct {
 	path     string    // without symbolic links
 	lock     *os.File  // see lockDatabase; nil if the file is only read
-	readMode *readMode // how it is only read
+	readMode *readMode // nil unless the file is only read
 	writer   *sql.DB
 	readers  *sql.DB
 	keepOpen *sql.DB // keeps an in-memory database; nil for a file
 
 	prepared  sync.Map // statement text → *sql.Stmt on readers
-	nPrepared int
-	mu        sync.Mutex
+	nPrepared atomic.Int64
 
 	write   writeStatements
 	reserve reserve
@@ -146,7 +146,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	return before, e.openReaders(existing)
 }
 
-// format sets what can't be changed later in an empty file, and returns the page size of the file.
+// format returns the page size of the file at path. In an empty file, it first sets what can't be changed later.
 func format(ctx context.Context, path, synchronous string) (pageSize int, err error) {
 	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous)+existing)
 	if err != nil {

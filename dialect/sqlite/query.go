@@ -40,10 +40,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	if stmt, ok := e.prepared.Load(statement); ok {
 		return stmt.(*sql.Stmt).QueryContext(ctx, args...)
 	}
-	e.mu.Lock()
-	full := e.nPrepared >= maxPrepared
-	e.mu.Unlock()
-	if full {
+	if e.nPrepared.Load() >= maxPrepared {
 		// Selectors have many shapes: other statements are parsed each time.
 		return e.readers.QueryContext(ctx, statement, args...)
 	}
@@ -55,9 +52,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 		_ = stmt.Close()
 		stmt = won.(*sql.Stmt)
 	} else {
-		e.mu.Lock()
-		e.nPrepared++
-		e.mu.Unlock()
+		e.nPrepared.Add(1)
 	}
 	return stmt.QueryContext(ctx, args...)
 }
@@ -70,6 +65,9 @@ func failure(op string, err error) error {
 	}
 	var cause *sqlite.Error
 	class := dialect.ErrUnavailable
+	if errors.Is(err, sql.ErrNoRows) { // the counter has no row
+		class = dialect.ErrCorrupt
+	}
 	if errors.As(err, &cause) {
 		switch cause.Code() & 0xff {
 		case sqlite3.SQLITE_INTERRUPT:

@@ -20,14 +20,14 @@ func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	if err == nil {
 		err = status.Usable()
 	}
-	var l *readMode
+	var m *readMode
 	if err == nil {
-		l, err = chooseReadMode(path)
+		m, err = chooseReadMode(path)
 	}
 	e := &Engine{}
 	if err == nil {
-		e.path, e.readMode = l.path, l
-		err = e.openReaders(l.parameters)
+		e.path, e.readMode = m.path, m
+		err = e.openReaders(m.parameters)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the database %s: %w", path, err)
@@ -72,11 +72,11 @@ func Verify(ctx context.Context, path string) error {
 
 // reading calls use with the file at path, which must exist, opened so that it can't be changed.
 func reading(ctx context.Context, path string, use func(*sql.DB) error) (err error) {
-	l, err := chooseReadMode(path)
+	m, err := chooseReadMode(path)
 	if err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", dsn(l.path)+l.parameters)
+	db, err := sql.Open("sqlite", dsn(m.path)+m.parameters)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func reading(ctx context.Context, path string, use func(*sql.DB) error) (err err
 	if err == nil {
 		err = use(db)
 	}
-	if changed := l.unchanged(); changed != nil { // it explains other errors
+	if changed := m.unchanged(); changed != nil { // it explains other errors
 		return changed
 	}
 	return withReadHint(err)
@@ -98,11 +98,11 @@ func reading(ctx context.Context, path string, use func(*sql.DB) error) (err err
 // ReadOnly returns a data source name for the driver "sqlite" that opens the file at path, which must exist, read-only.
 // unchanged, called after a read, fails if another process has written to the file in a way that may have invalidated the read.
 func ReadOnly(path string) (name string, unchanged func() error, err error) {
-	l, err := chooseReadMode(path)
+	m, err := chooseReadMode(path)
 	if err != nil {
 		return "", nil, err
 	}
-	return dsn(l.path) + l.parameters, l.unchanged, nil
+	return dsn(m.path) + m.parameters, m.unchanged, nil
 }
 
 // readMode is how a file is opened read-only, so that neither it nor its write-ahead log is changed or created.
@@ -162,12 +162,12 @@ func keepsLog(path string) (bool, error) {
 }
 
 // unchanged fails if a file that was read without locks has been written to since.
-func (l *readMode) unchanged() error {
-	if l.immutable == nil {
+func (m *readMode) unchanged() error {
+	if m.immutable == nil {
 		return nil
 	}
-	now, err := os.Stat(l.path)
-	if err == nil && (!os.SameFile(now, l.immutable) || now.Size() != l.immutable.Size() || !now.ModTime().Equal(l.immutable.ModTime())) {
+	now, err := os.Stat(m.path)
+	if err == nil && (!os.SameFile(now, m.immutable) || now.Size() != m.immutable.Size() || !now.ModTime().Equal(m.immutable.ModTime())) {
 		err = errors.New("the database was written to while it was read: try again")
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -184,23 +185,48 @@ func exchange(ctx context.Context, path, fresh, aside string) error {
 	return err
 }
 
-// checkpointFile moves the write-ahead log of the file at path, which is not being served, into the file.
+// checkpointFile moves the write-ahead log of the file at path, which is not being served, into the file, or has SQLite undo
+// what its rollback journal says was interrupted. Neither may stay: SQLite would apply it to the next file at path.
 func checkpointFile(ctx context.Context, path string) error {
-	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if left, err := logLeft(path); err != nil || !left {
+		return err
 	}
 	db, err := sql.Open("sqlite", dsn(path)+existing)
 	if err != nil {
 		return err
 	}
-	_, err = db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err = checkHeader(ctx, db); err == nil { // the first read applies the journal
+		_, err = db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(errors.New("another process is reading it"), err)
+	left, err := logLeft(path)
+	if left {
+		err = errors.New("another process is using it")
 	}
-	return nil
+	return err
+}
+
+// logLeft reports whether the file at path has a write-ahead log, or a rollback journal that is not void.
+func logLeft(path string) (bool, error) {
+	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
+	journal, err := os.Open(path + "-journal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer journal.Close()
+	first := make([]byte, 1) // of a magic number, or 0 in a journal that was kept after a commit
+	_, err = io.ReadFull(journal, first)
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	return first[0] != 0, err
 }
 
 // exchangeDamaged is exchange for a file whose write-ahead log has to move with it. The file moves first: no server starts with
@@ -215,4 +241,13 @@ func exchangeDamaged(path, fresh, aside string) error {
 		return err
 	}
 	return os.Remove(fresh)
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
@@ -50,7 +49,7 @@ func (r *reserve) release() error {
 // file system that can't set space aside has no reserve.
 func (r *reserve) restore() bool {
 	err := r.resize(os.O_CREATE, func(file *os.File) error { return allocate(file, reserveBytes) })
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isFull(err) {
 		_ = r.release() // it may have taken a part
 		return false
 	}
@@ -76,45 +75,22 @@ func lacksSpace(err error) bool {
 			return true
 		}
 	}
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return isFull(err)
 }
 
 // errReserved is the error of writes that the reserve is not for.
 var errReserved = fmt.Errorf("%w; the last %d MiB are for deletions and for removing old versions", dialect.ErrFull, reserveBytes>>20)
 
-// admit returns an error if there is only the space of the reserve, which is
-// not for this group.
-func (e *Engine) admit(ctx context.Context, group []dialect.Write) error {
-	if !e.reserve.released.Load() || deletesOnly(group) {
-		return nil
-	}
+// commitOnFullDisk commits a group for which there is no space but that of the
+// reserve: deletions may use it, others only what is left beside it.
+func (e *Engine) commitOnFullDisk(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	e.reserve.mu.Lock()
 	defer e.reserve.mu.Unlock()
-	if !e.makeRoom(ctx) {
-		return &dialect.Error{Op: "commit", Engine: "sqlite", Err: errReserved}
-	}
-	return nil
-}
-
-// onFullDisk commits a group for which there was no space.
-func (e *Engine) onFullDisk(ctx context.Context, group []dialect.Write, err error) (dialect.Committed, error) {
-	e.reserve.mu.Lock()
-	defer e.reserve.mu.Unlock()
-	if deletesOnly(group) {
-		e.useReserve(ctx)
-		return e.commit(ctx, group)
-	}
-	if e.makeRoom(ctx) {
-		return e.commit(ctx, group)
-	}
-	return dialect.Committed{}, err
-}
-
-// makeRoom empties the write-ahead log with the help of the reserve, and
-// returns whether there is room for the reserve then.
-func (e *Engine) makeRoom(ctx context.Context) bool {
 	e.useReserve(ctx)
-	return e.reserve.restore()
+	if deletesOnly(group) || e.reserve.restore() {
+		return e.commit(ctx, group)
+	}
+	return dialect.Committed{}, &dialect.Error{Op: "commit", Engine: "sqlite", Err: errReserved}
 }
 
 // useReserve empties the write-ahead log with the help of the reserve, and
@@ -137,6 +113,16 @@ func (e *Engine) reclaim(ctx context.Context, step func() error) error {
 	defer e.reserve.mu.Unlock()
 	e.useReserve(ctx)
 	return step()
+}
+
+// restoreReserve restores the reserve after a use, if there is room again.
+func (e *Engine) restoreReserve(ctx context.Context) {
+	e.reserve.mu.Lock()
+	defer e.reserve.mu.Unlock()
+	if e.reserve.released.Load() {
+		e.useReserve(ctx)
+		e.reserve.restore()
+	}
 }
 
 func deletesOnly(group []dialect.Write) bool {

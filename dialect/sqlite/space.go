@@ -57,6 +57,17 @@ func waitFor(size int64) time.Duration {
 	return min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
 }
 
+// checkpointLeftover moves what a killed process left in the write-ahead log into the file. It may have been killed because a
+// sync failed. The kernel then treats unwritten pages as written, so another sync of the log proves nothing: only data written
+// again is known to be on disk.
+func (e *Engine) checkpointLeftover(ctx context.Context) error {
+	if size, err := e.walSize(); err != nil || size == 0 {
+		return err
+	}
+	_, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return err
+}
+
 // truncateWAL tries to empty the write-ahead log, and waits up to wait for
 // readers. It returns no error: a commit will run into the same one.
 func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
@@ -95,11 +106,10 @@ func (e *Engine) walSize() (int64, error) {
 // Space implements dialect.Engine.
 func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
 	const pages = "SELECT page_count * page_size, freelist_count * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-	err = e.Query(ctx, pages, nil, func(row dialect.Row) error { return row.Scan(&space.Database, &space.Free) })
-	if err == nil {
-		space.WAL, err = e.walSize()
+	if err := e.Query(ctx, pages, nil, func(row dialect.Row) error { return row.Scan(&space.Database, &space.Free) }); err != nil {
+		return space, err
 	}
-	if err != nil {
+	if space.WAL, err = e.walSize(); err != nil {
 		return space, failure("measure", err)
 	}
 	if space.WAL >= walHeld {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	"github.com/sqube/sqube/server/pki"
 )
 
 const (
@@ -50,7 +52,7 @@ func NewOptions() *Options {
 	front.UsernameHeaders = []string{"X-Remote-User"}
 	front.GroupHeaders = []string{"X-Remote-Group"}
 	front.ExtraHeaderPrefixes = []string{"X-Remote-Extra-"}
-	front.AllowedNames = []string{"front-proxy-client"}
+	front.AllowedNames = []string{pki.FrontProxyName}
 	o.Authorization.Modes = []string{modes.ModeNode, modes.ModeRBAC}
 	return o
 }

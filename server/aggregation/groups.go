@@ -82,7 +82,8 @@ func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name str
 	for _, versions := range helper.SortedByGroupAndVersion(slices.Clone(a.registrar.builtIn)) {
 		groups = append(groups, describe(versions))
 	}
-	i := slices.IndexFunc(groups, func(g metav1.APIGroup) bool { return g.Name == name })
+	// The core group has no name: its document is at /api.
+	i := slices.IndexFunc(groups, func(g metav1.APIGroup) bool { return g.Name == name && name != "" })
 	if i < 0 {
 		return false
 	}

@@ -62,8 +62,9 @@ type addressLeases struct {
 	duration time.Duration
 	now      func() time.Time
 
-	mu   sync.Mutex
-	seen map[string]sighting // by name of the Lease
+	mu     sync.Mutex
+	listed time.Time           // when the Leases were last listed
+	seen   map[string]sighting // by name of the Lease
 }
 
 // sighting is when a Lease was first seen in its current version.
@@ -79,7 +80,8 @@ func newAddressLeases(client kubernetes.Interface, duration time.Duration, now f
 }
 
 // ListLeases returns the addresses whose Leases have changed within the duration, sorted, and deletes the Leases of the
-// others.
+// others. If it could not list them for a while, such as during a failover of the database, the duration begins again: other
+// servers could not renew their Leases either. (etcd extends its leases in the same way.)
 func (a *addressLeases) ListLeases() ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
 	defer cancel()
@@ -89,6 +91,11 @@ func (a *addressLeases) ListLeases() ([]string, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.now()
+	if now.Sub(a.listed) > 2*a.duration/renewals {
+		clear(a.seen)
+	}
+	a.listed = now
 	var addresses []string
 	var errs []error
 	seen := make(map[string]sighting, len(list.Items))
@@ -96,9 +103,9 @@ func (a *addressLeases) ListLeases() ([]string, error) {
 		lease := &list.Items[i]
 		sight, known := a.seen[lease.Name]
 		if !known || sight.resourceVersion != lease.ResourceVersion {
-			sight = sighting{lease.ResourceVersion, a.now()}
+			sight = sighting{lease.ResourceVersion, now}
 		}
-		if a.now().Sub(sight.since) > a.duration {
+		if now.Sub(sight.since) > a.duration {
 			errs = append(errs, a.deleteUnchanged(ctx, lease))
 			continue
 		}

@@ -43,7 +43,13 @@ func TestAddressLeasesDetectLiveServersByChange(t *testing.T) {
 	expect("both alive", "10.0.0.1", "10.0.0.2", "2001:db8::2")
 
 	// The fake client does not count resource versions; a Lease that is not renewed keeps the same one.
-	now = now.Add(duration + time.Second)
+	now = now.Add(2 * duration)
+	expect("after an outage of the database", "10.0.0.1", "10.0.0.2", "2001:db8::2")
+	for range renewals {
+		now = now.Add(duration / renewals)
+		expect("within the duration", "10.0.0.1", "10.0.0.2", "2001:db8::2")
+	}
+	now = now.Add(time.Second)
 	here.seen[addressLeaseName("10.0.0.1")] = sighting{since: now}
 	expect("after the others stopped", "10.0.0.1")
 	left, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})

@@ -11,20 +11,15 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	validating "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
-	managerv1alpha1 "k8s.io/kube-controller-manager/config/v1alpha1"
 	pkgcontroller "k8s.io/kubernetes/pkg/controller"
-	managerconfig "k8s.io/kubernetes/pkg/controller/apis/config"
-	managerscheme "k8s.io/kubernetes/pkg/controller/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
-	garbagecollectorconfig "k8s.io/kubernetes/pkg/controller/garbagecollector/config"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/resourcequota"
 	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
@@ -253,30 +248,4 @@ func buildStorageVersionMigrator(ctx context.Context, s *runState, c clients) (f
 	versions := storageversionmigrator.NewResourceVersionController(ctx, c, c.Discovery(), c.metadata, migrations, s.mapper)
 	runner := storageversionmigrator.NewCustomResourceController(ctx, c, migrations, definitionClient.ApiextensionsV1().CustomResourceDefinitions())
 	return together(migrator.Run, versions.Run, runner.Run), nil
-}
-
-// Settings are kube-controller-manager's settings, from flags or its configuration file.
-type Settings = managerconfig.KubeControllerManagerConfiguration
-
-// DefaultSettings returns kube-controller-manager's defaults.
-func DefaultSettings() (*Settings, error) {
-	versioned, settings := &managerv1alpha1.KubeControllerManagerConfiguration{}, &Settings{}
-	managerscheme.Scheme.Default(versioned)
-	if err := managerscheme.Scheme.Convert(versioned, settings, nil); err != nil {
-		return nil, err
-	}
-	for resource := range garbagecollector.DefaultIgnoredResources() {
-		settings.GarbageCollectorController.GCIgnoredResources = append(settings.GarbageCollectorController.GCIgnoredResources,
-			garbagecollectorconfig.GroupResource{Group: resource.Group, Resource: resource.Resource})
-	}
-	return settings, nil
-}
-
-// ignoredResources are the resources whose objects the garbage collector ignores.
-func ignoredResources(c garbagecollectorconfig.GarbageCollectorControllerConfiguration) map[schema.GroupResource]struct{} {
-	ignored := map[schema.GroupResource]struct{}{}
-	for _, resource := range c.GCIgnoredResources {
-		ignored[schema.GroupResource{Group: resource.Group, Resource: resource.Resource}] = struct{}{}
-	}
-	return ignored
 }

@@ -192,6 +192,9 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	loops := map[string]func(context.Context){}
 	for _, controller := range controllers {
 		loop, err := controller.prepare(ctx, s)
+		if err != nil && ctx.Err() != nil {
+			return nil // it was given up
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", controller.title(), err)
 		}
@@ -237,7 +240,7 @@ func (c controller) title() string {
 // prepare builds the controller. It returns nil if the controller has nothing to do.
 func (c controller) prepare(ctx context.Context, s *runState) (func(context.Context), error) {
 	if c.uses == garbageCollector && s.graph == nil {
-		slog.Info("a controller does not run, because one that it needs does not run", "controller", c.fullName(), "needs", c.uses+"-controller")
+		slog.Info("a controller does not run, because one that it needs does not run", "controller", c.fullName(), "needs", c.uses+suffix)
 		return nil, nil
 	}
 	clients, err := newClients(s.config.Loopback, c.name)
@@ -264,7 +267,7 @@ type clients struct {
 }
 
 func newClients(loopback *rest.Config, name string) (clients, error) {
-	config := rest.AddUserAgent(rest.CopyConfig(loopback), name+"-controller")
+	config := rest.AddUserAgent(rest.CopyConfig(loopback), name+suffix)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return clients{}, fmt.Errorf("make its client: %w", err)

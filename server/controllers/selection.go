@@ -39,7 +39,7 @@ func Validate(selection []string, others []Controller) error {
 	}
 	for _, c := range all {
 		if how := c.selected(selection); how == named && c.uses != "" && !enabled(selection, c.uses) {
-			return fmt.Errorf("%s needs %s-controller", c.fullName(), c.uses)
+			return fmt.Errorf("%s needs %s%s", c.fullName(), c.uses, suffix)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func enabled(selection []string, name string) bool {
 	return slices.ContainsFunc(all, func(c controller) bool { return c.name == name && c.selected(selection) != off })
 }
 
-func (c controller) fullName() string { return c.name + "-controller" }
+func (c controller) fullName() string { return c.name + suffix }
 
 func (c controller) called(name string) bool {
 	return name == c.fullName() || slices.Contains(c.aliases, name)

@@ -58,11 +58,11 @@ func (a approver) handle(ctx context.Context, csr *certificatesv1.CertificateSig
 	if err != nil {
 		return certificates.IgnorableError("%s is not a certificate request: %v", csr.Name, err)
 	}
-	usages := sets.New[string]()
+	usages := sets.NewString()
 	for _, usage := range csr.Spec.Usages {
 		usages.Insert(string(usage))
 	}
-	if err := capihelper.ValidateKubeletServingCSR(request, sets.NewString(usages.UnsortedList()...)); err != nil {
+	if err := capihelper.ValidateKubeletServingCSR(request, usages); err != nil {
 		return certificates.IgnorableError("%s is not approved: %v", csr.Name, err)
 	}
 	if request.Subject.CommonName != csr.Spec.Username {

@@ -113,6 +113,51 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestSelectableFieldGetsDefault selects an object that was written before its definition got a default for the field.
+func TestSelectableFieldGetsDefault(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, strings.Replace(widgets, "default: red, ", "", 1)))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	_, err := objects.Create(t.Context(), widget("one", map[string]any{"replicas": int64(1)}), metav1.CreateOptions{})
+	must(t, err)
+	names := func(selector string) string {
+		list, err := objects.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+		must(t, err)
+		var names []string
+		for _, item := range list.Items {
+			names = append(names, item.GetName())
+		}
+		return strings.Join(names, " ")
+	}
+	if got := names("spec.color=") + ";" + names("spec.color=red"); got != "one;" {
+		t.Errorf("before: %q", got)
+	}
+	_, err = s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(t.Context(), "widgets.example.com", types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default","value":"red"}]`),
+		metav1.PatchOptions{})
+	must(t, err)
+	eventually(t, "the default", func() bool {
+		one, err := objects.Get(t.Context(), "one", metav1.GetOptions{})
+		must(t, err)
+		color, _, _ := unstructured.NestedString(one.Object, "spec", "color")
+		return color == "red"
+	})
+	if got := names("spec.color=") + ";" + names("spec.color=red"); got != ";one" {
+		t.Errorf("after: %q", got)
+	}
+	events, err := objects.Watch(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=red"})
+	must(t, err)
+	defer events.Stop()
+	select {
+	case e := <-events.ResultChan():
+		if e.Type != watch.Added {
+			t.Errorf("watch got %v", e)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("watch got nothing")
+	}
+}
+
 func TestSubresources(t *testing.T) {
 	s := start(t)
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))

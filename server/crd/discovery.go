@@ -72,7 +72,7 @@ func describeLegacy(definitions []definition, gv schema.GroupVersion) []metav1.A
 	return list
 }
 
-// storageVersionHash lets clients see, without knowing it, that the storage version changed (KEP-2330).
+// storageVersionHash returns the hash that lets clients detect a change of the storage version (KEP-2342).
 func storageVersionHash(d definition) string {
 	storage, err := apihelpers.GetCRDStorageVersion(d)
 	if err != nil || !apihelpers.HasServedCRDVersion(d, storage) { // upstream hashes served versions only

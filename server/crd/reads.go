@@ -62,17 +62,17 @@ func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	if !ok || storage.New().GetObjectKind().GroupVersionKind().Version != info.APIVersion {
 		return s.others
 	}
-	of, err := s.of(d, storage)
+	made, err := s.handlersOf(d, storage)
 	if err != nil {
 		return s.others
 	}
 	switch info.Verb {
 	case "get":
-		return of.Get
+		return made.Get
 	case "list":
-		return of.List
+		return made.List
 	default:
-		return of.Watch
+		return made.Watch
 	}
 }
 
@@ -104,8 +104,8 @@ func servesAsStored(d definition, info *request.RequestInfo) bool {
 	return false
 }
 
-// of returns the handlers of the definition, whose objects are in storage.
-func (s *reads) of(d definition, storage *customresource.REST) (readHandlers, error) {
+// handlersOf returns the handlers of the definition, whose objects are in storage.
+func (s *reads) handlersOf(d definition, storage *customresource.REST) (readHandlers, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if made, ok := s.made[d.Name]; ok && made.storage == storage {

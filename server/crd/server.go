@@ -150,7 +150,7 @@ func (s *Server) HasSynced() bool {
 	return s.informer.Informer().HasSynced() && s.published.HasSynced()
 }
 
-// workers is how many definitions each controller handles at once, like kube-apiserver.
+// workers is how many definitions a controller handles at once, like kube-apiserver. naming and establishing handle one.
 const workers = 5
 
 // Run reads the definitions and runs their controllers over the loopback client until ctx ends. It returns when all of them have

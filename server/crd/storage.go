@@ -1,33 +1,24 @@
 package crd
 
 import (
-	"context"
 	"fmt"
-	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/kube-aggregator/pkg/apiserver/scheme"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/sqube/sqube/server/decorate"
 	"github.com/sqube/sqube/server/resources"
 )
 
@@ -61,34 +52,6 @@ func customResourceOptions(storage generic.StorageDecorator) resources.CodecREST
 	}
 }
 
-// customPrefix is the prefix, in rows, of the resource name of custom resources that have the same name as a built-in resource.
-const customPrefix = "custom:"
-
-// builtInResources are all resources of Kubernetes, whether served or not.
-var builtInResources = sync.OnceValue(func() map[schema.GroupResource]bool {
-	resources := map[schema.GroupResource]bool{}
-	for _, s := range []*runtime.Scheme{legacyscheme.Scheme, apiserver.Scheme, scheme.Scheme} {
-		for kind := range s.AllKnownTypes() {
-			plural, _ := meta.UnsafeGuessKindToResource(kind)
-			resources[plural.GroupResource()] = true
-		}
-	}
-	return resources
-})
-
-// BuiltIn reports whether Kubernetes has a resource of this name.
-func BuiltIn(resource schema.GroupResource) bool { return builtInResources()[resource] }
-
-// separateFromBuiltIn stores custom resources that have the same name as a built-in resource under another name. Any user who
-// can create definitions can create leases.coordination.k8s.io, and deleting that definition deletes all its objects.
-func separateFromBuiltIn(next generic.StorageDecorator) generic.StorageDecorator {
-	return decorate.Config(next, func(c *storagebackend.ConfigForResource) {
-		if BuiltIn(c.GroupResource) {
-			c.GroupResource.Resource = customPrefix + c.GroupResource.Resource
-		}
-	})
-}
-
 // NewStorage makes the storage of a definition's custom resources for objects that are already in their stored version: it does
 // not convert, prune or default them. Selectors can name the selectable fields of the object's version.
 func NewStorage(d *apiextensionsv1.CustomResourceDefinition, decorate generic.StorageDecorator) (storage.Interface, error) {
@@ -115,40 +78,4 @@ func NewStorage(d *apiextensionsv1.CustomResourceDefinition, decorate generic.St
 			return attribute(obj)
 		}, nil, nil)
 	return made, err
-}
-
-// closeWatchesOnDestroy makes the watches of a storage end when it is destroyed. Otherwise they would continue with the old
-// schema and conversion of a custom resource, or wait for events that can't come. Clients then watch again and get the new
-// schema, or an error that the resource is gone.
-//
-// In kube-apiserver the watch cache ends the watches: upstream's handler destroys the storages of an old definition a few
-// seconds after a change.
-func closeWatchesOnDestroy(next generic.StorageDecorator) generic.StorageDecorator {
-	return decorate.Storage(next, func(_ schema.GroupResource, s storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
-		open, closeWatches := context.WithCancel(context.Background())
-		return watchCloser{s, open}, func() {
-			closeWatches()
-			destroy()
-		}, nil
-	})
-}
-
-// watchCloser is a storage whose watches end when open does.
-type watchCloser struct {
-	storage.Interface
-	open context.Context
-}
-
-// Unwrap returns the storage itself.
-func (c watchCloser) Unwrap() storage.Interface { return c.Interface }
-
-func (c watchCloser) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.open, cancel)
-	context.AfterFunc(ctx, func() { stop() })
-	w, err := c.Interface.Watch(ctx, key, opts)
-	if err != nil {
-		cancel()
-	}
-	return w, err
 }

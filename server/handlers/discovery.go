@@ -71,7 +71,7 @@ var (
 	}
 )
 
-// describe returns the discovery document of a target.
+// describe returns the entry of a target in the discovery of its version.
 func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIResource, error) {
 	described := metav1.APIResource{
 		Name:       t.path(),
@@ -123,7 +123,7 @@ func (e *endpoint) verbs() metav1.Verbs {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// storageVersionHash returns the hash that lets clients detect a change of the storage version (KEP-2343). It is empty if the
+// storageVersionHash returns the hash that lets clients detect a change of the storage version (KEP-2342). It is empty if the
 // target is not stored.
 func storageVersionHash(t target) (string, error) {
 	stored, ok := t.storage.(rest.StorageVersionProvider)

@@ -130,8 +130,8 @@ func stored(s storage.Interface) bool {
 // CustomReads are the handlers that get, list and watch custom resources in their storage version.
 type CustomReads struct{ Get, List, Watch http.HandlerFunc }
 
-// NewCustomReads returns the handlers of a storage. They call others for requests that can't be served from bytes, and to write
-// the events of watches. measured wraps the handlers of all other requests.
+// NewCustomReads returns the handlers of a storage. They pass watches, and gets and lists that can't be served from bytes, to others.
+// measured wraps the handlers of all other gets and lists.
 func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
 	list := func(store *registry.Store) http.HandlerFunc {
 		return measured(gzipped(handlers.ListResource(store, nil, scope, false, 0)))

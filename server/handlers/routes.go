@@ -1,15 +1,10 @@
 package handlers
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 )
 
 // Handler returns a handler of every path under /api and /apis, except the documents about groups, which include those of other
@@ -182,72 +177,4 @@ func (e *endpoint) itemIn(namespaced bool, below string) methods {
 	default:
 		return e.item
 	}
-}
-
-// route is the handler of one method on one path, and its media types.
-type route struct {
-	handler  http.HandlerFunc
-	consumes []string // nil for any
-	produces []string // nil for any
-}
-
-// methods are the routes of one path. A nil map means that the path doesn't exist.
-type methods map[string]route
-
-// serve calls the route of the request, or rejects the request like kube-apiserver's router, with a Status: 404 for an unknown
-// path, then 405, 415 and 406 in this order.
-func (m methods) serve(w http.ResponseWriter, r *http.Request, refuse refusal) {
-	if len(m) == 0 {
-		refuse.write(w, r, http.StatusNotFound, "")
-		return
-	}
-	route, ok := m[r.Method]
-	switch {
-	case !ok:
-		refuse.write(w, r, http.StatusMethodNotAllowed, "")
-	case route.consumes != nil && !consumable(r, route.consumes):
-		refuse.write(w, r, http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
-	case route.produces != nil && !accepted(r.Header.Get("Accept"), route.produces):
-		refuse.write(w, r, http.StatusNotAcceptable, fmt.Sprintf("406: Not Acceptable\n\nAvailable representations: %s",
-			strings.Join(route.produces, ", ")))
-	default:
-		route.handler(w, r)
-	}
-}
-
-// refusal writes the Status of a request that no handler serves.
-type refusal struct {
-	serializer runtime.NegotiatedSerializer
-}
-
-// write sends a Status with the code. The message is used only if the code has no standard message.
-func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message string) {
-	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
-	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
-}
-
-// consumable reports whether the route accepts the media type of the request. A GET may omit the type.
-func consumable(r *http.Request, types []string) bool {
-	header := r.Header.Get("Content-Type")
-	return header == "" && r.Method == http.MethodGet || anyMediaType(header, types)
-}
-
-// everything has the media type that accepts anything in an Accept header.
-var everything = []string{"*/*"}
-
-// accepted reports whether an Accept header accepts one of the types. An empty header accepts anything.
-func accepted(header string, types []string) bool {
-	return header == "" || anyMediaType(header, types) || anyMediaType(header, everything)
-}
-
-// anyMediaType reports whether a header's list of media types has one of the types. As in kube-apiserver's router,
-// parameters are ignored and ranges are not: "application/*" matches nothing.
-func anyMediaType(header string, types []string) bool {
-	for item := range strings.SplitSeq(header, ",") {
-		name, _, _ := strings.Cut(item, ";")
-		if slices.Contains(types, strings.Trim(name, " ")) {
-			return true
-		}
-	}
-	return false
 }

@@ -113,7 +113,7 @@ func (p *PKI) readServed() error {
 
 // setEntry sets the cluster, the user and the context in config. It reports whether anything changed.
 func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, key []byte) (changed bool, err error) {
-	trusted, err := p.trusted()
+	trusted, err := p.Trusted()
 	if err != nil {
 		return false, err
 	}
@@ -143,9 +143,9 @@ func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, k
 	return changed, nil
 }
 
-// trusted returns the certificates that clients need to verify the serving certificate. If the operator provides the serving
-// certificate, they include its chain, whose last certificate may be its CA's.
-func (p *PKI) trusted() ([]byte, error) {
+// Trusted returns the certificates that clients need to verify the serving certificate, in PEM. If the operator provides the
+// serving certificate, they include its chain, whose last certificate may be its CA's.
+func (p *PKI) Trusted() ([]byte, error) {
 	if p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
 		return p.trust, nil
 	}
@@ -153,5 +153,5 @@ func (p *PKI) trusted() ([]byte, error) {
 	if err != nil {
 		return nil, &FileError{p.opts.ServingCertFile, err, "name a readable certificate with --tls-cert-file"}
 	}
-	return slices.Concat(p.trust, own), nil
+	return slices.Concat(bytes.TrimRight(p.trust, "\n"), []byte("\n"), own), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
 )
 
 func TestKubeconfigForAUser(t *testing.T) {
@@ -43,6 +44,35 @@ func TestKubeconfigForAUser(t *testing.T) {
 	}
 	if config.Host != "https://api.example.test" || len(config.CAData) == 0 {
 		t.Errorf("it points to %s", config.Host)
+	}
+}
+
+// TestTrustedWithoutFinalNewline trusts an authority whose file lacks the final newline beside the operator's certificate.
+func TestTrustedWithoutFinalNewline(t *testing.T) {
+	dir := t.TempDir()
+	p := ensure(t, dir, options)
+	own := filepath.Join(t.TempDir(), "own.crt")
+	copyFile(t, p.Serving.CertFile, own)
+	authority, err := os.ReadFile(p.CA.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.CA.CertFile, bytes.TrimSpace(authority), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := options
+	o.ServingCertFile = own
+	trusted, err := ensure(t, dir, o).Trusted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := certutil.CertsFromFile(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates, err := certutil.ParseCertsPEM(trusted)
+	if err != nil || len(certificates) != 1+len(want) {
+		t.Errorf("%d certificates, %v:\n%s", len(certificates), err, trusted)
 	}
 }
 

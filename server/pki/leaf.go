@@ -90,23 +90,36 @@ func renewalDue(cert *x509.Certificate, now time.Time) bool {
 	return cert.NotAfter.Sub(now) < margin
 }
 
-// renewEvery is how often a running server checks whether certificates need renewal.
-const renewEvery = 12 * time.Hour
+const (
+	// renewEvery is how often a running server checks whether certificates need renewal.
+	renewEvery = 12 * time.Hour
+	// retryRenewal is how soon it checks again after a failure.
+	retryRenewal = 10 * time.Minute
+	// clockEvery is how often it looks whether the clock has jumped, such as that of a board without a battery, which is set by the
+	// network after the start.
+	clockEvery = time.Minute
+)
 
 // KeepValid renews certificates until ctx ends, so that a server that runs for a year never serves an expired certificate. Users of
 // the files must watch them, like the content providers of k8s.io/apiserver/pkg/server/dynamiccertificates. KeepValid reports
-// failures, and retries at the next check.
+// failures, and retries.
 func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
-	ticker := time.NewTicker(renewEvery)
+	ticker := time.NewTicker(clockEvery)
 	defer ticker.Stop()
-	for {
+	for last := p.ensured; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if _, err := Ensure(ctx, p.dataDir, p.opts); err != nil {
-				report(err)
-			}
+		}
+		now := p.opts.now().Round(0) // by the wall clock: certificates expire by it, and timers ignore its jumps
+		if since := now.Sub(last); since >= 0 && since < renewEvery {
+			continue
+		}
+		last = now
+		if _, err := Ensure(ctx, p.dataDir, p.opts); err != nil {
+			report(err)
+			last = now.Add(retryRenewal - renewEvery)
 		}
 	}
 }

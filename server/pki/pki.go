@@ -73,6 +73,7 @@ type PKI struct {
 	ca, frontProxyCA *authority
 	trust            []byte // CA's certificate in PEM
 	opts             Options
+	ensured          time.Time // by the wall clock
 }
 
 // KubeletClientName is the user that kubelets see, as in a kubeadm cluster.
@@ -144,6 +145,7 @@ func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) 
 		}()
 	}
 	p := layout(dataDir, o)
+	p.ensured = o.now().Round(0)
 	leave, err := p.enter()
 	if err != nil {
 		return nil, err
@@ -184,9 +186,10 @@ func (p *PKI) enter() (leave func() error, err error) {
 			err = errors.Join(err, unlock())
 		}
 	}()
-	for _, d := range []string{p.dataDir, dir} {
-		if err := wholefile.RemoveUnfinished(d, "."); err != nil {
-			return nil, &FileError{d, err, hintAccess}
+	// Other processes may write other files to the data directory, such as a backup. The database is not restored while it is served.
+	for _, left := range []struct{ folder, prefix string }{{dir, "."}, {p.dataDir, ".admin.kubeconfig."}, {p.dataDir, ".sqube.db."}} {
+		if err := wholefile.RemoveUnfinished(left.folder, left.prefix); err != nil {
+			return nil, &FileError{left.folder, err, hintAccess}
 		}
 	}
 	if err := restrictFiles(dir); err != nil {

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -11,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -114,6 +117,35 @@ func TestLaterStartReuses(t *testing.T) {
 			t.Errorf("%s was replaced", path)
 		}
 	}
+}
+
+// TestClockJumpsWhileServing sets the clock of a running server forward past the expiry of its certificates.
+func TestClockJumpsWhileServing(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	var jump atomic.Int64
+	o := options
+	o.Now = func() time.Time { return start.Add(time.Duration(jump.Load())) }
+	p := ensure(t, dir, o)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			p.KeepValid(ctx, func(err error) { t.Error(err) })
+		}()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		jump.Store(int64(2 * leafLifetime))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		for _, pair := range []Pair{p.Serving, p.Admin, p.KubeletClient, p.FrontProxyClient} {
+			if cert := load(t, pair); o.Now().After(cert.NotAfter) {
+				t.Errorf("%s expired on %s, now it is %s", pair.CertFile, cert.NotAfter, o.Now())
+			}
+		}
+		stop()
+		<-ended
+	})
 }
 
 func TestRenewal(t *testing.T) {
@@ -299,13 +331,21 @@ func TestPermissionsAreTightened(t *testing.T) {
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
-	left := filepath.Join(filepath.Dir(p.CA.CertFile), ".ca.key.unfinished-123")
-	if err := os.WriteFile(left, nil, fileMode); err != nil {
-		t.Fatal(err)
+	left := []string{filepath.Join(filepath.Dir(p.CA.CertFile), ".ca.key.unfinished-123"), filepath.Join(dir, ".admin.kubeconfig.unfinished-123")}
+	backup := filepath.Join(dir, ".backup.db.unfinished-123") // which another process is writing
+	for _, path := range append(left, backup) {
+		if err := os.WriteFile(path, nil, fileMode); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ensure(t, dir, options)
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is still there: %v", left, err)
+	for _, path := range left {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(backup); err != nil {
+		t.Errorf("the backup has been removed: %v", err)
 	}
 }
 

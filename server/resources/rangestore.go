@@ -163,8 +163,9 @@ func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	defer s.mu.Unlock()
 
 	snapshot.Name = s.name
+	based := snapshot.ResourceVersion // storing snapshot clears it
 	err := s.update(func(stored *core.RangeAllocation) (*core.RangeAllocation, error) {
-		if stored.ResourceVersion != snapshot.ResourceVersion {
+		if stored.ResourceVersion != based {
 			return nil, apierrors.NewConflict(s.resource, s.name, fmt.Errorf("it has changed since it was read"))
 		}
 		return snapshot, nil
@@ -175,8 +176,8 @@ func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	return s.bitmap.Restore(snapshot.Range, snapshot.Data)
 }
 
-// update runs a guaranteed update of the stored object, which calls make again if another server was faster.
-func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocation, error)) error {
+// update runs a guaranteed update of the stored object, which calls replace again if another server was faster.
+func (s *rangeStore) update(replace func(*core.RangeAllocation) (*core.RangeAllocation, error)) error {
 	ctx, cancel := s.context()
 	defer cancel()
 	err := s.storage.GuaranteedUpdate(ctx, s.key, &core.RangeAllocation{}, true, nil,
@@ -185,7 +186,7 @@ func (s *rangeStore) update(make func(*core.RangeAllocation) (*core.RangeAllocat
 			if !ok {
 				return nil, fmt.Errorf("%s holds a %T", s.key, input)
 			}
-			return make(stored)
+			return replace(stored)
 		}), nil)
 	return storeerr.InterpretUpdateError(err, s.resource, s.name)
 }

@@ -9,11 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
-// mode is the mode of new files: only their owner may open them.
-const mode fs.FileMode = 0o600
+// private is the mode of the files that Create makes: only their owner may open them.
+const private fs.FileMode = 0o600
 
 // unfinished is part of the names of files that are being written. These names begin with a dot.
 const unfinished = ".unfinished-"
@@ -57,7 +56,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 	if err := RemoveUnfinished(folder, prefix); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(folder, prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	f, err := os.OpenFile(filepath.Join(folder, prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, private)
 	if err != nil {
 		return err
 	}
@@ -71,8 +70,8 @@ func Create(path string, write func(*os.File) error) (err error) {
 	}()
 	// A umask may remove the owner's permissions, too. On a file system without modes, they are never missing.
 	info, err := f.Stat()
-	if err == nil && info.Mode().Perm()&mode != mode {
-		err = f.Chmod(mode)
+	if err == nil && info.Mode().Perm()&private != private {
+		err = f.Chmod(private)
 	}
 	if err != nil {
 		return err
@@ -162,35 +161,4 @@ func SyncFolder(folder string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// lock locks the file at path, so that no other process creates target until unlock is called. It fails at once if another
-// process has the lock. The kernel releases the lock when this process ends, even if it is killed.
-func lock(path, target string) (unlock func() error, err error) {
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, mode)
-		if err != nil {
-			return nil, err
-		}
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			err = fmt.Errorf("another sqube is writing %s: wait for it, or give another name", target)
-		case errors.Is(err, syscall.ENOLCK), errors.Is(err, errors.ErrUnsupported):
-			err = nil // the file system has no locks: the first process to finish gets the name, the others fail
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		opened, err := f.Stat()
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		if named, err := os.Lstat(path); err == nil && os.SameFile(opened, named) {
-			return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
-		}
-		if err := f.Close(); err != nil { // the process that had the lock removed the file
-			return nil, err
-		}
-	}
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// cursor is a position in a collection, in the order of row keys: at the key
+// cursor is a position in a collection, in the order of the rows' keys: at the key
 // from, or right after the key after. The zero value is the beginning.
 //
 // A continue token contains it as the full key at which the next page begins,
@@ -36,12 +36,12 @@ func (s *Storage) decodeCursor(full string, opts storage.ListOptions) (at cursor
 
 var errInvalidCursor = apierrors.NewBadRequest("invalid continue token: " + storage.ErrGenericInvalidKey.Error())
 
-// token returns the continue token of a walk to be continued at its cursor, at
-// a revision or at newestRevision.
-func (w *walk) token(revision int64) (string, error) {
-	next := w.prefix + w.at.from
-	if w.at.after != "" {
-		next = w.prefix + w.at.after + "\x00"
+// token returns the continue token of a walk to be continued at a cursor, at a
+// revision or at newestRevision.
+func (w *walk) token(at cursor, revision int64) (string, error) {
+	next := w.prefix + at.from
+	if at.after != "" {
+		next = w.prefix + at.after + "\x00"
 	}
 	return storage.EncodeContinue(next, w.full, revision)
 }
@@ -59,14 +59,14 @@ const (
 )
 
 // expired returns the error for a list at a revision that is no longer kept. A
-// client that was reading pages gets a token to continue from the same key at
-// the newest revision.
+// client that was reading pages gets a token to continue at the newest revision
+// from where this list began: it gets nothing of what was read since.
 func (w *walk) expired() error {
 	status := apierrors.NewResourceExpired(listExpired)
 	if w.opts.Predicate.Continue == "" {
 		return status
 	}
-	token, err := w.token(newestRevision)
+	token, err := w.token(w.start, newestRevision)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package apistorage
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -99,7 +100,7 @@ func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error
 	t.sent++
 	d.number = t.sent
 	if t.first == len(t.events) || t.first > resultBuffer {
-		t.events, t.first = t.events[:copy(t.events, t.events[t.first:])], 0
+		t.events, t.first = slices.Delete(t.events, 0, t.first), 0
 	}
 	t.events = append(t.events, p)
 	t.mu.Unlock()

@@ -10,9 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -34,7 +32,7 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err := s.awaitRevision(ctx, opts.ResourceVersion, revision); err != nil {
 		return err
 	}
-	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, at: at, full: full}
+	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, start: at, at: at, full: full}
 	if opts.Recursive {
 		w.query.Prefix = row
 	}
@@ -97,13 +95,8 @@ func (s *Storage) listObjects(ctx context.Context, w *walk, row string, listObj 
 	if items.IsNil() {
 		items.Set(reflect.MakeSlice(items.Type(), 0, 0))
 	}
-	if err := s.versioner.UpdateList(listObj, uint64(w.query.Revision), w.continueToken, w.remaining); err != nil {
-		return err
-	}
-	if utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
-		w.opts.Predicate.SetShardInfoOnList(listObj)
-	}
-	return nil
+	w.opts.Predicate.SetShardInfoOnList(listObj)
+	return s.versioner.UpdateList(listObj, uint64(w.query.Revision), w.continueToken, w.remaining)
 }
 
 // newItemFunc returns a function that creates an item of a list to decode into.

@@ -88,8 +88,8 @@ func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVer
 }
 
 // is reports whether data is the JSON of an object in the storage version.
-func (g *protobufKind) is(data []byte) bool {
-	return g != nil && len(data) > len(g.head) && string(data[:len(g.head)]) == string(g.head)
+func (k *protobufKind) is(data []byte) bool {
+	return k != nil && len(data) > len(k.head) && string(data[:len(k.head)]) == string(k.head)
 }
 
 // buffers are for short-lived data.
@@ -111,17 +111,17 @@ func putBuffer(buffer *[]byte, grown []byte) {
 // nil if none is kept. With cells, the object gets only the fields that the
 // cells of a Table show, which is faster. asStored reports that the conversion
 // turned no annotations into fields.
-func (g *protobufKind) decode(data, encoding []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
-	if !g.is(data) || reflect.TypeOf(into) != g.internal {
+func (k *protobufKind) decode(data, encoding []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
+	if !k.is(data) || reflect.TypeOf(into) != k.internal {
 		return false, false, nil
 	}
-	obj := g.empty()
-	if g.unmarshal(data, encoding, obj, revision, cells) != nil {
+	obj := k.empty()
+	if k.unmarshal(data, encoding, obj, revision, cells) != nil {
 		return false, false, nil
 	}
-	g.scheme.Default(obj)
-	if err := g.scheme.Convert(obj, into, nil); err != nil {
-		return true, false, fmt.Errorf("converting from %s: %w", g.kind.APIVersion, err)
+	k.scheme.Default(obj)
+	if err := k.scheme.Convert(obj, into, nil); err != nil {
+		return true, false, fmt.Errorf("converting from %s: %w", k.kind.APIVersion, err)
 	}
 	annotations := len(obj.GetObjectMeta().GetAnnotations())
 	accessor, ok := into.(metav1.ObjectMetaAccessor)
@@ -131,10 +131,10 @@ func (g *protobufKind) decode(data, encoding []byte, into runtime.Object, revisi
 // errInexact is the error for an object that can't be decoded via protobuf.
 var errInexact = errors.New("the object is not the same in protobuf")
 
-func (g *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revision int64, cells bool) error {
+func (k *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revision int64, cells bool) error {
 	if encoding == nil {
 		buffer := buffers.Get().(*[]byte)
-		message, exact, err := g.message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
+		message, exact, err := k.message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
 		defer putBuffer(buffer, message)
 		if err != nil {
 			return err
@@ -148,7 +148,7 @@ func (g *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revisi
 		return into.Unmarshal(encoding)
 	}
 	buffer := buffers.Get().(*[]byte)
-	less, err := g.cells.Append((*buffer)[:0], encoding)
+	less, err := k.cells.Append((*buffer)[:0], encoding)
 	defer putBuffer(buffer, less)
 	if err != nil {
 		return err

@@ -153,6 +153,9 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 		}
 	}
 	out.meta = metav1.ListMeta{ResourceVersion: strconv.FormatInt(w.query.Revision, 10), Continue: end.continueToken, RemainingItemCount: end.remaining}
+	if sharded(&w.opts.Predicate) {
+		out.meta.ShardInfo = &metav1.ShardInfo{Selector: w.opts.Predicate.ShardSelector.String()}
+	}
 	return nil
 }
 

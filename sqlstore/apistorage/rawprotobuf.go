@@ -28,17 +28,17 @@ var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 // message appended. It returns false if the object must be decoded.
 func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	s := o.storage
-	g := s.protobuf
-	if g == nil || g.kind != o.TypeMeta {
+	k := s.protobuf
+	if k == nil || k.kind != o.TypeMeta {
 		return nil, b, false
 	}
 	if kept := s.store.Encoding(o.revision); kept != nil {
 		return kept, b, true
 	}
-	if !g.is(o.data) {
+	if !k.is(o.data) {
 		return nil, b, false
 	}
-	grown, exact, err := g.message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
+	grown, exact, err := k.message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
 	if err != nil {
 		return nil, b, false
 	}

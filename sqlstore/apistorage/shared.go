@@ -2,6 +2,7 @@ package apistorage
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,9 @@ type encoding struct {
 	bytes []byte
 	err   error
 }
+
+// errPanicked is the result of an encoding that did not return.
+var errPanicked = errors.New("encoding the object panicked; the log has the stack")
 
 // use returns the decoded object, decoding it on first use. It is kept until
 // done has been called as often as use.
@@ -98,6 +102,7 @@ func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int
 	}
 	e := slot.(*encoding)
 	e.once.Do(func() {
+		e.err = errPanicked // other watchers get this if encode panics
 		// Encoders may set the kind of what they encode, so each gets a copy.
 		e.bytes, e.err = encodeEvent(event, d.object.DeepCopyObject(), size, encode)
 	})

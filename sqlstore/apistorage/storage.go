@@ -1,8 +1,13 @@
-// Package apistorage is k8s.io/apiserver's storage.Interface on the log.
+// Package apistorage is k8s.io/apiserver's storage.Interface on the log of
+// package sqlstore.
 //
 // A Storage serves one resource. It turns objects into rows and back with the
 // resource's codec. Package sqlstore decides which rows, at which revision and
 // in which order.
+//
+// Responses in the storage version are made of the stored JSON, without
+// decoding it: see raw.go, and exact.go for custom resources. A watch is a
+// goroutine: see watch.go.
 package apistorage
 
 import (
@@ -187,8 +192,9 @@ func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
 	return stats, interpret(err)
 }
 
-// rowKey returns the row key, or prefix of row keys, for a key from a caller,
-// and the full key, as errors and continue tokens show it.
+// rowKey returns, for a key from a caller, the key of the row or the prefix of
+// the keys of rows: "namespace/name", or "name" without namespaces. full is that
+// with Config.Prefix, as errors and continue tokens show it.
 func (s *Storage) rowKey(key string, recursive bool) (row, full string, err error) {
 	defer ensureReason(&err)
 	full, err = storage.PrepareKey(s.prefix, key, recursive)
@@ -198,7 +204,7 @@ func (s *Storage) rowKey(key string, recursive bool) (row, full string, err erro
 	return strings.TrimPrefix(full, s.prefix), full, nil
 }
 
-// split splits a row key into namespace and name.
+// split splits the key of a row into namespace and name.
 func split(row string) (namespace, name string) {
 	if i := strings.LastIndexByte(row, '/'); i >= 0 {
 		return row[:i], row[i+1:]

@@ -7,7 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -24,6 +23,7 @@ type walk struct {
 	// query.Revision is the requested revision, and after the first page the
 	// one being read.
 	query sqlstore.Query
+	start cursor // where the list begins
 	at    cursor // where the next page begins
 	// accept keeps a record, or returns false if it does not match after all.
 	accept func(*sqlstore.Record) (bool, error)
@@ -62,7 +62,7 @@ func (w *walk) begin(ctx context.Context) error {
 		w.query.Revision = at.Revision
 		return interpret(err)
 	}
-	w.query.Terms = terms(&w.opts.Predicate)
+	w.query.Terms = w.terms(&w.opts.Predicate)
 	w.more = true
 	return nil
 }
@@ -129,6 +129,11 @@ func (w *walk) finish(ctx context.Context) error {
 		rest.Limit = 1
 	}
 	n, err := w.store.Count(ctx, rest)
+	if errors.Is(err, sqlstore.ErrCompacted) {
+		// There may be more, and the next page will fail. This one need not.
+		w.continueToken, err = w.token(w.at, w.query.Revision)
+		return err
+	}
 	if err != nil || n == 0 {
 		return interpret(err)
 	}
@@ -137,48 +142,44 @@ func (w *walk) finish(ctx context.Context) error {
 	if pred.Empty() {
 		w.remaining = &n
 	}
-	w.continueToken, err = w.token(w.query.Revision)
+	w.continueToken, err = w.token(w.at, w.query.Revision)
 	return err
 }
 
 // single reads the one object at key, as a list.
 func (w *walk) single(ctx context.Context, key string) error {
-	r, at, err := w.get(ctx, key)
-	if err != nil {
+	r, err := w.getOne(ctx, key)
+	if err != nil || r == nil || !w.mayMatch(r) {
 		return err
 	}
-	if w.query.Revision > 0 {
-		if r, at, err = w.getAt(ctx, key, w.query.Revision); err != nil {
-			return err
-		}
-	}
-	if r != nil && w.mayMatch(r) {
-		if _, err := w.accept(r); err != nil {
-			return err
-		}
-	}
+	_, err = w.accept(r)
+	return err
+}
+
+// getOne reads the record at key, at the requested revision or else at the
+// newest, which it sets. It returns nil if there is none.
+func (w *walk) getOne(ctx context.Context, key string) (*sqlstore.Record, error) {
 	if w.query.Revision == 0 {
+		r, at, err := w.get(ctx, key)
 		w.query.Revision = at.Revision
+		return r, err
 	}
-	return nil
-}
-
-// getAt reads the record at key as it was at revision.
-func (w *walk) getAt(ctx context.Context, key string, revision int64) (found *sqlstore.Record, at dialect.Position, err error) {
 	if !storable(key) {
-		return nil, at, nil
+		return nil, nil
 	}
-	page, err := w.store.Page(ctx, sqlstore.Query{Resource: w.resource, Revision: revision, Exactly: &key})
+	page, err := w.store.Page(ctx, sqlstore.Query{Resource: w.resource, Revision: w.query.Revision, Exactly: &key})
 	if errors.Is(err, sqlstore.ErrCompacted) {
-		return nil, at, apierrors.NewResourceExpired(listExpired)
+		return nil, apierrors.NewResourceExpired(listExpired)
 	}
-	if len(page.Records) > 0 {
-		found = page.Records[0]
+	if err != nil || len(page.Records) == 0 {
+		return nil, interpret(err)
 	}
-	return found, page.Position, interpret(err)
+	return page.Records[0], nil
 }
 
-func (w *walk) undecided(r *sqlstore.Record) bool { return undecided(&w.opts.Predicate, r) }
+func (w *walk) undecided(r *sqlstore.Record) bool {
+	return w.Storage.undecided(&w.opts.Predicate, r)
+}
 
 // mayMatch reports whether r matches by its stored labels and fields, or is
 // undecided.

@@ -123,7 +123,7 @@ func (w *watcher) follow() error {
 		<-w.ctx.Done() // no object can have such a key
 		return errStopped
 	}
-	w.sub = w.follower.Subscribe(w.resource, w.row, terms(&w.opts.Predicate)...)
+	w.sub = w.follower.Subscribe(w.resource, w.row, w.terms(&w.opts.Predicate)...)
 	if err := w.replay(); err != nil {
 		return err
 	}
@@ -170,13 +170,16 @@ func (w *watcher) replay() error {
 	if w.from >= w.sub.Start {
 		return nil
 	}
-	err := w.follower.Replay(w.resource, w.row, terms(&w.opts.Predicate), w.from, w.sub.Start, w.change)
+	err := w.follower.Replay(w.resource, w.row, w.terms(&w.opts.Predicate), w.from, w.sub.Start, w.change)
 	if errors.Is(err, sqlstore.ErrCompacted) {
 		at, err := w.store.Position(w.ctx)
 		if err != nil {
 			return interpret(err)
 		}
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.from, at.Compacted))
+	}
+	if errors.Is(err, sqlstore.ErrClosed) {
+		return err
 	}
 	return interpret(err)
 }

@@ -114,7 +114,7 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 	if previous {
 		record = c.Previous
 	}
-	if !undecided(pred, record) {
+	if !w.undecided(pred, record) {
 		return matches(pred, record), nil
 	}
 	obj, err := w.objectOf(c, previous, w.decoded)

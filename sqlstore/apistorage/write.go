@@ -251,10 +251,8 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 		if st.record == nil {
 			return storage.NewKeyNotFoundError(full, 0)
 		}
-		if preconditions != nil {
-			if err := preconditions.Check(full, st.object); err != nil {
-				return err
-			}
+		if err := preconditions.Check(full, st.object); err != nil {
+			return err
 		}
 		if err := validateDeletion(ctx, st.object); err != nil {
 			return err

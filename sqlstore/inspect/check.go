@@ -31,7 +31,7 @@ type Checked struct{ Rows, Objects int64 }
 // In a sound log, the counter is at or ahead of all rows, the versions of an object do not overlap and at most one of them is
 // live, every value can be read and is the object named by its row, and every object's namespace exists.
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
-	c := checker{reader: r, decrypt: decrypt, found: found, namespaces: map[string]bool{}}
+	c := checker{reader: r, decrypt: decrypt, found: found}
 	at, _, err := Position(ctx, r)
 	switch {
 	case err != nil:
@@ -41,16 +41,15 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 	case at.Compacted > at.Revision:
 		found(Finding{What: fmt.Sprintf("revision %d counts as compacted, but the newest is %d", at.Compacted, at.Revision)})
 	}
-	if err := c.readNamespaces(ctx); err != nil {
-		return c.Checked, err
-	}
-	// The counter is read with the rows, since the log may grow.
-	err = r.Query(ctx, "SELECT (SELECT revision FROM counter), "+dialect.Columns+" FROM log ORDER BY api_group, resource, key, id", nil, func(row dialect.Row) error {
+	// The counter and the namespaces are read with the rows, since the log may grow.
+	const orphaned = "replaced_by IS NULL AND namespace <> '' AND NOT EXISTS (SELECT 1 FROM log n WHERE n.api_group = '' AND n.resource = 'namespaces' AND n.key = log.namespace AND n.replaced_by IS NULL)"
+	err = r.Query(ctx, "SELECT (SELECT revision FROM counter), "+orphaned+", "+dialect.Columns+" FROM log ORDER BY api_group, resource, key, id", nil, func(row dialect.Row) error {
 		l := &dialect.LogRow{}
-		if err := l.Scan(row, &c.counter); err != nil {
+		var orphan bool
+		if err := l.Scan(row, &c.counter, &orphan); err != nil {
 			return err
 		}
-		c.row(l)
+		c.row(l, orphan)
 		return nil
 	})
 	c.checkCounter()
@@ -59,22 +58,12 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 
 type checker struct {
 	Checked
-	reader     dialect.Reader
-	decrypt    func(sqlstore.Resource, string, []byte) ([]byte, error)
-	found      func(Finding)
-	namespaces map[string]bool // those that exist
-	counter    int64
-	newest     int64 // the highest id
-	previous   *dialect.LogRow
-}
-
-func (c *checker) readNamespaces(ctx context.Context) error {
-	return c.reader.Query(ctx, "SELECT name FROM log WHERE api_group = '' AND resource = 'namespaces' AND replaced_by IS NULL", nil, func(row dialect.Row) error {
-		var name string
-		err := row.Scan(&name)
-		c.namespaces[name] = true
-		return err
-	})
+	reader   dialect.Reader
+	decrypt  func(sqlstore.Resource, string, []byte) ([]byte, error)
+	found    func(Finding)
+	counter  int64
+	newest   int64 // the highest id
+	previous *dialect.LogRow
 }
 
 func (c *checker) checkCounter() {
@@ -86,7 +75,8 @@ func (c *checker) checkCounter() {
 	}
 }
 
-func (c *checker) row(l *dialect.LogRow) {
+// row checks a row; orphan is set if it is live and its namespace does not exist.
+func (c *checker) row(l *dialect.LogRow, orphan bool) {
 	c.Rows++
 	c.newest = max(c.newest, l.ID, l.ReplacedBy)
 	wrong := func(format string, args ...any) {
@@ -111,7 +101,7 @@ func (c *checker) row(l *dialect.LogRow) {
 	if l.ReplacedBy != 0 && l.ReplacedBy <= l.ID {
 		wrong("it was replaced before it was written, at %d", l.ReplacedBy)
 	}
-	if l.ReplacedBy == 0 && l.Namespace != "" && !c.namespaces[l.Namespace] {
+	if orphan {
 		wrong("there is no namespace %s", l.Namespace)
 	}
 	if err := c.value(l); err != nil {

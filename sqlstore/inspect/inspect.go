@@ -66,22 +66,20 @@ func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Versio
 
 // At returns the object at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or ErrUnknown.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
-	at, _, err := Position(ctx, r)
-	switch {
-	case err != nil:
+	if err := readable(ctx, r, revision); err != nil {
 		return nil, err
-	case revision > at.Revision:
-		return nil, fmt.Errorf("revision %d is in the future: the newest is %d", revision, at.Revision)
-	case revision != 0 && revision < at.Compacted:
-		return nil, fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, at.Compacted)
 	}
 	var found *Version
-	err = History(ctx, r, o, func(v *Version) error {
+	err := History(ctx, r, o, func(v *Version) error {
 		if revision == 0 || v.ID <= revision {
 			found = v
 		}
 		return nil
 	})
+	// Versions may have been removed meanwhile. That is declared first.
+	if forgotten := readable(ctx, r, revision); forgotten != nil {
+		return nil, forgotten
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -89,4 +87,18 @@ func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Versi
 		return nil, ErrAbsent
 	}
 	return found, nil
+}
+
+// readable fails if a revision other than 0 is in the future or no longer kept.
+func readable(ctx context.Context, r dialect.Reader, revision int64) error {
+	at, _, err := Position(ctx, r)
+	switch {
+	case err != nil:
+		return err
+	case revision > at.Revision:
+		return fmt.Errorf("revision %d is in the future: the newest is %d", revision, at.Revision)
+	case revision != 0 && revision < at.Compacted:
+		return fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, at.Compacted)
+	}
+	return nil
 }

@@ -1,11 +1,12 @@
 package inspect
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 )
 
 // Changed returns the sorted paths of the fields in which two stored objects differ, such as ".spec.replicas" and

@@ -18,6 +18,7 @@ func TestChanged(t *testing.T) {
 		{`{"a":null}`, `{"a":{}}`, []string{".a"}},
 		{`{"metadata":{"managedFields":[1],"labels":{"x/y.z":"1"}}}`, `{"metadata":{"managedFields":[2],"labels":{}}}`, []string{`.metadata.labels["x/y.z"]`}},
 		{``, `{"a":1}`, []string{".a"}},
+		{`{"a":9007199254740992}`, `{"a":9007199254740993}`, []string{".a"}},
 	} {
 		got, err := Changed([]byte(test.before), []byte(test.after))
 		if err != nil || !slices.Equal(got, test.want) {

@@ -194,28 +194,48 @@ func (s *PostgresServer) Stop() error { return s.process.End(syscall.SIGINT) }
 // StopAtOnce stops the server and its sessions abruptly, like pg_ctl in mode immediate, and keeps its data.
 func (s *PostgresServer) StopAtOnce() error { return s.process.End(syscall.SIGQUIT) }
 
-// Kill kills the server, like a crash, and keeps its data.
-func (s *PostgresServer) Kill() error { return s.process.End(syscall.SIGKILL) }
+// Kill kills all processes of the server, like a crash of the machine, and keeps its data.
+func (s *PostgresServer) Kill() error {
+	// A process that waits for a lock of a dead one never notices that the server is gone.
+	children, err := s.children()
+	return errors.Join(err, s.process.End(syscall.SIGKILL), signalAll(children, syscall.SIGKILL))
+}
 
 // Signal sends a signal, such as SIGSTOP or SIGCONT, to all processes of the server, the first one first.
 func (s *PostgresServer) Signal(signal syscall.Signal) error {
 	if !s.process.Runs() {
 		return errors.New("postgres is not running")
 	}
+	if err := s.process.Signal(signal); err != nil {
+		return err
+	}
+	children, err := s.children()
+	return errors.Join(err, signalAll(children, signal))
+}
+
+// children returns the processes of the server other than the first one, none if the server has ended.
+func (s *PostgresServer) children() (children []int, err error) {
+	if !s.process.Runs() {
+		return nil, nil
+	}
 	pid := s.process.Pid()
-	if err := syscall.Kill(pid, signal); err != nil {
-		return fmt.Errorf("signalling postgres: %w", err)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
+		return nil, fmt.Errorf("finding the processes of postgres: %w", err)
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return fmt.Errorf("finding the processes of postgres: %w", err)
-	}
-	for _, text := range strings.Fields(string(children)) {
+	for _, text := range strings.Fields(string(text)) {
 		child, err := strconv.Atoi(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := syscall.Kill(child, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		children = append(children, child)
+	}
+	return children, nil
+}
+
+func signalAll(processes []int, signal syscall.Signal) error {
+	for _, pid := range processes {
+		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signalling a process of postgres: %w", err)
 		}
 	}

@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,6 +145,13 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		w.kept(t)
 	})
 	t.Run("at a start", func(t *testing.T) {
+		eventually(t, "space is set aside again", func() error {
+			info, err := os.Stat(filepath.Join(s.dataDir, "sqube.db-reserve"))
+			if err == nil && info.Size() == 0 {
+				err = errors.New("the reserve is empty")
+			}
+			return err
+		})
 		disk.Full(true)
 		s.signal(t, syscall.SIGKILL)
 		s.wait(t)

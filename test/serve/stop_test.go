@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +15,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -250,6 +254,53 @@ func TestShutdownDelay(t *testing.T) {
 	if code := s.wait(t); code != 0 {
 		t.Errorf("ended with code %d", code)
 	}
+}
+
+// TestShutdownDelayOpenID sends the first ID token to a server that is stopping but still serves: it asks the issuer for its keys.
+func TestShutdownDelayOpenID(t *testing.T) {
+	t.Parallel()
+	var issuer *httptest.Server
+	var asked atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["RS256"]}`, issuer.URL, issuer.URL+"/keys")
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"keys":[]}`)
+	})
+	issuer = httptest.NewTLSServer(mux)
+	defer issuer.Close()
+	authority := filepath.Join(t.TempDir(), "issuer.crt")
+	must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600))
+
+	s := serve(t, []string{"--shutdown-delay-duration=1h", "--oidc-issuer-url", issuer.URL, "--oidc-client-id=sqube", "--oidc-ca-file", authority})
+	s.signal(t, syscall.SIGTERM)
+	eventually(t, "it is stopping", func() error {
+		if !strings.Contains(s.read(t, "stderr"), "stopping; a second signal ends the process at once") {
+			return errNotYet
+		}
+		return nil
+	})
+	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	claims := fmt.Sprintf(`{"iss":%q,"aud":"sqube","sub":"ann","exp":%d}`, issuer.URL, time.Now().Add(time.Hour).Unix())
+	token := encode(`{"alg":"RS256"}`) + "." + encode(claims) + "." + encode("not a signature")
+	eventually(t, "the issuer is asked for its keys", func() error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api", nil)
+		must(t, err)
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := newConnection().Do(request)
+		must(t, err)
+		must(t, response.Body.Close())
+		if asked.Load() == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	s.signal(t, syscall.SIGTERM)
+	s.wait(t)
 }
 
 // TestNotify listens, in place of systemd, for the notification that the server is ready.

@@ -28,11 +28,11 @@ var (
 // "spec.containers"; "" is the object itself.
 func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 	paths := maps.Clone(only)
-	c, err := t.plan.filter("", paths)
+	made, err := t.plan.filter("", paths)
 	if err == nil && len(paths) > 0 {
 		err = fmt.Errorf("no messages have the paths %q", slices.Sorted(maps.Keys(paths)))
 	}
-	return c, err
+	return made, err
 }
 
 // filter returns the Filter of the message at a path, and removes the path from
@@ -40,14 +40,14 @@ func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 func (p *plan) filter(path string, only map[string][]string) (*Filter, error) {
 	names, some := only[path]
 	delete(only, path)
-	c := &Filter{others: keep}
+	made := &Filter{others: keep}
 	if some {
-		c.others = drop
+		made.others = drop
 	}
 	missing := slices.Clone(names)
 	for i := range p.nodes {
 		n := &p.nodes[i]
-		becomes := c.others
+		becomes := made.others
 		if n.nodes == nil {
 			f := &p.fields[n.leaf]
 			if slices.Contains(names, f.name) {
@@ -65,15 +65,15 @@ func (p *plan) filter(path string, only map[string][]string) (*Filter, error) {
 				}
 			}
 		}
-		if missing := int(n.number) + 1 - len(c.fields); missing > 0 {
-			c.fields = append(c.fields, slices.Repeat([]*Filter{c.others}, missing)...)
+		if more := int(n.number) + 1 - len(made.fields); more > 0 {
+			made.fields = append(made.fields, slices.Repeat([]*Filter{made.others}, more)...)
 		}
-		c.fields[n.number] = becomes
+		made.fields[n.number] = becomes
 	}
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("the message %q has no fields %q", path, missing)
 	}
-	return c, nil
+	return made, nil
 }
 
 // holds reports whether a path, or one below it, is in only.
@@ -88,7 +88,7 @@ func holds(only map[string][]string, path string) bool {
 
 // Append appends a message to b without the removed fields. Lengths may take
 // more bytes than necessary.
-func (c *Filter) Append(b, message []byte) ([]byte, error) {
+func (f *Filter) Append(b, message []byte) ([]byte, error) {
 	from := 0 // start of what has not been appended yet
 	for at := 0; at < len(message); {
 		number, kind, tag := protowire.ConsumeTag(message[at:])
@@ -99,9 +99,9 @@ func (c *Filter) Append(b, message []byte) ([]byte, error) {
 		if size < 0 {
 			return b, protowire.ParseError(size)
 		}
-		field := c.others
-		if int(number) < len(c.fields) {
-			field = c.fields[number]
+		field := f.others
+		if int(number) < len(f.fields) {
+			field = f.fields[number]
 		}
 		end := at + tag + size
 		switch {

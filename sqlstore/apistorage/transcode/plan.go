@@ -23,16 +23,16 @@ type marshaler interface{ Marshal() ([]byte, error) }
 type kind int
 
 const (
-	text    kind = iota
-	octets       // base64 in JSON
-	boolean      //
-	signed       // int, int32, int64
+	text   kind = iota
+	octets      // base64 in JSON
+	boolean
+	signed // int, int32, int64
 	unsigned
 	double
-	message // by a plan
-	instant // metav1.Time
-	verbatim
-	custom // by the methods of its type
+	message  // by a plan
+	instant  // metav1.Time
+	verbatim // the JSON itself, in a message
+	custom   // by the methods of its type
 )
 
 // value describes a value: of a field, of an element, or in a map.

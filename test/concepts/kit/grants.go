@@ -27,17 +27,19 @@ func Rule(verbs, resource string, names ...string) rbacv1.PolicyRule {
 	return r
 }
 
-// Grant gives a user permissions in the promise's namespace, and waits until they are in effect.
-func (c *Cluster) Grant(t testing.TB, user string, rules ...rbacv1.PolicyRule) {
+// Grant gives a user permissions in the promise's namespace, and waits until they are in effect. It returns the role, as Bind takes it.
+func (c *Cluster) Grant(t testing.TB, user string, rules ...rbacv1.PolicyRule) (role string) {
 	t.Helper()
-	role, err := c.Kube.RbacV1().Roles(c.Namespace).Create(t.Context(), &rbacv1.Role{
+	created, err := c.Kube.RbacV1().Roles(c.Namespace).Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "granted-"}, Rules: rules,
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Bind(t, "Role/"+role.Name, "User/"+user)
+	role = "Role/" + created.Name
+	c.Bind(t, role, "User/"+user)
 	c.WaitForGrant(t, user, c.Namespace, rules[0])
+	return role
 }
 
 // GrantEverywhere gives a user permissions everywhere, and waits until they are in effect.

@@ -82,8 +82,8 @@ func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.Bool("unsafe-no-fsync", true, "Has no effect: nothing is ever synced to disk.")
 }
 
-// path serves the state for API servers.
-const path = "/sqube/state"
+// statePath serves the state for API servers.
+const statePath = "/sqube/state"
 
 // state is what the stand-in for kube-apiserver gets from the one for etcd.
 type state struct {
@@ -132,7 +132,7 @@ func handler(dataDir string) http.Handler {
 	for path, answer := range map[string]any{
 		"/health":  map[string]string{"health": "true", "reason": ""},
 		"/version": map[string]string{"etcdserver": "3.6.8", "etcdcluster": "3.6.0", "storage": "3.6.0"},
-		path:       state{dataDir},
+		statePath:  state{dataDir},
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -149,7 +149,7 @@ func handler(dataDir string) http.Handler {
 func DataDir(ctx context.Context, endpoint string, trust *tls.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+statePath, nil)
 	if err != nil {
 		return "", err
 	}

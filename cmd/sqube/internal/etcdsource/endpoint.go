@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"k8s.io/client-go/transport"
 )
@@ -30,7 +31,7 @@ type endpoint struct {
 type TLS struct{ CAFile, CertFile, KeyFile string }
 
 const (
-	answerTimeout = 10 * time.Second // of the first request
+	answerTimeout = 10 * time.Second // of the first request, and of a ping while a later one gets no data
 	pageKeys      = 200
 )
 
@@ -45,7 +46,8 @@ func OpenEndpoint(ctx context.Context, address *url.URL, files TLS) (_ Source, e
 		}
 		secure = credentials.NewTLS(config)
 	}
-	connection, err := grpc.NewClient(address.Host, grpc.WithTransportCredentials(secure), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	connection, err := grpc.NewClient(address.Host, grpc.WithTransportCredentials(secure), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: answerTimeout, Timeout: answerTimeout}))
 	if err != nil {
 		return nil, err
 	}

@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/cluster-bootstrap/token/api"
-	"k8s.io/cluster-bootstrap/token/util"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 	netutils "k8s.io/utils/net"
 )
@@ -38,7 +34,11 @@ const dnsIndex = 10
 // ReadCluster reads the cluster from the server. server is the URL for nodes; if "", it is the address in the endpoints of the Service
 // kubernetes, or if there is none, the one in the kubeconfig.
 func ReadCluster(ctx context.Context, client kubernetes.Interface, kubeconfig *clientcmdapi.Config, server string) (*Cluster, error) {
-	entry := kubeconfig.Clusters[kubeconfig.Contexts[kubeconfig.CurrentContext].Cluster]
+	current := kubeconfig.Contexts[kubeconfig.CurrentContext]
+	if current == nil || kubeconfig.Clusters[current.Cluster] == nil { // such as in the ConfigMap cluster-info, which can be used nonetheless
+		return nil, errors.New("the kubeconfig has no current context with a cluster")
+	}
+	entry := kubeconfig.Clusters[current.Cluster]
 	c := &Cluster{Server: server, CA: entry.CertificateAuthorityData}
 	if len(c.CA) == 0 {
 		return nil, errors.New("the kubeconfig holds no certificate authority (certificate-authority-data), which nodes need")
@@ -116,33 +116,4 @@ func (c *Cluster) BootstrapKubeconfig(token string) ([]byte, error) {
 
 func (c *Cluster) entry() *clientcmdapi.Cluster {
 	return &clientcmdapi.Cluster{Server: c.Server, CertificateAuthorityData: c.CA}
-}
-
-// NodeGroup is the group of users with a bootstrap token that may join as nodes.
-const NodeGroup = "system:bootstrappers:kubeadm:default-node-token"
-
-// CreateToken creates a bootstrap token for nodes and returns it. It expires after lifetime, or never if that is 0.
-func CreateToken(ctx context.Context, client kubernetes.Interface, description string, lifetime time.Duration) (string, error) {
-	token, err := util.GenerateBootstrapToken()
-	if err != nil {
-		return "", err
-	}
-	id, secret := token[:api.BootstrapTokenIDBytes], token[api.BootstrapTokenIDBytes+1:]
-	data := map[string]string{
-		api.BootstrapTokenIDKey: id, api.BootstrapTokenSecretKey: secret, api.BootstrapTokenDescriptionKey: description,
-		api.BootstrapTokenUsageAuthentication: "true", api.BootstrapTokenUsageSigningKey: "true",
-		api.BootstrapTokenExtraGroupsKey: NodeGroup,
-	}
-	if lifetime > 0 {
-		data[api.BootstrapTokenExpirationKey] = time.Now().UTC().Add(lifetime).Format(time.RFC3339)
-	}
-	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: api.BootstrapTokenSecretPrefix + id},
-		Type:       api.SecretTypeBootstrapToken,
-		StringData: data,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return "", fmt.Errorf("create the token: %w", err)
-	}
-	return token, nil
 }

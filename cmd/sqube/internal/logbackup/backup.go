@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 )
 
@@ -25,24 +26,52 @@ type Span struct {
 	chain    []segment
 }
 
-// Open lists what the place holds.
+// tries is how often to read a place whose files are merged or removed meanwhile.
+const tries = 5
+
+// Retry calls do until it returns no error, or another one than that a file is gone: whoever writes to a place may merge or remove
+// files at any time. After 5 tries, it returns that error.
+func Retry(do func(try int) error) (err error) {
+	for try := range tries {
+		if err = do(try); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return err
+}
+
+// Open lists what the place holds. To read a place that is being written, call it within Retry.
 func Open(ctx context.Context, place Place) (*Backup, error) {
-	files, err := place.List(ctx)
+	b, gap, err := list(ctx, place)
+	if err == nil && gap {
+		// A long list is read in parts. If files are merged meanwhile, it may lack both the merged file and some of those.
+		b, _, err = list(ctx, place)
+	}
 	if err != nil {
 		return nil, err
-	}
-	b := &Backup{place: place}
-	for _, g := range whole(generations(files)) {
-		span, err := newSpan(ctx, place, g)
-		if err != nil {
-			return nil, err
-		}
-		b.Spans = append(b.Spans, *span)
 	}
 	if len(b.Spans) == 0 {
 		return nil, fmt.Errorf("%s holds no backup (sqube backup --follow writes one)", place)
 	}
 	return b, nil
+}
+
+// list lists what the place holds, and reports whether files are missing before others.
+func list(ctx context.Context, place Place) (b *Backup, gap bool, err error) {
+	files, err := place.List(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	b = &Backup{place: place}
+	for _, g := range whole(generations(files)) {
+		span, err := newSpan(ctx, place, g)
+		if err != nil {
+			return nil, false, err
+		}
+		b.Spans = append(b.Spans, *span)
+		gap = gap || len(g.segments) > 0 && g.segments[len(g.segments)-1].upTo > span.To
+	}
+	return b, gap, nil
 }
 
 func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
@@ -123,6 +152,11 @@ func (b *Backup) at(revision int64, moment time.Time) (*Span, error) {
 			continue
 		case i < newest && moment.After(s.Ended) && b.Spans[i+1].From != s.To:
 			return nil, fmt.Errorf("nothing was backed up between %s (revision %d) and %s", stamp(s.Ended), s.To, stamp(b.Spans[i+1].Began))
+		case i > 0 && b.Spans[i-1].To != s.From:
+			// The rows of a restored database keep their times, so its span may begin before the restore.
+			if replaced := b.covering(moment, i); replaced != nil {
+				return replaced, nil
+			}
 		}
 		return s, nil
 	}
@@ -130,6 +164,16 @@ func (b *Backup) at(revision int64, moment time.Time) (*Span, error) {
 		return nil, fmt.Errorf("%s does not hold revision %d: sqube restore --list shows what it holds", b.place, revision)
 	}
 	return nil, fmt.Errorf("%s holds nothing as old as that: it begins at %s", b.place, stamp(b.Spans[0].Began))
+}
+
+// covering returns the newest of the first n spans that covers a moment, or nil.
+func (b *Backup) covering(moment time.Time, n int) *Span {
+	for i := n - 1; i >= 0; i-- {
+		if s := &b.Spans[i]; !moment.Before(s.Began) && !moment.After(s.Ended) {
+			return s
+		}
+	}
+	return nil
 }
 
 // stamp formats a time like --to-time.

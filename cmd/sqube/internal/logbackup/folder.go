@@ -26,24 +26,49 @@ func (f folder) String() string { return string(f) }
 
 func (f folder) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
 
-func (f folder) List(context.Context) (files []File, err error) {
-	err = fs.WalkDir(os.DirFS(string(f)), ".", func(name string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the folder does not exist, or the file has been removed meanwhile
+// listings is how often to list a folder from which files are removed meanwhile: more often than files are removed at once.
+const listings = 2 * mergedFiles
+
+func (f folder) List(ctx context.Context) (files []File, err error) {
+	for range listings {
+		// If a file is gone, it may have been merged into one that was not there yet.
+		if files, err = f.list(); !errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
+			break
 		}
-		if err != nil || !entry.Type().IsRegular() || strings.HasPrefix(entry.Name(), ".") {
-			return err
-		}
-		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) {
+	}
+	return files, err
+}
+
+// list lists the files, or returns fs.ErrNotExist if one is removed meanwhile.
+func (f folder) list() (files []File, err error) {
+	err = f.walk(func(name string, entry fs.DirEntry) error {
+		if strings.HasPrefix(entry.Name(), ".") {
 			return nil
 		}
+		info, err := entry.Info()
 		if err == nil {
 			files = append(files, File{name, info.Size(), info.ModTime()})
 		}
 		return err
 	})
 	return files, err
+}
+
+// walk calls visit with each file of the backup. Other folders, such as lost+found at the top of a file system, may not be readable.
+func (f folder) walk(visit func(name string, entry fs.DirEntry) error) error {
+	return fs.WalkDir(os.DirFS(string(f)), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the folder does not exist, or has been removed meanwhile
+			return nil
+		case err != nil:
+			return err
+		case entry.IsDir() && name != "." && !generationName.MatchString(name):
+			return fs.SkipDir
+		case entry.Type().IsRegular():
+			return visit(name, entry)
+		}
+		return nil
+	})
 }
 
 func (f folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
@@ -60,11 +85,9 @@ func (f folder) Put(_ context.Context, name string, write func(io.Writer) error)
 
 func (f folder) Remove(_ context.Context, name string) error {
 	err := os.Remove(f.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
+	if err == nil || errors.Is(err, fs.ErrNotExist) { // a file that could not be written has left its folder
 		_ = os.Remove(filepath.Dir(f.path(name))) // if that was the last file
+		return nil
 	}
 	return err
 }
@@ -91,11 +114,11 @@ func (f folder) Hold(context.Context) (<-chan struct{}, func(context.Context) er
 
 // sweep removes files that killed processes left unfinished. Call it under the lock.
 func (f folder) sweep() error {
-	return fs.WalkDir(os.DirFS(string(f)), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && wholefile.IsUnfinished(entry.Name()) {
-			err = os.Remove(f.path(name))
+	return f.walk(func(name string, entry fs.DirEntry) error {
+		if wholefile.IsUnfinished(entry.Name()) {
+			return os.Remove(f.path(name))
 		}
-		return err
+		return nil
 	})
 }
 

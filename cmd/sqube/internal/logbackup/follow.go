@@ -190,6 +190,9 @@ func (f *Follower) Step(ctx context.Context) (err error) {
 		if b == nil {
 			return f.renewSnapshot(ctx, reader)
 		}
+		if len(b.rows) == 0 {
+			continue // they were compacted meanwhile; look says so
+		}
 		if err := f.ship(ctx, b); err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -267,6 +266,47 @@ func TestCompactedRows(t *testing.T) {
 	}
 }
 
+// querying is a reader that calls after once, after its first query.
+type querying struct {
+	dialect.Reader
+	after func()
+}
+
+func (q *querying) Query(ctx context.Context, statement string, args []any, scan func(dialect.Row) error) error {
+	err := q.Reader.Query(ctx, statement, args, scan)
+	if q.after != nil {
+		q.after()
+		q.after = nil
+	}
+	return err
+}
+
+// TestCompactedBetweenQueries compacts the only new row, a deletion, after the follower has seen that there is one.
+func TestCompactedBetweenQueries(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	d.write(t)
+	f := d.follow(t, place, Options{})
+	for live := 0; len(d.live) >= live; d.write(t) {
+		if err := f.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		live = len(d.live)
+	}
+	f.open = func(ctx context.Context) (dialect.Reader, error) {
+		reader, err := sqlite.OpenReader(ctx, d.path)
+		return &querying{reader, func() {
+			if _, err := d.Compact(ctx, d.newest, 1000); err != nil {
+				t.Error(err)
+			}
+		}}, err
+	}
+	if err := f.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.restores(t, place, d.newest, false)
+}
+
 // TestAnotherDatabase backs up a database to a place that has a backup of another one.
 func TestAnotherDatabase(t *testing.T) {
 	place := folder(t.TempDir())
@@ -310,56 +350,6 @@ func TestKeep(t *testing.T) {
 	}
 	if len(entries) != 1 {
 		t.Errorf("the place has %v", entries)
-	}
-	d.restores(t, place, d.newest, false)
-}
-
-// TestDamage changes each file of a backup, at its beginning, in the middle and at its end.
-func TestDamage(t *testing.T) {
-	d := newDatabase(t, 1)
-	place := folder(t.TempDir())
-	d.write(t)
-	for range 4 {
-		d.follow(t, place, Options{})
-		d.write(t)
-	}
-	d.follow(t, place, Options{})
-	b, err := Open(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := place.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		path := place.path(file.Name)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for what, damaged := range map[string][]byte{
-			"cut":     text[:len(text)-1],
-			"empty":   {},
-			"changed": append(append(append([]byte{}, text[:len(text)/2]...), text[len(text)/2]^1), text[len(text)/2+1:]...),
-			"zeros":   make([]byte, len(text)),
-		} {
-			if err := os.WriteFile(path, damaged, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, errDamaged) {
-				t.Errorf("%s, %s: %v", file.Name, what, err)
-			}
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s, missing: %v", file.Name, err)
-		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	d.restores(t, place, d.newest, false)
 }

@@ -14,7 +14,7 @@ type Place interface {
 	// String names the place without secrets.
 	String() string
 
-	// List returns all files, none if the place does not exist yet.
+	// List returns the files of the backup, none if the place does not exist yet.
 	List(ctx context.Context) ([]File, error)
 
 	// Open returns the content of a file.

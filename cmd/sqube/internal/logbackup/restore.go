@@ -103,21 +103,18 @@ func (s *State) scan(ctx context.Context, from int64) (changes []change, err err
 func (s *State) walk(ctx context.Context, row func(*dialect.LogRow) error) error {
 	upTo := int64(0)
 	for _, name := range s.names {
-		err := readFile(ctx, s.files, name, nil, decoded(row))
+		var last head
+		err := readFile(ctx, s.files, name, func(h head) error {
+			last = h
+			return nil
+		}, decoded(row))
 		if errors.Is(err, errDamaged) && upTo > 0 {
 			return fmt.Errorf("%w: the state before it can be restored with --to-revision %d", err, upTo)
 		}
 		if err != nil {
 			return err
 		}
-		h, err := peek(ctx, s.files, name)
-		if err != nil {
-			return err
-		}
-		upTo = h.UpTo
-		if match := segmentName.FindStringSubmatch(name); match != nil {
-			upTo = number(match[2])
-		}
+		upTo = last.UpTo
 	}
 	return nil
 }

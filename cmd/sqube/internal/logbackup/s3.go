@@ -4,18 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/url"
 	"os"
 	"path"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -94,17 +89,40 @@ func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := object.Stat(); err != nil { // sends the request
 		return nil, errors.Join(b.failed("read "+name, err), object.Close())
 	}
-	return object, nil
+	return &download{object, b, name}, nil
+}
+
+// download is a file that is being read. Its errors are those of Open.
+type download struct {
+	*minio.Object
+	from *bucket
+	name string
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	n, err := d.Object.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = d.from.failed("read "+d.name, err)
+	}
+	return n, err
 }
 
 func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) error {
 	from, to := io.Pipe()
-	go func() { to.CloseWithError(write(to)) }()
-	defer from.Close() // stops write
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		to.CloseWithError(write(to))
+	}()
+	defer func() {
+		_ = from.Close() // stops write, which must not use the database after Put has returned
+		<-ended
+	}()
 	var first bytes.Buffer
 	size := int64(-1) // unknown
 	_, err := io.CopyN(&first, from, partSize)
-	if err != nil && !errors.Is(err, io.EOF) {
+	// Only io.EOF itself is the end: an error of write may wrap one, such as that of a proxy which closes connections to the database.
+	if err != nil && err != io.EOF {
 		return err
 	}
 	content := io.Reader(&first)
@@ -132,124 +150,4 @@ func (b *bucket) failed(op string, err error) error {
 		err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
 	}
 	return fmt.Errorf("%s: %s: %w", b, op, err)
-}
-
-// An S3 store has no locks, so its holder keeps rewriting a file. If the file does not change for leaseTime, the holder is gone. Only this
-// machine's clock is used.
-const (
-	leaseName  = "holder.json"
-	leaseRenew = 5 * time.Second
-	leaseTime  = 4 * leaseRenew
-)
-
-// lease is the content of leaseName.
-type lease struct {
-	Holder  string `json:"holder"`
-	Beat    int64  `json:"beat"` // how often it was renewed
-	Host    string `json:"host"`
-	Process int    `json:"process"`
-}
-
-// gone reports whether the holder was a process of this machine and has ended.
-func (l lease) gone() bool {
-	host, err := os.Hostname()
-	if err != nil || l.Host != host {
-		return false
-	}
-	return l.Process == os.Getpid() || errors.Is(syscall.Kill(l.Process, 0), syscall.ESRCH)
-}
-
-func (b *bucket) Hold(ctx context.Context) (<-chan struct{}, func(context.Context) error, error) {
-	if err := b.awaitLease(ctx); err != nil {
-		return nil, nil, err
-	}
-	own := lease{Holder: rand.Text(), Process: os.Getpid()}
-	own.Host, _ = os.Hostname() // without a name, wait for a former holder
-	if err := b.writeLease(ctx, own); err != nil {
-		return nil, nil, err
-	}
-	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	lost, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		if !b.renew(renewing, own) {
-			close(lost)
-		}
-	}()
-	return lost, func(ctx context.Context) error {
-		stop()
-		<-ended
-		select {
-		case <-lost:
-			return nil
-		default:
-			return b.Remove(ctx, leaseName)
-		}
-	}, nil
-}
-
-// awaitLease returns when the store has no holder.
-func (b *bucket) awaitLease(ctx context.Context) error {
-	found, err := b.readLease(ctx)
-	if err != nil || found == nil || found.gone() {
-		return err
-	}
-	for waited := time.Duration(0); waited < leaseTime; waited += leaseRenew {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(leaseRenew + leaseRenew/2):
-		}
-		now, err := b.readLease(ctx)
-		switch {
-		case err != nil || now == nil:
-			return err
-		case *now != *found:
-			return fmt.Errorf("%w (it is process %d on %s)", ErrHeld, now.Process, now.Host)
-		}
-	}
-	return nil
-}
-
-// renew renews the lease until ctx ends. It returns false if another process has taken it. While the store is unreachable it keeps
-// trying.
-func (b *bucket) renew(ctx context.Context, own lease) bool {
-	for {
-		own.Beat++
-		select {
-		case <-ctx.Done():
-			return true
-		case <-time.After(leaseRenew):
-		}
-		bounded, cancel := context.WithTimeout(ctx, leaseTime)
-		now, err := b.readLease(bounded)
-		if err == nil && (now == nil || now.Holder == own.Holder) {
-			_ = b.writeLease(bounded, own) // retried in the next round
-		}
-		cancel()
-		if err == nil && now != nil && now.Holder != own.Holder {
-			return false
-		}
-	}
-}
-
-// readLease returns nil if there is none.
-func (b *bucket) readLease(ctx context.Context) (*lease, error) {
-	from, err := b.Open(ctx, leaseName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer from.Close()
-	l := &lease{}
-	if err := json.NewDecoder(from).Decode(l); err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", b, leaseName, err)
-	}
-	return l, nil
-}
-
-func (b *bucket) writeLease(ctx context.Context, l lease) error {
-	return b.Put(ctx, leaseName, func(to io.Writer) error { return json.NewEncoder(to).Encode(l) })
 }

@@ -5,16 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"slices"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
-
-// Tries is how often to read a place that changes meanwhile, because files are merged or removed.
-const Tries = 5
 
 // History calls yield with every version of the object in the place, oldest first. It returns inspect.ErrUnknown if there is none, and an
 // error of yield, which ends the walk.
@@ -28,8 +24,8 @@ func History(ctx context.Context, place Place, o inspect.Object, yield func(*ins
 			first--
 		}
 		var files []File
-		for i := range b.Spans[first:] {
-			files = append(files, b.Spans[first+i].files(0)...)
+		for _, span := range b.Spans[first:] {
+			files = append(files, span.files(0)...)
 		}
 		return files
 	})
@@ -85,7 +81,7 @@ type versions struct {
 
 func newVersions(o inspect.Object, yield func(*inspect.Version) error) *versions {
 	var name bytes.Buffer
-	lines := json.NewEncoder(&name) // as newWriter has it
+	lines := json.NewEncoder(&name) // with the settings of newWriter
 	lines.SetEscapeHTML(false)
 	_ = lines.Encode(struct {
 		Name string `json:"name"`
@@ -95,19 +91,17 @@ func newVersions(o inspect.Object, yield func(*inspect.Version) error) *versions
 
 // read reads the files that choose returns. If one is gone, it calls choose again, and continues after what it has read.
 func (v *versions) read(ctx context.Context, place Place, choose func(*Backup) []File) error {
-	for try := 1; ; try++ {
+	err := Retry(func(int) error {
 		b, err := Open(ctx, place)
 		if err == nil {
 			err = v.readAll(ctx, place, choose(b))
 		}
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && try < Tries:
-			continue
-		case err == nil && v.last.ID == 0:
-			return inspect.ErrUnknown
-		}
 		return err
+	})
+	if err == nil && v.last.ID == 0 {
+		err = inspect.ErrUnknown
 	}
+	return err
 }
 
 func (v *versions) readAll(ctx context.Context, place Place, files []File) error {

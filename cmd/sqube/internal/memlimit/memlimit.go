@@ -2,8 +2,6 @@
 package memlimit
 
 import (
-	"bufio"
-	"bytes"
 	"os"
 	"path"
 	"path/filepath"
@@ -29,8 +27,8 @@ func total(file string) int64 {
 	if err != nil {
 		return 0 // not Linux
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[0] == "MemTotal:" {
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" {
 			kb, err := strconv.ParseInt(fields[1], 10, 64)
 			if err != nil {
 				return 0

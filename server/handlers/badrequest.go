@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/sqube/sqube/server/codecs"
@@ -79,70 +77,3 @@ func (c namedCreater) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 	preserver, ok := c.NamedCreater.(rest.SubresourceObjectMetaPreserver)
 	return ok && preserver.PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 }
-
-// retryAfterSeconds is the Retry-After header while the datastore fails.
-const retryAfterSeconds = 1
-
-// unavailableOnOutage responds with 503 to writes that are rejected while the datastore fails, since that may be the cause:
-// upstream's allocators of addresses and ports (422) and admission plugins (403) query the server itself, and reject a
-// request if the query fails. failures returns the number of failed datastore operations; it is nil if none can fail.
-func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
-	if handler == nil || failures == nil {
-		return handler
-	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		before := failures()
-		response := &bufferedResponse{ResponseWriter: w, codes: []int{http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity}}
-		handler(response, r)
-		switch {
-		case response.code == 0:
-		case failures() == before:
-			response.send()
-		default:
-			err := apierrors.NewServiceUnavailable("the datastore failed during the request, try again")
-			err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-			response.replace(err, serializer, version, r)
-		}
-	}
-}
-
-// bufferedResponse buffers a response with one of the given status codes, to be sent or replaced later. Other responses pass
-// through.
-type bufferedResponse struct {
-	http.ResponseWriter
-	codes []int // to buffer
-	code  int   // of the buffered response; 0 if there is none
-	body  bytes.Buffer
-}
-
-func (b *bufferedResponse) WriteHeader(code int) {
-	if slices.Contains(b.codes, code) {
-		b.code = code
-		return
-	}
-	b.ResponseWriter.WriteHeader(code)
-}
-
-func (b *bufferedResponse) Write(data []byte) (int, error) {
-	if b.code != 0 {
-		return b.body.Write(data)
-	}
-	return b.ResponseWriter.Write(data)
-}
-
-// send sends the buffered response.
-func (b *bufferedResponse) send() {
-	b.ResponseWriter.WriteHeader(b.code)
-	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // fails only if the client has disconnected
-}
-
-// replace sends an error instead of the buffered response.
-func (b *bufferedResponse) replace(err error, serializer runtime.NegotiatedSerializer, version schema.GroupVersion, r *http.Request) {
-	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Length"} {
-		b.Header().Del(name)
-	}
-	responsewriters.ErrorNegotiated(err, serializer, version, b.ResponseWriter, r)
-}
-
-// Unwrap lets http.ResponseController reach the underlying writer.
-func (b *bufferedResponse) Unwrap() http.ResponseWriter { return b.ResponseWriter }

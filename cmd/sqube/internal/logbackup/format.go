@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"unicode/utf8"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -70,8 +69,31 @@ var errDamaged = errors.New("the file is damaged")
 const maxLine = 256 << 20
 
 // read calls begin with each head of a file, and row with each line after it (see decoded); either may be nil. If one returns an
-// error, read returns it. If a checksum is wrong, it returns errDamaged after the rows.
+// error, read returns it. If a checksum is wrong, it returns errDamaged after the rows. An error of from is returned as it is.
 func read(from io.Reader, begin func(head) error, row func(line []byte) error) error {
+	source := &source{Reader: from}
+	err := readParts(source, begin, row)
+	if source.failed != nil {
+		return source.failed
+	}
+	return err
+}
+
+// source remembers why reading failed, which gzip and the scanner can't distinguish from a truncated file.
+type source struct {
+	io.Reader
+	failed error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.failed = err
+	}
+	return n, err
+}
+
+func readParts(from io.Reader, begin func(head) error, row func(line []byte) error) error {
 	zip, err := gzip.NewReader(from)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errDamaged, err)
@@ -136,59 +158,4 @@ func readPart(lines *bufio.Scanner, begin func(head) error, row func([]byte) err
 		}
 	}
 	return errors.Join(fmt.Errorf("%w: it is truncated", errDamaged), lines.Err())
-}
-
-// record is a row of the log as a line of JSON. Fields have the names of columns, except that a value that is not text is in
-// sealed_value, in base64. replaced_by is not stored: it follows from later rows.
-type record struct {
-	ID           int64  `json:"id"`
-	Replaces     int64  `json:"replaces,omitempty"`
-	Operation    string `json:"operation"`
-	Group        string `json:"api_group,omitempty"`
-	Resource     string `json:"resource"`
-	Key          string `json:"key"`
-	Namespace    string `json:"namespace,omitempty"`
-	Name         string `json:"name"`
-	UID          string `json:"uid,omitempty"`
-	WrittenAt    int64  `json:"written_at"`
-	ExpiresAt    int64  `json:"expires_at,omitempty"`
-	User         string `json:"user_name,omitempty"`
-	FieldManager string `json:"field_manager,omitempty"`
-	Labels       string `json:"labels,omitempty"`
-	Fields       string `json:"fields,omitempty"`
-	Value        string `json:"value,omitempty"`
-	Sealed       []byte `json:"sealed_value,omitempty"`
-}
-
-func encodeRow(row *dialect.LogRow) *record {
-	r := &record{
-		ID: row.ID, Replaces: row.Replaces, Operation: string(row.Operation), Group: row.Group, Resource: row.Resource, Key: row.Key,
-		Namespace: row.Namespace, Name: row.Name, UID: row.UID, WrittenAt: row.WrittenAt, ExpiresAt: row.ExpiresAt,
-		User: row.User, FieldManager: row.FieldManager, Labels: row.Labels, Fields: row.Fields,
-	}
-	if utf8.Valid(row.Value) {
-		r.Value = string(row.Value)
-	} else {
-		r.Sealed = row.Value
-	}
-	return r
-}
-
-func decodeRow(line []byte) (*dialect.LogRow, error) {
-	var r record
-	if err := json.Unmarshal(line, &r); err != nil {
-		return nil, err
-	}
-	row := &dialect.LogRow{ID: r.ID, Write: dialect.Write{
-		Operation: dialect.Operation(r.Operation), Replaces: r.Replaces, Group: r.Group, Resource: r.Resource, Key: r.Key,
-		Namespace: r.Namespace, Name: r.Name, UID: r.UID, WrittenAt: r.WrittenAt, ExpiresAt: r.ExpiresAt,
-		User: r.User, FieldManager: r.FieldManager, Labels: r.Labels, Fields: r.Fields,
-	}}
-	switch {
-	case r.Sealed != nil:
-		row.Value = r.Sealed
-	case row.Operation != dialect.Delete:
-		row.Value = []byte(r.Value)
-	}
-	return row, nil
 }

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+)
+
+// addDatastoreFlag adds --datastore. The caller provides the folder of the default.
+func addDatastoreFlag(fs *pflag.FlagSet, flag *string) {
+	fs.StringVar(flag, "datastore", "", "Database with the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE in libpq's syntax. If unset, sqube.db under --data-dir.")
+	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // may hold a password: /flagz hides it
+}
+
+// addDatastoreFlags adds --datastore and --data-dir to a command and its subcommands. When they run, d is the database that the
+// flags name.
+func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
+	var flag, dataDir string
+	fs := cmd.PersistentFlags()
+	addDatastoreFlag(fs, &flag)
+	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database, used if --datastore is unset.")
+	addConfigFlag(fs)
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
+			return err
+		}
+		cmd.SetContext(untilInterrupt(cmd.Context()))
+		*d, err = datastore.Parse(flag, dataDir)
+		return err
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/sharedkeys"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// decrypt decrypts a stored value.
+func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
+	if r == sharedkeys.Resource { // encrypted with another key, and valid JSON as stored
+		return stored, nil
+	}
+	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
+	data, _, err := apistorage.Decrypt(ctx, keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
+	if err != nil {
+		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config can't decrypt it: %w", err)
+	}
+	return data, nil
+}
+
+// addEncryptionFlag adds --encryption-provider-config to a command that reads once.
+func addEncryptionFlag(cmd *cobra.Command, o *encryption.Options) {
+	o.AddFlags(cmd.Flags())
+	_ = cmd.Flags().MarkHidden("encryption-provider-config-automatic-reload") // AddFlags has added it
+}

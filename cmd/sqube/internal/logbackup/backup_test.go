@@ -1,0 +1,204 @@
+package logbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+)
+
+// TestListDuringMerges lists a folder while files are merged. No row may be missing: a restore would silently be of an older state.
+func TestListDuringMerges(t *testing.T) {
+	place := folder(t.TempDir())
+	g := newGeneration(1, time.Now())
+	if err := place.Put(t.Context(), g.snapshotPath(), func(io.Writer) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	var written atomic.Int64 // there are files up to this revision
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	create := func(after, upTo int64, level int) (string, error) {
+		path := place.path(g.segmentPath(after, upTo, level))
+		return path, os.WriteFile(path, nil, fileMode)
+	}
+	go func() {
+		var parts []string
+		for upTo := int64(1); ; upTo++ {
+			path, err := create(upTo-1, upTo, 0)
+			parts = append(parts, path)
+			written.Store(upTo)
+			if err == nil && len(parts) >= mergedFiles {
+				if path, err = create(0, upTo, 1); err == nil {
+					for _, part := range parts {
+						err = errors.Join(err, os.Remove(part))
+					}
+					parts = []string{path}
+				}
+			}
+			select {
+			case <-stop:
+				ended <- err
+				return
+			default:
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	for range 2000 {
+		want := written.Load()
+		files, err := place.List(t.Context())
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		got := int64(0)
+		chain, _ := generations(files)[0].chain(0)
+		if len(chain) > 0 {
+			got = chain[len(chain)-1].upTo
+		}
+		if got < want {
+			t.Errorf("the files listed end at revision %d, not %d", got, want)
+			break
+		}
+	}
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// lacking is a folder whose next list lacks a file.
+type lacking struct {
+	folder
+	name string
+}
+
+func (p *lacking) List(ctx context.Context) ([]File, error) {
+	files, err := p.folder.List(ctx)
+	files = slices.DeleteFunc(files, func(f File) bool { return f.Name == p.name })
+	p.name = ""
+	return files, err
+}
+
+// TestIncompleteList checks that a list which lacks a file between others, since files were merged while it was read, is read again.
+func TestIncompleteList(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := &lacking{folder: folder(t.TempDir())}
+	f := d.follow(t, place, Options{})
+	f.mergeFiles = 100
+	for range 5 {
+		d.write(t)
+		if err := f.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place.name = f.current.segments[1].Name
+	d.restores(t, place, d.newest, false)
+}
+
+// failing is a reader that can't read a snapshot.
+type failing struct {
+	dialect.Reader
+	err error
+}
+
+func (r failing) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	if strings.HasSuffix(statement, "ORDER BY id") {
+		return r.err
+	}
+	return r.Reader.Query(ctx, statement, args, row)
+}
+
+// TestFailedSnapshots checks that snapshots that fail do not leave a folder each.
+func TestFailedSnapshots(t *testing.T) {
+	d := newDatabase(t, 1)
+	d.write(t)
+	place := folder(t.TempDir())
+	failed := errors.New("failed")
+	f := &Follower{place: place, options: Options{Log: slog.New(slog.DiscardHandler)}, mergeFiles: mergedFiles, open: func(ctx context.Context) (dialect.Reader, error) {
+		reader, err := sqlite.OpenReader(ctx, d.path)
+		return failing{reader, failed}, err
+	}}
+	for range 5 {
+		if err := f.Step(t.Context()); !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(string(place))
+	if err != nil || len(entries) > 1 {
+		t.Errorf("the place has %v, %v", entries, err)
+	}
+}
+
+// TestOtherFolders checks that folders that are not of a backup are not read: some, such as lost+found, belong to another user.
+func TestOtherFolders(t *testing.T) {
+	place := folder(t.TempDir())
+	if err := place.Put(t.Context(), "lost+found/file", func(io.Writer) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := place.List(t.Context()); err != nil || len(files) > 0 {
+		t.Errorf("the place lists %v, %v", files, err)
+	}
+}
+
+// TestMomentBeforeRestore restores a moment at which the place followed a database that has been replaced by an older state since.
+func TestMomentBeforeRestore(t *testing.T) {
+	place := folder(t.TempDir())
+	replaced, restored := newDatabase(t, 1), newDatabase(t, 2)
+	replaced.clock -= time.Hour.Milliseconds()
+	restored.clock -= 2 * time.Hour.Milliseconds()
+	replaced.write(t)
+	replaced.follow(t, place, Options{})
+	for range 5 {
+		replaced.write(t)
+	}
+	replaced.follow(t, place, Options{})
+	restored.write(t)
+	restored.follow(t, place, Options{})
+	for revision := range replaced.written {
+		replaced.restores(t, place, revision, true)
+	}
+	restored.restores(t, place, restored.newest, false)
+}
+
+// TestFailedUpload checks that a file which could not be written is not uploaded in part, even if the error wraps io.EOF.
+func TestFailedUpload(t *testing.T) {
+	uploads := 0
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		uploads++
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("ETag", `"0"`)
+	}))
+	defer store.Close()
+	client, err := minio.New(strings.TrimPrefix(store.URL, "http://"), &minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Region: "here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := fmt.Errorf("failed to connect: tls error: %w", io.EOF) // pgx, if a proxy closes a connection to Postgres at once
+	err = (&bucket{client, "bucket", ""}).Put(t.Context(), "file", func(to io.Writer) error {
+		if _, err := io.WriteString(to, "part"); err != nil {
+			return err
+		}
+		return failed
+	})
+	if !errors.Is(err, failed) || uploads > 0 {
+		t.Fatalf("got %v after %d uploads", err, uploads)
+	}
+}

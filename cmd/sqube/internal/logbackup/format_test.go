@@ -1,0 +1,78 @@
+package logbackup
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// TestDamage changes each file of a backup, at its beginning, in the middle and at its end.
+func TestDamage(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	d.write(t)
+	for range 4 {
+		d.follow(t, place, Options{})
+		d.write(t)
+	}
+	d.follow(t, place, Options{})
+	b, err := Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := place.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		path := place.path(file.Name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, damaged := range map[string][]byte{
+			"cut":     text[:len(text)-1],
+			"empty":   {},
+			"changed": append(append(append([]byte{}, text[:len(text)/2]...), text[len(text)/2]^1), text[len(text)/2+1:]...),
+			"zeros":   make([]byte, len(text)),
+		} {
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, errDamaged) {
+				t.Errorf("%s, %s: %v", file.Name, what, err)
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s, missing: %v", file.Name, err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.restores(t, place, d.newest, false)
+}
+
+// TestInterruptedDownload fails to read a file halfway, which doesn't mean that the file is damaged.
+func TestInterruptedDownload(t *testing.T) {
+	var file bytes.Buffer
+	w, err := newWriter(&file, head{UpTo: 1})
+	if err := errors.Join(err, w.add(&dialect.LogRow{}), w.close()); err != nil {
+		t.Fatal(err)
+	}
+	reset := errors.New("connection reset")
+	half := io.MultiReader(bytes.NewReader(file.Bytes()[:file.Len()/2]), iotest.ErrReader(reset))
+	if err := read(half, nil, nil); !errors.Is(err, reset) || errors.Is(err, errDamaged) {
+		t.Error(err)
+	}
+}

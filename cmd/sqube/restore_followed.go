@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
+	"github.com/sqube/sqube/dialect"
+)
+
+// isFollowed reports whether the source is a backup of sqube backup --follow.
+func isFollowed(source string) bool {
+	if strings.HasPrefix(source, "s3://") {
+		return true
+	}
+	info, err := os.Stat(source)
+	return err == nil && info.IsDir()
+}
+
+// fromFollowed restores a backup of sqube backup --follow.
+func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
+	place, err := logbackup.ParsePlace(source)
+	if err != nil {
+		return err
+	}
+	moment, err := r.time()
+	if err != nil {
+		return err
+	}
+	if r.list {
+		return printSpans(cmd, place)
+	}
+	dir, err := os.MkdirTemp("", "sqube-restore-")
+	if err != nil {
+		return err
+	}
+	defer closing(&err, func() error { return os.RemoveAll(dir) })
+	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, dir)
+	if err != nil {
+		return err
+	}
+	newest, ended := backup.Newest()
+	return r.fill(cmd, place.String(), state.Revision, jumpedCounter(newest, ended, time.Now()), func(yield func(*dialect.LogRow) error) error {
+		return state.Rows(cmd.Context(), yield)
+	})
+}
+
+// fetch copies the needed files of a backup to an empty folder.
+func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
+	err = logbackup.Retry(func(try int) (err error) {
+		if backup, err = logbackup.Open(ctx, place); err == nil {
+			state, err = backup.Fetch(ctx, revision, moment, fmt.Sprintf("%s/%d", dir, try))
+		}
+		return err
+	})
+	return backup, state, err
+}
+
+// printSpans prints the times that a backup covers.
+func printSpans(cmd *cobra.Command, place logbackup.Place) error {
+	var backup *logbackup.Backup
+	err := logbackup.Retry(func(int) (err error) {
+		backup, err = logbackup.Open(cmd.Context(), place)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION", "SIZE")
+	for _, s := range backup.Spans {
+		table.row(s.Began.UTC().Format(time.RFC3339), s.Ended.UTC().Format(time.RFC3339), fmt.Sprint(s.From), fmt.Sprint(s.To), size(s.Size))
+	}
+	return table.end()
+}

@@ -1,0 +1,75 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+)
+
+// TestReplaceBesideAJournal restores over a file that a crashed program was
+// writing, and where only that program's journal is left. SQLite would apply
+// the journal to the restored file.
+func TestReplaceBesideAJournal(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "crashed.db")
+	db, err := sql.Open("sqlite", "file:"+source+"?_pragma=synchronous(off)") // then the journal is valid at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("CREATE TABLE something (x); INSERT INTO something VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.Exec("UPDATE something SET x = 2"); err != nil {
+		t.Fatal(err)
+	}
+	journal, err := os.ReadFile(source + "-journal")
+	if err != nil || len(journal) == 0 || journal[0] == 0 {
+		t.Fatalf("there is no journal of %d bytes to test with: %v", len(journal), err)
+	}
+	file, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, before := range map[string][]byte{"file and journal": file, "journal only": nil} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "sqube.db")
+			if before != nil {
+				if err := os.WriteFile(path, before, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(path+"-journal", journal, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			aside, err := sqlite.Replace(t.Context(), path, true, time.Now(), func(e *sqlite.Engine) error {
+				committed, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
+				if err == nil && !committed.Landed[0] {
+					err = errors.New("a conflict in a new database")
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (aside != "") != (before != nil) {
+				t.Errorf("the old file was renamed to %q", aside)
+			}
+			if n := text(t, open(t, path), "SELECT count(*) FROM log"); n != "1" {
+				t.Errorf("the new database has %s rows", n)
+			}
+		})
+	}
+}

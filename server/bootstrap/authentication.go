@@ -1,0 +1,58 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+	"k8s.io/kubernetes/pkg/controlplane/controller/legacytokentracking"
+)
+
+// authenticationHook publishes what extension API servers need to trust this server and its clients, and publishes it again when
+// a CA file changes.
+func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo) *hook {
+	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
+	return &hook{
+		name:  "start-cluster-authentication-info-controller",
+		after: []string{namespacesHookName},
+		serve: func(ctx context.Context, ready func()) error {
+			var running sync.WaitGroup
+			defer running.Wait()
+			for _, ca := range []dynamiccertificates.CAContentProvider{info.ClientCA, info.RequestHeaderCA} {
+				if ca == nil {
+					continue
+				}
+				ca.AddListener(controller)
+				watcher, ok := ca.(dynamiccertificates.ControllerRunner)
+				if !ok {
+					continue // content that never changes
+				}
+				if err := watcher.RunOnce(ctx); err != nil {
+					return fmt.Errorf("read certificate authority %s: %w", ca.Name(), err)
+				}
+				running.Go(func() { watcher.Run(ctx, 1) })
+			}
+			ready()
+			controller.Run(ctx, 1)
+			return nil
+		},
+	}
+}
+
+// legacyTokenHook records when the tracking of legacy service account tokens began (KEP-2799), which the cleaner of unused
+// tokens needs.
+func legacyTokenHook(client kubernetes.Interface) *hook {
+	controller := legacytokentracking.NewController(client)
+	return &hook{
+		name:  "start-legacy-token-tracking-controller",
+		after: []string{namespacesHookName},
+		serve: func(ctx context.Context, ready func()) error {
+			ready()
+			controller.RunWithContext(ctx)
+			return nil
+		},
+	}
+}

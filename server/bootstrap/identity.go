@@ -1,0 +1,84 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/apimachinery/lease"
+	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	"k8s.io/kubernetes/pkg/controlplane/controller/apiserverleasegc"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// identityDuration is how long this server counts as alive after its last renewal, like upstream.
+	identityDuration = time.Hour
+	// identityRenewal is sixty times upstream's interval: a lease of an hour does not need a write every ten seconds.
+	identityRenewal = 10 * time.Minute
+)
+
+// ServerID returns the name of this server in its cluster: "apiserver-" and a hash of the host's name and of instance, which
+// distinguishes servers on one host. It returns an error if the host has no name.
+func ServerID(instance string) (string, error) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this server after its host: %w", err)
+	}
+	hash := sha256.Sum256([]byte(hostname + "\x00" + instance))
+	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash[:16])), nil
+}
+
+// identityHook maintains the Lease that shows that this server exists (KEP-1965), and deletes it when the server stops.
+func identityHook(client kubernetes.Interface, serverID string) *hook {
+	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
+		int32(identityDuration/time.Second), nil, identityRenewal, serverID, metav1.NamespaceSystem, labelIdentity)
+	return &hook{
+		name:      "start-kube-apiserver-identity-lease-controller",
+		after:     []string{namespacesHookName},
+		announces: true,
+		serve: func(ctx context.Context, ready func()) error {
+			ready()
+			controller.Run(ctx)
+			controller.Stop()
+			return nil
+		},
+	}
+}
+
+// labelIdentity sets the labels of kube-apiserver's identity Leases.
+func labelIdentity(l *coordinationv1.Lease) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("label the lease of this server: %w", err)
+	}
+	if l.Labels == nil {
+		l.Labels = map[string]string{}
+	}
+	l.Labels[controlplane.IdentityLeaseComponentLabelKey] = controlplane.KubeAPIServer
+	l.Labels[corev1.LabelHostname] = hostname
+	return nil
+}
+
+// identityCollectorHook deletes Leases of servers that ended without deleting them.
+func identityCollectorHook(client kubernetes.Interface) *hook {
+	collector := apiserverleasegc.NewAPIServerLeaseGC(client, identityDuration, metav1.NamespaceSystem,
+		controlplane.IdentityLeaseComponentLabelKey+"="+controlplane.KubeAPIServer)
+	return &hook{
+		name: "start-kube-apiserver-identity-lease-garbage-collector",
+		serve: func(ctx context.Context, ready func()) error {
+			ready()
+			collector.RunWithContext(ctx)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,69 @@
+package controllers
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// discoveryQuiet is how long discovery must stay unchanged before it is read: it changes several times until a
+	// CustomResourceDefinition is established.
+	discoveryQuiet = 500 * time.Millisecond
+	// resourcesPeriod is how often discovery is read without a change. Upstream, which is not notified of changes, reads it every
+	// 30 seconds.
+	resourcesPeriod = 5 * time.Minute
+)
+
+// resourceChanges notifies controllers that the set of resources may have changed.
+type resourceChanges struct {
+	mu       sync.Mutex
+	watchers []chan struct{}
+}
+
+// subscribe returns a channel that gets a value after a change. It holds one.
+func (r *resourceChanges) subscribe() <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers = append(r.watchers, changed)
+	return changed
+}
+
+func (r *resourceChanges) notify() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, watcher := range r.watchers {
+		select {
+		case watcher <- struct{}{}:
+		default: // a notification is pending already
+		}
+	}
+}
+
+// again calls run, which runs until its context ends, and restarts it after each change, once changes have stopped. It returns
+// when ctx ends.
+//
+// Upstream's Sync loops read discovery when they start and then periodically; they offer no other way to make them read
+// it at once.
+func again(ctx context.Context, changed <-chan struct{}, run func(context.Context)) {
+	var settled <-chan time.Time
+	for ctx.Err() == nil {
+		runCtx, cancel := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		running.Go(func() { run(runCtx) })
+		for wait := true; wait; {
+			select {
+			case <-ctx.Done():
+				wait = false
+			case <-changed:
+				settled = time.After(discoveryQuiet)
+			case <-settled:
+				settled = nil
+				wait = false
+			}
+		}
+		cancel()
+		running.Wait()
+	}
+}

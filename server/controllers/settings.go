@@ -1,0 +1,36 @@
+package controllers
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	managerv1alpha1 "k8s.io/kube-controller-manager/config/v1alpha1"
+	managerconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	managerscheme "k8s.io/kubernetes/pkg/controller/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+	garbagecollectorconfig "k8s.io/kubernetes/pkg/controller/garbagecollector/config"
+)
+
+// Settings are kube-controller-manager's settings, from flags or its configuration file.
+type Settings = managerconfig.KubeControllerManagerConfiguration
+
+// DefaultSettings returns kube-controller-manager's defaults.
+func DefaultSettings() (*Settings, error) {
+	versioned, settings := &managerv1alpha1.KubeControllerManagerConfiguration{}, &Settings{}
+	managerscheme.Scheme.Default(versioned)
+	if err := managerscheme.Scheme.Convert(versioned, settings, nil); err != nil {
+		return nil, err
+	}
+	for resource := range garbagecollector.DefaultIgnoredResources() {
+		settings.GarbageCollectorController.GCIgnoredResources = append(settings.GarbageCollectorController.GCIgnoredResources,
+			garbagecollectorconfig.GroupResource{Group: resource.Group, Resource: resource.Resource})
+	}
+	return settings, nil
+}
+
+// ignoredResources are the resources whose objects the garbage collector ignores.
+func ignoredResources(c garbagecollectorconfig.GarbageCollectorControllerConfiguration) map[schema.GroupResource]struct{} {
+	ignored := map[schema.GroupResource]struct{}{}
+	for _, resource := range c.GCIgnoredResources {
+		ignored[schema.GroupResource{Group: resource.Group, Resource: resource.Resource}] = struct{}{}
+	}
+	return ignored
+}

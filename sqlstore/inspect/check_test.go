@@ -1,0 +1,64 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
+)
+
+// busy is a log in which another process creates a namespace, and an object in it, before each read.
+type busy struct {
+	dialect.Engine
+	namespaces int
+}
+
+// Query implements dialect.Reader.
+func (b *busy) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	b.namespaces++
+	namespace := fmt.Sprintf("new-%d", b.namespaces)
+	group := []dialect.Write{write("namespaces", "", namespace), write("secrets", namespace, "a")}
+	if _, err := b.Commit(ctx, group); err != nil {
+		return err
+	}
+	return b.Engine.Query(ctx, statement, args, row)
+}
+
+func write(resource, namespace, name string) dialect.Write {
+	key := name
+	if namespace != "" {
+		key = namespace + "/" + name
+	}
+	value := fmt.Sprintf(`{"apiVersion":"v1","kind":"Any","metadata":{"name":%q,"namespace":%q,"uid":"1"}}`, name, namespace)
+	return dialect.Write{
+		Operation: dialect.Create, Resource: resource, Key: key, Namespace: namespace, Name: name, UID: "1",
+		Labels: "{}", Fields: "{}", Value: []byte(value),
+	}
+}
+
+// TestCheckWhileServed checks a log that is growing, and has one object whose namespace does not exist.
+func TestCheckWhileServed(t *testing.T) {
+	for name, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
+		t.Run(name, func(t *testing.T) {
+			log := &busy{Engine: storetest.OpenEngine(t, open(t))}
+			defer log.Close()
+			if _, err := log.Commit(t.Context(), []dialect.Write{write("secrets", "none", "lost")}); err != nil {
+				t.Fatal(err)
+			}
+			decrypt := func(_ sqlstore.Resource, _ string, value []byte) ([]byte, error) { return value, nil }
+			var found []string
+			checked, err := inspect.Check(t.Context(), log, decrypt, func(f inspect.Finding) { found = append(found, f.Object+": "+f.What) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := "[secrets none/lost: there is no namespace none]"; fmt.Sprint(found) != want || checked.Rows < 3 {
+				t.Errorf("of %d rows it finds %s, want %s", checked.Rows, found, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package sqlstore
+
+import "sync"
+
+// maxQueue limits how many changes are queued for one subscription. For their
+// size, see memory.
+const maxQueue = 8192
+
+// Subscription receives the changes of one collection or one object.
+type Subscription struct {
+	// Start is the revision after which the subscription receives all changes.
+	// Earlier ones must be replayed from the log.
+	Start int64
+
+	follower *Follower
+	hub      *hub
+	interest
+	offered int64 // the revision of the last change it was offered; used by topic
+
+	mu    sync.Mutex
+	queue []*Change
+	err   error
+	wake  chan struct{} // buffered, one
+}
+
+// Subscribe starts to receive changes of the objects of resource whose keys
+// begin with prefix, or of the one object with that key if prefix is not empty
+// and does not end in "/". A change may be left out if neither the version it
+// made nor the one it replaced passes the terms. Call Subscribe once;
+// Follower.Close ends it.
+func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
+	h := f.store.hub
+	sub := &Subscription{follower: f, hub: h, interest: interest{resource, prefix, boundTerms(terms)}, wake: make(chan struct{}, 1)}
+	f.sub.Store(sub)
+	if f.ended.Load() {
+		sub.end(ErrSlow)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sub.Start = h.at()
+	if h.closed {
+		sub.end(ErrClosed)
+		return sub
+	}
+	if h.topics[resource] == nil {
+		h.topics[resource] = newTopic()
+	}
+	h.topics[resource].add(sub)
+	return sub
+}
+
+// Close ends the subscription and releases what is queued.
+func (sub *Subscription) Close() {
+	h := sub.hub
+	h.mu.Lock()
+	if topic := h.topics[sub.resource]; topic != nil {
+		topic.remove(sub)
+		if len(topic.all) == 0 {
+			delete(h.topics, sub.resource)
+		}
+	}
+	h.mu.Unlock()
+	sub.end(ErrClosed)
+	sub.drop()
+}
+
+// push queues c. It never waits for the reader.
+func (sub *Subscription) push(c *Change) {
+	if !sub.enqueue(c) && sub.follower.ended.CompareAndSwap(false, true) {
+		sub.follower.end()
+	}
+}
+
+// enqueue returns false if the queue is full.
+func (sub *Subscription) enqueue(c *Change) bool {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if sub.err != nil {
+		return true
+	}
+	if len(sub.queue) >= maxQueue {
+		return false
+	}
+	sub.queue = append(sub.queue, c)
+	sub.follower.receive(c)
+	sub.signal()
+	return true
+}
+
+// end ends the subscription with err. After ErrSlow, the reader does not even
+// get what is queued.
+func (sub *Subscription) end(err error) {
+	sub.mu.Lock()
+	if sub.err == nil {
+		sub.err = err
+	}
+	sub.signal()
+	sub.mu.Unlock()
+	if err == ErrSlow {
+		sub.drop()
+	}
+}
+
+func (sub *Subscription) drop() {
+	sub.mu.Lock()
+	dropped := sub.queue
+	sub.queue = nil
+	sub.mu.Unlock()
+	for _, c := range dropped {
+		sub.follower.Done(c)
+	}
+}
+
+func (sub *Subscription) signal() {
+	select {
+	case sub.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Ready receives a value when Drain has something to return.
+func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
+
+// Drain returns the changes since the last call, which may be none. Each must
+// be released with Follower.Done. Drain returns ErrSlow or ErrClosed when there
+// will be no more.
+func (sub *Subscription) Drain() ([]*Change, error) {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if len(sub.queue) > 0 {
+		changes := sub.queue
+		sub.queue = nil
+		if sub.err != nil {
+			sub.signal()
+		}
+		return changes, nil
+	}
+	return nil, sub.err
+}
+
+// Progress returns the revision up to which the subscription has received all
+// changes, or false while some are waiting to be read.
+func (sub *Subscription) Progress() (int64, bool) {
+	sub.hub.mu.Lock()
+	defer sub.hub.mu.Unlock()
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return sub.hub.at(), len(sub.queue) == 0 && sub.err == nil
+}
