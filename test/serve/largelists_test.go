@@ -21,12 +21,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// What is listed, and how much the process may grow meanwhile: by the cached protobuf of the objects, once, and by the garbage
-// of a busy server. If each list were in memory as a whole, it would grow by more than a GiB.
+// What is listed, and how much the process may grow meanwhile: by the cached protobuf of the objects, once, and by little else,
+// since GOMEMLIMIT keeps garbage small. If each list were in memory as a whole, it would grow by more than a GiB.
 const (
-	largeObjects = 60
-	largeSize    = 900 << 10
-	largeGrowth  = 224 << 20
+	largeObjects     = 60
+	largeSize        = 900 << 10
+	largeGrowth      = 192 << 20
+	largeMemoryLimit = "200MiB"
 )
 
 // TestLargeLists lists many large objects, several times at once: each list is complete, and the process needs memory only for
@@ -34,7 +35,7 @@ const (
 func TestLargeLists(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore})
+		s := serve(t, []string{"--datastore", engine.Datastore}, env("GOMEMLIMIT="+largeMemoryLimit))
 		createLarge(t, s)
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 		if err != nil {
