@@ -63,8 +63,9 @@ echo "== runs from the package, as its unit runs it"
 within install -d -o sqube -g sqube -m 700 /var/lib/sqube # as StateDirectory= does
 start=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/sqube.service")
 serve() {
+	: >"$folder/log" # here, or the loop may read that of an earlier start
 	# shellcheck disable=SC2086 # the words of the unit
-	"${as_sqube[@]}" SQUBE_BIND_ADDRESS=127.0.0.1 SQUBE_SECURE_PORT="$port" $start >"$folder/log" 2>&1 &
+	"${as_sqube[@]}" SQUBE_BIND_ADDRESS=127.0.0.1 SQUBE_SECURE_PORT="$port" $start >>"$folder/log" 2>&1 &
 	server=$!
 	until grep -q 'msg=ready' "$folder/log"; do
 		kill -0 $server 2>/dev/null || { cat "$folder/log"; fail "sqube ended"; }
