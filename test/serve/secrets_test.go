@@ -19,7 +19,7 @@ func TestSecretsOfADSN(t *testing.T) {
 	server := harness.NewPostgresServer(t)
 	u := harness.ParseDSN(t, server.Database(t))
 	password, _ := u.User.Password()
-	const other = "Open-Sesame-of-the-key"
+	other := "Open-Sesame-of-" + u.Port() // unlike in another run of this test at the same time
 	query := u.Query()
 	query.Set("password", password)
 	query.Set("sslpassword", other)
