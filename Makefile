@@ -77,11 +77,13 @@ unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm \
        SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
 
-# One package at a time, since some load the machine and measure memory. Where tests mostly wait, more of them
-# run at once than there are processors.
+# These packages load the machine or measure memory, so each runs alone.
+HEAVY := ./test/serve ./test/flood ./test/bench
+
+# Tests mostly wait, so more of them run at once than there are processors.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
-	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 ./test/concepts/... ./test/serve
-	$(E2E) bin/withpostgres $(TEST) -p 1 $$(go list ./test/... | grep -v -e /test/concepts/ -e /test/serve$$)
+	$(E2E) bin/withpostgres $(TEST) -p 2 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
+	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 $(HEAVY)
 	$(E2E) go test -C test/tools -vet=off -timeout 10m ./envtest ./s3
 
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
