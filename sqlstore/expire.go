@@ -67,8 +67,5 @@ func (s *Store) due(ctx context.Context) ([]*Write, error) {
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return due, err
 }

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/sqube/sqube/dialect"
@@ -164,12 +163,9 @@ func (s *Store) page(ctx context.Context, q Query) (page Page, err error) {
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		page.More, err = true, nil
-	}
 	if err != nil {
 		return Page{Position: page.Position}, err
 	}
-	page.More = page.More || len(page.Records) == q.Limit
+	page.More = size >= q.Bytes || len(page.Records) == q.Limit
 	return page, nil
 }

@@ -37,12 +37,18 @@ type Query struct {
 	WithoutValues bool
 }
 
+// errEnough is returned by the row function of run to read no more rows.
+var errEnough = errors.New("enough has been read")
+
 func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()
 	bounded, span := s.statementSpan(bounded, b)
 	began := time.Now()
 	err := s.engine.Query(bounded, b.text.String(), b.args, row)
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	endSpan(span, err)
 	if ctx.Err() == nil {
 		s.failures.contact(began, err)
@@ -164,8 +170,6 @@ const (
 	maxSpan        = 5000
 )
 
-var errEnough = errors.New("enough has been read")
-
 // changes returns the changes of the revisions after from and up to to, oldest
 // first, of one resource or (nil) of all. read is the revision up to which they
 // are complete: to, or an earlier one if there is too much to read at once.
@@ -197,7 +201,7 @@ func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource,
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) || err == nil && len(changes) == maxRows {
+	if err == nil && (bytes >= maxBytes || len(changes) == maxRows) {
 		return changes, changes[len(changes)-1].Record.Revision, nil
 	}
 	return changes, to, err

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -24,9 +23,9 @@ func startSpan(ctx context.Context, name string, kind trace.SpanKind) (context.C
 	return parent.TracerProvider().Tracer("github.com/sqube/sqube/sqlstore").Start(ctx, name, trace.WithSpanKind(kind))
 }
 
-// endSpan ends a span and records err, unless that only ended a read early.
+// endSpan ends a span and records err.
 func endSpan(span trace.Span, err error) {
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil {
 		span.RecordError(err)
 		span.SetStatus(codes.Error, err.Error())
 	}
