@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -27,8 +26,6 @@ type Page struct {
 	// the Revision of this page.
 	More bool
 }
-
-var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
 
 // Page returns the first records of q, at most q.Limit. It returns ErrFuture or
 // ErrCompacted, with the position, if q.Revision can't be read. The records
@@ -132,13 +129,10 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &none) }); err != nil {
 			return page, err
 		}
-		if at.Revision == 0 {
-			return page, errNoCounter
+		if err := readable(*at, q.Revision); err != nil {
+			return page, err
 		}
 		if none {
-			if err := readable(*at, q.Revision); err != nil {
-				return page, err
-			}
 			s.published(ctx, cmp.Or(q.Revision, at.Revision))
 			return page, nil
 		}

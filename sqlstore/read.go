@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -62,8 +63,8 @@ func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 	err = s.run(ctx, s.statement().add("SELECT revision, compacted FROM counter"), func(row dialect.Row) error {
 		return row.Scan(&at.Revision, &at.Compacted)
 	})
-	if err == nil && at.Revision == 0 {
-		err = errNoCounter
+	if err == nil {
+		err = readable(at, 0)
 	}
 	return at, err
 }
@@ -107,8 +108,8 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 		}
 		return nil
 	})
-	if err == nil && at.Revision == 0 {
-		err = errNoCounter
+	if err == nil {
+		err = readable(at, 0)
 	}
 	if err == nil {
 		s.published(ctx, at.Revision)
@@ -129,13 +130,10 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	var at dialect.Position
 	b := s.statement().add("SELECT revision, compacted, (").count(q).add(") FROM counter")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &n) })
-	switch {
-	case err != nil:
-		return 0, err
-	case at.Revision == 0:
-		return 0, errNoCounter
+	if err == nil {
+		err = readable(at, q.Revision)
 	}
-	return n, readable(at, q.Revision)
+	return n, err
 }
 
 // Size returns the number of objects of a resource and the total length of
@@ -150,9 +148,14 @@ func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int
 	return objects, bytes, err
 }
 
-// readable returns ErrFuture or ErrCompacted if a log at that position can't be read at revision.
+var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
+
+// readable returns ErrFuture or ErrCompacted if a log at that position can't be read at revision, 0 for the newest. It fails
+// if no position was read.
 func readable(at dialect.Position, revision int64) error {
 	switch {
+	case at.Revision == 0:
+		return errNoCounter
 	case revision > at.Revision:
 		return ErrFuture
 	case revision != 0 && revision < at.Compacted:
