@@ -71,7 +71,7 @@ func (s *Store) beginFill(resource Resource, f *filling) {
 // fill reads a collection into the cache.
 func (s *Store) fill(resource Resource, f *filling) {
 	s.cache.fill(resource, f, func(add func(*Record) error) (int64, error) {
-		q := Query{Resource: resource, Limit: PageRecords}
+		q := Query{Resource: resource, Limit: PageRecords, Bytes: PageBytes}
 		for {
 			page, err := s.pageOfLog(s.ctx, q)
 			if err != nil {

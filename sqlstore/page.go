@@ -111,7 +111,6 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 // each row. If there are no rows, another statement reads the position,
 // provided that there are still none.
 func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
-	q.Bytes = cmp.Or(q.Bytes, PageBytes)
 	for {
 		page, err := s.page(ctx, q)
 		if err != nil {
