@@ -68,7 +68,7 @@ type Follower struct {
 	// advanced is when its client last received something, reading when the
 	// follower last began to read; see memory.clock.
 	advanced, reading atomic.Int64
-	ended             atomic.Bool // who sets it calls end
+	ended             atomic.Bool
 	sub               atomic.Pointer[Subscription]
 }
 
@@ -107,9 +107,12 @@ func (f *Follower) progress() time.Duration {
 	return time.Duration(f.advanced.Load())
 }
 
-// end ends the follower and disconnects its client: a client that does not read
-// would not notice otherwise.
+// end ends the follower, once, and disconnects its client: a client that does
+// not read would not notice otherwise.
 func (f *Follower) end() {
+	if !f.ended.CompareAndSwap(false, true) {
+		return
+	}
 	f.memory.slow.Add(1)
 	f.cancel(ErrSlow)
 	if sub := f.sub.Load(); sub != nil {

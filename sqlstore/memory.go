@@ -66,8 +66,8 @@ func (m *memory) release(bytes int64) { m.held.Add(-bytes) }
 // released what they hold.
 func (m *memory) relieve() {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	excess := m.held.Load() - m.limit
-	var slowest []*Follower
 	for f := range m.followers {
 		if f.ended.Load() {
 			excess -= f.held.Load()
@@ -76,15 +76,9 @@ func (m *memory) relieve() {
 	for excess > 0 {
 		f := m.slowest()
 		if f == nil {
-			break
+			return
 		}
 		excess -= f.held.Load()
-		if f.ended.CompareAndSwap(false, true) {
-			slowest = append(slowest, f)
-		}
-	}
-	m.mu.Unlock()
-	for _, f := range slowest {
 		f.end()
 	}
 }
@@ -181,17 +175,12 @@ func (m *memory) learn(resource Resource, cost int) {
 // endStuck ends followers that keep others waiting for memory.
 func (m *memory) endStuck() {
 	now := m.clock()
-	var stuck []*Follower
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	for f := range m.followers {
-		if f.reserved.Load() > 0 && (now-f.progress() > stuckAfter || now-time.Duration(f.reading.Load()) > slowAfter) &&
-			f.ended.CompareAndSwap(false, true) {
-			stuck = append(stuck, f)
+		if f.reserved.Load() > 0 && (now-f.progress() > stuckAfter || now-time.Duration(f.reading.Load()) > slowAfter) {
+			f.end()
 		}
-	}
-	m.mu.Unlock()
-	for _, f := range stuck {
-		f.end()
 	}
 }
 

@@ -147,7 +147,7 @@ func TestEndedOnce(t *testing.T) {
 	m, f := newFollowers(t, 1, 1)
 	f[0].store.hub = newHub(0, newCache(0, 0), m)
 	sub := f[0].Subscribe(Resource{}, "")
-	f[0].ended.Store(true) // as relieve does before it calls end
+	f[0].ended.Store(true) // as end does first
 	c := &Change{Watchers: 1}
 	sub.queue = slices.Repeat([]*Change{c}, maxQueue)
 	if sub.push(c); m.slow.Load() != 0 {

@@ -66,7 +66,7 @@ func (sub *Subscription) Close() {
 
 // push queues c. It never waits for the reader.
 func (sub *Subscription) push(c *Change) {
-	if !sub.enqueue(c) && sub.follower.ended.CompareAndSwap(false, true) {
+	if !sub.enqueue(c) {
 		sub.follower.end()
 	}
 }
