@@ -1,5 +1,7 @@
 package dialect
 
+import "sync/atomic"
+
 // Position is the position of a log: the one row of the table counter.
 type Position struct {
 	// Revision is the newest revision.
@@ -7,6 +9,16 @@ type Position struct {
 	// Compacted is the newest revision at or before which replaced versions may
 	// have been removed.
 	Compacted int64
+}
+
+// Newest is the newest revision that several goroutines have come across.
+type Newest struct{ atomic.Int64 }
+
+// Raise sets it to a revision, unless it has a newer one.
+func (n *Newest) Raise(revision int64) {
+	for known := n.Load(); revision > known && !n.CompareAndSwap(known, revision); {
+		known = n.Load()
+	}
 }
 
 // A log that may have lost its last commits, because it was restored or because

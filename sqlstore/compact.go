@@ -94,7 +94,7 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	if upTo > at.Revision {
 		return ErrFuture
 	}
-	s.compacted.Store(max(s.compacted.Load(), upTo))
+	s.compacted.Raise(upTo)
 	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
 		began := time.Now()
 		n, err := s.engine.Compact(ctx, upTo, compactBatch)

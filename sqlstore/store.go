@@ -159,13 +159,13 @@ type Store struct {
 	ambiguous, resolved atomic.Int64
 	// compacted is the newest revision up to which this process has begun to
 	// remove versions.
-	compacted atomic.Int64
+	compacted dialect.Newest
 
 	queue chan *pending
 	// committing is set while the committer commits a group and publishes it.
 	// heard is the newest revision notified of; see isForeign.
 	committing atomic.Bool
-	heard      atomic.Int64
+	heard      dialect.Newest
 
 	failing  bool // the last commit failed; only for the committer
 	failures *failures

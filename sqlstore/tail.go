@@ -91,9 +91,7 @@ func (s *Store) isForeign(newest int64) bool {
 		return true
 	}
 	// A reader may have read the counter before the tail was notified.
-	for heard := s.heard.Load(); newest > heard && !s.heard.CompareAndSwap(heard, newest); {
-		heard = s.heard.Load()
-	}
+	s.heard.Raise(newest)
 	s.tailLag.hear(newest, s.hub.at())
 	return !s.committing.Load() && newest > s.hub.at()
 }

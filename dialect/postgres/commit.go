@@ -49,7 +49,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		committed, err := e.commit(ctx, group)
 		switch {
 		case err == nil:
-			e.noteRevision(committed.Last)
+			e.seen.Raise(committed.Last)
 			return committed, nil
 		case counterBehind(err):
 			if err = e.jumpNow(ctx); err == nil {

@@ -62,16 +62,6 @@ func counterBehind(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "22012"
 }
 
-// noteRevision records that a revision was seen.
-func (e *Engine) noteRevision(revision int64) {
-	for {
-		seen := e.seen.Load()
-		if revision <= seen || e.seen.CompareAndSwap(seen, revision) {
-			return
-		}
-	}
-}
-
 // jumpNow is jumpRevision on a connection of the pool.
 func (e *Engine) jumpNow(ctx context.Context) error {
 	return e.writer.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return e.jumpRevision(ctx, conn.Conn().PgConn()) })

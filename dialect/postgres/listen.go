@@ -144,7 +144,7 @@ func (l *listener) readCounter(ctx context.Context, conn *pgx.Conn) (revision in
 	if err := conn.QueryRow(readCtx, "SELECT revision FROM counter").Scan(&revision); err != nil {
 		return 0, err
 	}
-	l.engine.noteRevision(revision)
+	l.engine.seen.Raise(revision)
 	return revision, nil
 }
 

@@ -43,7 +43,7 @@ type Engine struct {
 	shrinking  shrinking
 
 	capabilities capabilities
-	seen         atomic.Int64 // the newest revision that this process has seen committed
+	seen         dialect.Newest // the newest revision that this process has seen committed
 }
 
 var _ dialect.Engine = (*Engine)(nil)
