@@ -124,7 +124,9 @@ func passes(t *testing.T, engine dialect.Engine, terms []Term, labels, fields st
 	t.Helper()
 	b := &statement{engine: engine}
 	b.add("SELECT count(*) FROM (SELECT " + b.arg(labels) + " AS labels, " + b.arg(fields) + " AS fields) AS log WHERE true")
-	b.terms(terms)
+	for _, term := range boundTerms(terms) {
+		b.add(" AND " + term.condition(b))
+	}
 	err := engine.Query(t.Context(), b.text.String(), b.args, func(row dialect.Row) error { return row.Scan(&passed) })
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -77,33 +78,20 @@ func passesAll(terms []Term, r *Record) bool {
 	return true
 }
 
-// patterns returns strings, at least one of which an encoded set contains if
-// the attribute has one of the values.
-func (t Term) patterns() []string {
-	key := t.name()
-	if t.values == nil {
-		return []string{key}
-	}
-	patterns := make([]string, len(t.values))
-	for i, value := range t.values {
-		patterns[i] = key + value
-	}
-	return patterns
-}
-
 // name returns a string that an encoded set contains if it has the attribute.
 func (a attr) name() string { return `"` + a.key + `":` }
 
 // condition returns the term as SQL.
 func (t Term) condition(b *statement) string {
-	text := ""
 	contains := func(pattern string) string { return b.engine.Contains(string(t.column), b.arg(pattern)) }
-	for _, pattern := range t.patterns() {
-		if text != "" {
-			text += " OR "
-		}
-		text += contains(pattern)
+	var either []string
+	for _, value := range t.values {
+		either = append(either, contains(t.name()+value))
 	}
+	if t.values == nil {
+		either = append(either, contains(t.name()))
+	}
+	text := strings.Join(either, " OR ")
 	switch {
 	case t.none:
 		return "NOT (" + text + ")"

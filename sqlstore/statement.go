@@ -139,12 +139,7 @@ func (b *statement) where(q Query) *statement {
 	if q.Prefix != "" {
 		b.add(" AND key < " + b.arg(prefixEnd(q.Prefix)))
 	}
-	return b.terms(q.Terms)
-}
-
-// terms adds as many terms as a statement may have.
-func (b *statement) terms(terms []Term) *statement {
-	for _, term := range boundTerms(terms) {
+	for _, term := range boundTerms(q.Terms) {
 		b.add(" AND " + term.condition(b))
 	}
 	return b
