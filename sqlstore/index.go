@@ -19,8 +19,7 @@ import (
 type index struct {
 	keys  *btree.BTreeG[valueKey]
 	bytes int64
-	used  int64 // cache.clock at the last use
-	when  time.Time
+	used  time.Time // the last time
 }
 
 // valueKey is one row in an index.
@@ -135,7 +134,7 @@ func (c *cache) findIndex(resource Resource, snap *snapshot, a attr) *btree.BTre
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if col := c.collections[resource]; col != nil && col.indexes[a] != nil {
-		c.use(col.indexes[a])
+		col.indexes[a].used = time.Now()
 	}
 	return snap.indexes[a]
 }
@@ -171,8 +170,8 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	if col.indexes == nil {
 		col.indexes = map[attr]*index{}
 	}
+	x.used = time.Now()
 	col.indexes[a] = x
-	c.use(x)
 	c.bytes += x.bytes
 	c.encodings.shrink(c.room() - c.bytes)
 	snap.addIndex(a, keys)
@@ -196,11 +195,6 @@ func (c *cache) beginIndex(resource Resource, snap *snapshot, a attr) *indexing 
 	return col.indexing
 }
 
-func (c *cache) use(x *index) {
-	c.clock++
-	x.used, x.when = c.clock, time.Now()
-}
-
 // makeRoom ensures that a collection may have another index by labels, or by
 // fields. If it has too many, makeRoom drops the least recently used, or
 // returns false if all are in use.
@@ -212,14 +206,14 @@ func (c *cache) makeRoom(col *collection, of column) bool {
 		if a.column != of {
 			continue
 		}
-		if n++; found == nil || x.used < found.used {
+		if n++; found == nil || x.used.Before(found.used) {
 			oldest, found = a, x
 		}
 	}
 	if n < maxIndexes {
 		return true
 	}
-	if time.Since(found.when) < idleIndex {
+	if time.Since(found.used) < idleIndex {
 		return false
 	}
 	delete(col.indexes, oldest)
