@@ -134,7 +134,7 @@ func LabelTerms(selector labels.Selector) []Term {
 	}
 	var terms []Term
 	for _, r := range requirements {
-		t := Term{attr: attr{labelColumn, escape(r.Key())}}
+		t := Term{attr: attr{labelColumn, Escape(r.Key())}}
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			t.values = quoteAll(r.ValuesUnsorted()...)
@@ -162,7 +162,7 @@ func FieldTerms(selector fields.Selector) []Term {
 	}
 	var terms []Term
 	for _, r := range selector.Requirements() {
-		t := Term{attr: attr{fieldColumn, escape(r.Field)}, values: quoteAll(r.Value)}
+		t := Term{attr: attr{fieldColumn, Escape(r.Field)}, values: quoteAll(r.Value)}
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals:
 		case selection.NotEquals:

@@ -53,7 +53,7 @@ func DecodeSet(text string) map[string]string {
 
 // Lookup implements labels.Labels.
 func (s Set) Lookup(key string) (value string, exists bool) {
-	text := find(string(s), escape(key))
+	text := find(string(s), Escape(key))
 	if text == "" {
 		return "", false
 	}
@@ -67,7 +67,7 @@ func (s Set) Lookup(key string) (value string, exists bool) {
 }
 
 // Has implements labels.Labels and fields.Fields.
-func (s Set) Has(key string) bool { return find(string(s), escape(key)) != "" }
+func (s Set) Has(key string) bool { return find(string(s), Escape(key)) != "" }
 
 // Get implements labels.Labels and fields.Fields.
 func (s Set) Get(key string) string {
@@ -115,8 +115,8 @@ func quoted(text string) string {
 	return ""
 }
 
-// escape returns s as a JSON string without the quotation marks.
-func escape(s string) string {
+// Escape returns s as a JSON string without the quotation marks.
+func Escape(s string) string {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			text := quote(s)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
@@ -191,24 +192,12 @@ func appendRow(b []byte, row *metav1.TableRow, item *Raw, head []byte, withMetad
 func appendCell(b []byte, cell any) ([]byte, error) {
 	switch v := cell.(type) {
 	case string:
-		if plain(v) {
-			return append(append(append(b, '"'), v...), '"'), nil
-		}
+		return append(append(append(b, '"'), sqlstore.Escape(v)...), '"'), nil
 	case int64:
 		return strconv.AppendInt(b, v, 10), nil
 	}
 	text, err := json.Marshal(cell)
 	return append(b, text...), err
-}
-
-// plain reports whether a string needs no escapes in JSON.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return true
 }
 
 // appendMetadata appends `"metadata":{…}` with the resourceVersion. obj was
