@@ -73,11 +73,7 @@ func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(r
 // appendEncoded decodes the object and appends the event that encode makes of
 // it.
 func (o *Raw) appendEncoded(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	obj, err := o.decode()
-	if err != nil {
-		return b, err
-	}
-	var event bytes.Buffer
-	err = encode(obj, &event)
-	return append(b, event.Bytes()...), err
+	event := bytes.NewBuffer(b)
+	err := o.encode(encode, event)
+	return event.Bytes(), err
 }
