@@ -62,11 +62,8 @@ func (o *Raw) message(b []byte, encode func(runtime.Object, io.Writer) error) (m
 	if err := o.encode(encode, &envelope); err != nil {
 		return nil, b, err
 	}
-	if message, err = unwrap(envelope.Bytes()); err != nil {
-		return nil, b, err
-	}
-	grown = append(b, message...)
-	return grown[len(b):], grown, nil
+	message, err = unwrap(envelope.Bytes())
+	return message, b, err
 }
 
 // writeProtobuf writes the object in its envelope.
@@ -223,29 +220,12 @@ func fieldSize(number protowire.Number, content int) int {
 	return protowire.SizeTag(number) + protowire.SizeBytes(content)
 }
 
-// unwrap returns the message in an envelope: field 2 of runtime.Unknown, the
-// last one if there are several.
+// unwrap returns a copy of the message in an envelope.
 func unwrap(envelope []byte) (message []byte, err error) {
 	rest, ok := bytes.CutPrefix(envelope, envelopeMagic)
-	if !ok {
+	var content runtime.Unknown
+	if !ok || content.Unmarshal(rest) != nil || content.Raw == nil {
 		return nil, errEnvelope
 	}
-	for len(rest) > 0 {
-		number, kind, n := protowire.ConsumeTag(rest)
-		if n < 0 || kind != protowire.BytesType {
-			return nil, errEnvelope
-		}
-		content, m := protowire.ConsumeBytes(rest[n:])
-		if m < 0 {
-			return nil, errEnvelope
-		}
-		if number == 2 {
-			message = content
-		}
-		rest = rest[n+m:]
-	}
-	if message == nil {
-		return nil, errEnvelope
-	}
-	return message, nil
+	return content.Raw, nil
 }
