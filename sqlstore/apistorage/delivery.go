@@ -45,16 +45,15 @@ type sentEvent struct {
 
 // inFlight is what a watcher has sent and its client has not received.
 type inFlight struct {
-	size    atomic.Int64 // of the events
-	writing atomic.Bool  // an event is being written
-	over    atomic.Bool  // nothing may be written from now on
+	size atomic.Int64 // of the events
 
 	mu      sync.Mutex
+	writing bool        // an event is being written
+	over    bool        // nothing may be written from now on
 	events  []sentEvent // empty for the events before first
 	first   int
 	sent    uint64    // events so far
 	changed sync.Cond // the client has received something, or the watcher has ended
-	waiting int       // how many goroutines wait for changed
 }
 
 // await waits until an object of this size may be decoded.
@@ -74,7 +73,7 @@ func (w *watcher) await(size int) error {
 		if w.ctx.Err() != nil {
 			return errStopped
 		}
-		t.wait()
+		t.changed.Wait()
 	}
 	return nil
 }
@@ -82,13 +81,6 @@ func (w *watcher) await(size int) error {
 func (t *inFlight) hasRoom(size int) bool {
 	ahead := t.size.Load()
 	return ahead == 0 || ahead+int64(size) <= aheadBytes
-}
-
-// wait waits for a change. The caller holds t.mu.
-func (t *inFlight) wait() {
-	t.waiting++
-	t.changed.Wait()
-	t.waiting--
 }
 
 // deliver sends an event. When the client takes it, its object is encoded and p is released.
@@ -130,20 +122,10 @@ func (w *watcher) release(p sentEvent) {
 
 // beginWrite marks that an event is being written, or returns false if the watch has ended.
 func (t *inFlight) beginWrite() bool {
-	t.writing.Store(true)
-	if t.over.Load() {
-		t.endWrite()
-		return false
-	}
-	return true
-}
-
-// endWrite marks that the write has ended.
-func (t *inFlight) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.writing.Store(false)
-	t.changed.Broadcast()
+	t.writing = !t.over
+	return t.writing
 }
 
 // encoded releases the object of the event with that number: only its encoded
@@ -172,20 +154,18 @@ func (w *watcher) delivered(number uint64) {
 	for last := t.index(number); t.first <= last; t.first++ {
 		w.releaseSent(&t.events[t.first])
 	}
-	t.writing.Store(false)
-	if t.waiting > 0 {
-		t.changed.Broadcast()
-	}
+	t.writing = false
+	t.changed.Broadcast()
 }
 
 // releaseAll releases everything in flight once the current write has ended.
 func (w *watcher) releaseAll() {
 	t := &w.inFlight
-	t.over.Store(true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.writing.Load() {
-		t.wait()
+	t.over = true
+	for t.writing {
+		t.changed.Wait()
 	}
 	for ; t.first < len(t.events); t.first++ {
 		w.releaseSent(&t.events[t.first])
