@@ -14,11 +14,10 @@ import (
 // viewMetadata decodes only the metadata of a record, unless the schema of a
 // custom resource may change them.
 func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key string, into *metav1.PartialObjectMetadata) error {
-	data, _, err := s.unseal(ctx, r.Value, key)
+	data, _, err := s.unseal(ctx, r, key)
 	if err != nil {
-		return untransformable(r, key, err)
+		return err
 	}
-	s.takeNote(r)
 	if _, exact := s.offset(r.Revision); s.exact != nil && !exact {
 		obj := s.NewObject()
 		if err := s.decode(data, obj, r.Revision); err != nil {

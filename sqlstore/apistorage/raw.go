@@ -100,11 +100,10 @@ func (l *RawList) GetObjectKind() schema.ObjectKind { return &l.TypeMeta }
 
 // getRaw is Get into a Raw.
 func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, out *Raw) error {
-	data, _, err := s.unseal(ctx, r.Value, key)
+	data, _, err := s.unseal(ctx, r, key)
 	if err != nil {
-		return untransformable(r, key, err)
+		return err
 	}
-	s.takeNote(r)
 	out.storage, out.key, out.record, out.revision, out.data = s, key, r, r.Revision, data
 	return nil
 }

@@ -282,15 +282,12 @@ func (s *Storage) setRevision(obj runtime.Object, revision int64, key string) er
 	return afterCommit(s.versioner.UpdateObject(obj, uint64(revision)), key)
 }
 
-// open decrypts and decodes a record into an object. stale reports that the
-// value should be rewritten, such as under a new encryption key. key names the
-// object in errors.
+// open unseals and decodes a record into an object.
 func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) (data []byte, stale bool, err error) {
-	data, stale, err = s.unseal(ctx, r.Value, key)
+	data, stale, err = s.unseal(ctx, r, key)
 	if err != nil {
-		return nil, false, untransformable(r, key, err)
+		return nil, false, err
 	}
-	s.takeNote(r)
 	if err := s.decode(data, into, r.Revision); err != nil {
 		return nil, false, undecodable(r, key, err)
 	}

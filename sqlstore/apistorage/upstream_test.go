@@ -350,8 +350,7 @@ func (f *fixture) checkStored(ctx context.Context, t *testing.T, key string) {
 		t.Fatalf("nothing stored at %q (row %q): %v", key, row, err)
 	}
 	pod := &example.Pod{}
-	var direct apistorage.Config = f.Config
-	stored, err := apistorage.Unseal(ctx, direct, r.Value, "/pods/"+row)
+	stored, _, err := apistorage.Decrypt(ctx, f.Transformer, r.Value, "/pods/"+row)
 	if err != nil {
 		t.Fatal(err)
 	}

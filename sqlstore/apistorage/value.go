@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // The column value always contains a JSON object, so that any SQL tool can read
@@ -33,10 +35,15 @@ func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, er
 	return json.Marshal(sealed{out})
 }
 
-// unseal returns the input of seal. stale reports that it should be rewritten,
-// such as under a new encryption key.
-func (s *Storage) unseal(ctx context.Context, stored []byte, key string) (data []byte, stale bool, err error) {
-	return Decrypt(ctx, s.Transformer, stored, key)
+// unseal returns what was sealed in a record, and notes if the record is exact.
+// stale reports that the value should be rewritten, such as under a new
+// encryption key.
+func (s *Storage) unseal(ctx context.Context, r *sqlstore.Record, key string) (data []byte, stale bool, err error) {
+	if data, stale, err = Decrypt(ctx, s.Transformer, r.Value, key); err != nil {
+		return nil, false, untransformable(r, key, err)
+	}
+	s.takeNote(r)
+	return data, stale, nil
 }
 
 // Decrypt returns stored, the column value of the object at key, decrypted by
