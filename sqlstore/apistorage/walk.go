@@ -129,17 +129,14 @@ func (w *walk) finish(ctx context.Context) error {
 		rest.Limit = 1
 	}
 	n, err := w.store.Count(ctx, rest)
-	if errors.Is(err, sqlstore.ErrCompacted) {
+	switch {
+	case errors.Is(err, sqlstore.ErrCompacted):
 		// There may be more, and the next page will fail. This one need not.
-		w.continueToken, err = w.token(w.at, w.query.Revision)
-		return err
-	}
-	if err != nil || n == 0 {
+	case err != nil || n == 0:
 		return interpret(err)
-	}
-	// Only a list without selectors says how many remain (API concepts,
-	// "Retrieving large results sets in chunks").
-	if pred.Empty() {
+	case pred.Empty():
+		// Only a list without selectors says how many remain (API concepts,
+		// "Retrieving large results sets in chunks").
 		w.remaining = &n
 	}
 	w.continueToken, err = w.token(w.at, w.query.Revision)
