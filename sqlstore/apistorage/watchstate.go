@@ -1,7 +1,6 @@
 package apistorage
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -39,7 +38,6 @@ func (w *watcher) initialState() error {
 	}
 	opts := w.opts
 	opts.Predicate.Limit, opts.Predicate.Continue = 0, ""
-	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	l := &walk{Storage: w.Storage, opts: opts, full: w.full,
 		query: sqlstore.Query{Resource: w.resource, Prefix: w.row, Bytes: sqlstore.FollowBytes}}
 	var found []*sqlstore.Record
