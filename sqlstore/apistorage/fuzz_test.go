@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func (a as) TransformToStorage(context.Context, []byte, value.Context) ([]byte, 
 
 func (a as) TransformFromStorage(_ context.Context, stored []byte, _ value.Context) ([]byte, bool, error) {
 	if !bytes.Equal(stored, a.stored) {
-		return nil, false, errNoObject
+		return nil, false, errors.New("another value is stored")
 	}
 	return a.data, false, nil
 }

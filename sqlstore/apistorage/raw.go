@@ -2,7 +2,6 @@ package apistorage
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -65,9 +64,6 @@ var (
 	_ runtime.CacheableObject = (*RawList)(nil)
 )
 
-// errNoObject is the error of a conversion that needs the object of a RawList.
-var errNoObject = errors.New("the object has not been decoded")
-
 // GetObject implements runtime.CacheableObject: it decodes the object, or
 // returns an empty one if that fails.
 func (o *Raw) GetObject() runtime.Object {
@@ -89,7 +85,7 @@ func (o *Raw) GetObjectKind() schema.ObjectKind { return &o.TypeMeta }
 
 // GetObject implements runtime.CacheableObject. A RawList is only ever encoded.
 func (l *RawList) GetObject() runtime.Object {
-	return &metav1.Status{Status: metav1.StatusFailure, Message: errNoObject.Error()}
+	return &metav1.Status{Status: metav1.StatusFailure, Message: "the object has not been decoded"}
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/utils/ptr"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
@@ -212,15 +213,11 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 			}
 			return s.answer(ctx, st.record, full, data, updated, destination)
 		}
-		seconds := uint64(0)
-		if ttl != nil {
-			seconds = *ttl
-		}
 		note, err := s.decodeAhead(data, destination, full)
 		if err != nil {
 			return err
 		}
-		record, err := s.put(ctx, row, full, updated, data, st.record, seconds, note)
+		record, err := s.put(ctx, row, full, updated, data, st.record, ptr.Deref(ttl, 0), note)
 		if errors.Is(err, sqlstore.ErrConflict) {
 			continue // another writer was faster: retry on what it wrote
 		}
