@@ -2,6 +2,8 @@ package transcode
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"unicode/utf16"
@@ -133,23 +135,12 @@ func appendUnescaped(b, raw []byte) ([]byte, error) {
 }
 
 func hex4(b []byte) (r rune, ok bool) {
+	var two [2]byte
 	if len(b) < 4 {
 		return 0, false
 	}
-	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, true
+	_, err := hex.Decode(two[:], b[:4])
+	return rune(binary.BigEndian.Uint16(two[:])), err == nil
 }
 
 // any consumes a value of any kind and returns its JSON.

@@ -308,24 +308,11 @@ func (e *encoder) appendTime(b []byte) ([]byte, error) {
 
 // unixSeconds reads a time like 2006-01-02T15:04:05Z.
 func unixSeconds(raw []byte) (int64, bool) {
-	if len(raw) != len("2006-01-02T15:04:05Z") || raw[4] != '-' || raw[7] != '-' || raw[10] != 'T' || raw[13] != ':' || raw[16] != ':' || raw[19] != 'Z' {
+	var t time.Time
+	if len(raw) != len("2006-01-02T15:04:05Z") || t.UnmarshalText(raw) != nil {
 		return 0, false
 	}
-	ok := true
-	number := func(from, to int) (n int) {
-		for _, c := range raw[from:to] {
-			ok = ok && '0' <= c && c <= '9'
-			n = 10*n + int(c) - '0'
-		}
-		return n
-	}
-	year, month, day := number(0, 4), number(5, 7), number(8, 10)
-	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
-	t := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
-	// time.Date changes an invalid date to a valid one. The zero time is not
-	// written.
-	same := t.Year() == year && int(t.Month()) == month && t.Day() == day && t.Hour() == hour && t.Minute() == minute && t.Second() == second
-	return t.Unix(), ok && same && !t.IsZero()
+	return t.Unix(), !t.IsZero() // the zero time is not written
 }
 
 // quantities caches the messages of quantities: most objects share a few.
