@@ -25,7 +25,7 @@ func inspect(ctx context.Context, path string) (err error) {
 	if unfinished, err := os.Stat(path + "-journal"); err == nil && unfinished.Size() > 0 {
 		mode = existing // a crash interrupted the creation of the file, and SQLite rolls that back
 	}
-	db, err := sql.Open("sqlite", dsn(path, "busy_timeout(5000)")+mode)
+	db, err := sql.Open("sqlite", dsn(path)+mode)
 	if err != nil {
 		return err
 	}
