@@ -37,16 +37,6 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-func (w *writeStatements) close() error {
-	var errs []error
-	for _, stmt := range []*sql.Stmt{w.bump, w.closeRow, w.insert, w.compacted, w.replaced, w.remove} {
-		if stmt != nil {
-			errs = append(errs, stmt.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Commit implements dialect.Engine. If a sync fails, the group is not
 // committed. The next one may still follow: it overwrites the failed one in the
 // write-ahead log, so no gap is left on disk.

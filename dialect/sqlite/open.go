@@ -222,20 +222,12 @@ func (e *Engine) Notifications() <-chan int64 { return nil }
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
 	var errs []error
-	e.prepared.Range(func(_, stmt any) bool {
-		errs = append(errs, stmt.(*sql.Stmt).Close())
-		return true
-	})
-	if e.readers != nil && e.readers != e.writer {
-		errs = append(errs, e.readers.Close())
-	}
-	// The last connection to close checkpoints the WAL.
-	errs = append(errs, e.write.close())
-	if e.writer != nil {
-		errs = append(errs, e.writer.Close())
-	}
-	if e.keepOpen != nil {
-		errs = append(errs, e.keepOpen.Close())
+	// A connection closes its prepared statements. The last one to close
+	// checkpoints the WAL.
+	for _, db := range []*sql.DB{e.readers, e.writer, e.keepOpen} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
 	}
 	if e.lock != nil { // last: see lockDatabase
 		errs = append(errs, e.lock.Close())
