@@ -18,45 +18,52 @@ func failure(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) {
-		switch code := answer.Code; {
-		case code == "53100": // disk full
-			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrFull, err)}
-		case code == "XX001", code == "XX002", code == "42P01": // damaged data, damaged index, no such table
-			return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", dialect.ErrCorrupt, err)}
-		case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):
-			// A value or statement is invalid or too large.
-			return &dialect.Error{Op: op, Engine: "postgres", Err: err}
-		}
-	}
 	class := dialect.ErrUnavailable
-	if errors.Is(err, pgx.ErrNoRows) { // the counter has no row
-		class = dialect.ErrCorrupt
+	switch code := codeOf(err); {
+	case code == "53100": // disk full
+		class = dialect.ErrFull
+	case code == "XX001", code == "XX002", code == "42P01", errors.Is(err, pgx.ErrNoRows):
+		class = dialect.ErrCorrupt // damaged data, damaged index, no such table, no row of the counter
+	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "54"):
+		// A value or statement is invalid or too large.
+		return &dialect.Error{Op: op, Engine: "postgres", Err: err}
 	}
 	return &dialect.Error{Op: op, Engine: "postgres", Err: fmt.Errorf("%w: %w", class, err)}
+}
+
+// codeOf returns the code with which a server rejected a statement, or "" if err is something else.
+func codeOf(err error) string {
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return answer.Code
+	}
+	return ""
+}
+
+// answered reports whether the server rejected the statement, as opposed to a failed connection.
+func answered(err error) bool {
+	_, ok := errors.AsType[*pgconn.PgError](err)
+	return ok
 }
 
 // serializationFailure reports whether a transaction was rolled back because of concurrent ones and can be retried. This
 // happens only on compatible engines that isolate transactions without waiting, not on Postgres.
 func serializationFailure(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && (answer.Code == "40001" || answer.Code == "40P01")
+	code := codeOf(err)
+	return code == "40001" || code == "40P01"
 }
 
 // unsupported reports whether a server that speaks Postgres' protocol, but is another engine, lacks what a statement needs.
 func unsupported(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && (answer.Code == "0A000" || strings.HasPrefix(answer.Code, "42"))
+	code := codeOf(err)
+	return code == "0A000" || strings.HasPrefix(code, "42")
 }
 
 // withHint adds advice to an error from opening a database.
 func withHint(err error) error {
-	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError
 	switch {
-	case errors.As(err, &answer):
-		switch answer.Code {
+	case answered(err):
+		switch codeOf(err) {
 		case "28P01", "28000": // wrong password, user may not connect
 			return fmt.Errorf("%w: check the user and the password in the DSN, or in PGPASSWORD or PGPASSFILE, and the server's pg_hba.conf", err)
 		case "3D000": // no such database

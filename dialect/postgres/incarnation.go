@@ -57,10 +57,7 @@ RETURNING revision, %s`, e.capabilities.incarnation, e.capabilities.replan)
 }
 
 // counterBehind reports whether err is that division by zero.
-func counterBehind(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == "22012"
-}
+func counterBehind(err error) bool { return codeOf(err) == "22012" }
 
 // jumpNow is jumpRevision on a connection of the pool.
 func (e *Engine) jumpNow(ctx context.Context) error {

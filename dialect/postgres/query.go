@@ -48,13 +48,9 @@ func (e *Engine) query(ctx context.Context, statement string, args []any, row fu
 // lost reports whether a connection ended, rather than a server refusing a new
 // one or the statement.
 func lost(err error) bool {
-	var refused *pgconn.ConnectError
-	var answer *pgconn.PgError
-	switch {
-	case errors.As(err, &refused):
+	if _, refused := errors.AsType[*pgconn.ConnectError](err); refused {
 		return false
-	case errors.As(err, &answer):
-		return answer.Code == "57P01" || answer.Code == "57P02" // the session was ended, the server crashed
 	}
-	return true
+	code := codeOf(err)
+	return !answered(err) || code == "57P01" || code == "57P02" // the session was ended, the server crashed
 }

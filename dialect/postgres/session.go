@@ -116,12 +116,6 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (c capabilities, err err
 	return c, err
 }
 
-// answered reports whether the server rejected the statement, as opposed to a failed connection.
-func answered(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer)
-}
-
 // readOnly is the error code of a server that accepts no writes: a standby, or a former primary.
 const readOnly = "25006"
 
