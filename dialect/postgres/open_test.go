@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -66,21 +67,25 @@ func TestWritesDoNotWaitForReads(t *testing.T) {
 }
 
 // TestReadsSurviveDeadConnections ends all connections of the pool on the
-// server. The following reads succeed.
+// server, more than a pool has by default. The following reads succeed.
 func TestReadsSurviveDeadConnections(t *testing.T) {
 	dsn := harness.Postgres(t)
-	e := open(t, dsn)
+	const connections = 24
+	e := open(t, withParameter(t, dsn, "pool_max_conns", strconv.Itoa(connections)))
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
 	for range 5 {
+		if err := e.Query(t.Context(), "SELECT 1", nil, func(dialect.Row) error { return nil }); err != nil {
+			t.Error(err)
+		}
 		// As many connections as concurrent readers.
 		var readers sync.WaitGroup
 		var together sync.WaitGroup
-		together.Add(8)
-		for range 8 {
+		together.Add(connections)
+		for range connections {
 			readers.Go(func() {
 				err := e.Query(t.Context(), "SELECT revision FROM counter", nil, func(dialect.Row) error {
 					together.Done()

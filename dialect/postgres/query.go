@@ -17,7 +17,7 @@ import (
 func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	for tries := 1; ; tries++ {
 		seen, err := e.query(ctx, statement, args, row)
-		if err == nil || seen || tries > maxConns || ctx.Err() != nil || !lost(err) && !serializationFailure(err) {
+		if err == nil || seen || tries > int(e.pool.Stat().MaxConns()) || ctx.Err() != nil || !lost(err) && !serializationFailure(err) {
 			return err
 		}
 	}
