@@ -90,12 +90,16 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		return before, fmt.Errorf("waiting for others that are migrating the schema: %w", err)
 	}
 	defer unlock()
-	m, before, err := open(db, engine)
+	before, err = Read(ctx, db, engine)
 	if err != nil {
 		return before, err
 	}
 	if before.Current > before.Newest {
 		return before, before.newer()
+	}
+	m, err := open(db, engine)
+	if err != nil {
+		return before, err
 	}
 	if before.Older() {
 		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest)
@@ -174,29 +178,17 @@ func cause(err error) error {
 	return err
 }
 
-// open returns the migration of db, and the status of db.
-func open(db *sql.DB, engine Engine) (m *migrate.Migrate, status Status, err error) {
+// open returns the migration of db.
+func open(db *sql.DB, engine Engine) (*migrate.Migrate, error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {
-		return nil, status, err
-	}
-	if status.Newest, err = newest(steps); err != nil {
-		return nil, status, err
+		return nil, err
 	}
 	driver, err := connect(db, engine)
 	if err != nil {
-		return nil, status, versionError(err)
+		return nil, versionError(err)
 	}
-	version, dirty, err := driver.Version()
-	if err != nil {
-		return nil, status, versionError(err)
-	}
-	if version != database.NilVersion {
-		status.Current = uint(version)
-	}
-	status.Interrupted = dirty
-	m, err = migrate.NewWithInstance("embedded", steps, string(engine), driver)
-	return m, status, err
+	return migrate.NewWithInstance("embedded", steps, string(engine), driver)
 }
 
 // connect returns the driver that runs steps on db. It need not be closed.
