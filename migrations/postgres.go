@@ -88,13 +88,11 @@ func (postgresDriver) Lock() error { return nil }
 // Unlock implements database.Driver.
 func (postgresDriver) Unlock() error { return nil }
 
-var errNotNeeded = errors.New("not supported")
-
 // Open implements database.Driver.
-func (postgresDriver) Open(string) (database.Driver, error) { return nil, errNotNeeded }
+func (postgresDriver) Open(string) (database.Driver, error) { return nil, errors.ErrUnsupported }
 
 // Drop implements database.Driver.
-func (postgresDriver) Drop() error { return errNotNeeded }
+func (postgresDriver) Drop() error { return errors.ErrUnsupported }
 
 // lockKey is the advisory lock of Up.
 const lockKey int64 = 0x7371756265 // "sqube"
