@@ -1,6 +1,9 @@
 package dialect
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Columns lists the columns of the table log in the order of LogRow.Values.
 const Columns = "id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, written_at, expires_at, user_name, field_manager, labels, fields, value"
@@ -49,3 +52,8 @@ func (r *LogRow) Scan(row Row, preceding ...any) error {
 
 // ErrNotEmpty is returned if a log to be filled has rows.
 var ErrNotEmpty = errors.New("the database is not empty")
+
+// CheckEmpty returns ErrNotEmpty if the log has rows.
+func CheckEmpty(ctx context.Context, r Reader) error {
+	return r.Query(ctx, "SELECT id FROM log LIMIT 1", nil, func(Row) error { return ErrNotEmpty })
+}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"strings"
@@ -12,29 +13,21 @@ import (
 
 // Load implements dialect.Engine.
 func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	var refused error // not a database error
+	if err := dialect.CheckEmpty(ctx, e); err != nil {
+		return err
+	}
+	var refused error // by rows
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
-		var some bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
-			return err
-		}
-		if some {
-			refused = dialect.ErrNotEmpty
-			return refused
-		}
 		if err := copyRows(ctx, tx, rows, &refused); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2", position.Revision, position.Compacted)
 		return err
 	})
-	switch {
-	case refused != nil:
-		return refused
-	case err != nil:
-		return failure(ctx, "load", err)
+	if err != nil {
+		err = failure(ctx, "load", err)
 	}
-	return nil
+	return cmp.Or(refused, err)
 }
 
 // copyRows copies the rows that rows passes to its argument into the log. It returns an error from rows, and stores it in

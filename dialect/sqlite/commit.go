@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -127,16 +128,11 @@ func integerBytes(n int64) int {
 
 // Load implements dialect.Engine.
 func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	var refused error // not a database error
+	if err := dialect.CheckEmpty(ctx, e); err != nil {
+		return err
+	}
+	var refused error // by rows
 	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
-		var some bool
-		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM log)").Scan(&some); err != nil {
-			return err
-		}
-		if some {
-			refused = dialect.ErrNotEmpty
-			return refused
-		}
 		insert := tx.StmtContext(ctx, e.write.insert)
 		refused = rows(func(row *dialect.LogRow) error {
 			if err := add(ctx, insert, row); err != nil {
@@ -150,10 +146,7 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?, compacted = ?", counter.Revision, counter.Compacted)
 		return err
 	})
-	if refused != nil {
-		return refused
-	}
-	return err
+	return cmp.Or(refused, err)
 }
 
 // Exec runs a statement that changes the log, for repairs.
