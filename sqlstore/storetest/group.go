@@ -75,8 +75,9 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 }
 
 // together commits writes in as few groups as possible: all arrive while an
-// earlier commit is held up. It returns their errors.
-func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write) []error {
+// earlier commit is held up. It calls also when that commit goes on. It returns
+// the errors of the writes.
+func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write, also ...func()) []error {
 	t.Helper()
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -95,6 +96,9 @@ func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write
 		})
 	}
 	coming.Wait()
+	for _, do := range also {
+		done.Go(do)
+	}
 	close(g.opened)
 	done.Wait()
 	return errs

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/sqube/sqube/sqlstore"
@@ -48,36 +47,20 @@ func testClose(t *testing.T, open Opener) {
 	s := Start(t, &intercepted{Engine: OpenEngine(t, again), before: g.before}, sqlstore.Options{})
 	_, sub := subscribe(t, s, "")
 
-	var done, coming sync.WaitGroup
-	done.Go(func() {
-		if _, err := s.Write(t.Context(), put("gate", `{}`, nil)); err != nil {
-			t.Error(err)
-		}
-	})
-	<-g.held
-	const writes = 50
-	errs := make([]error, writes)
-	for i := range writes {
-		coming.Add(1)
-		done.Go(func() {
-			coming.Done()
-			_, errs[i] = s.Write(t.Context(), put(fmt.Sprintf("key-%02d", i), `{}`, nil))
-		})
+	var writes []*sqlstore.Write
+	for i := range 50 {
+		writes = append(writes, put(fmt.Sprintf("key-%02d", i), `{}`, nil))
 	}
-	coming.Wait()
-	done.Go(func() {
+	errs := together(t, s, g, writes, func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	close(g.opened)
-	done.Wait()
-
 	want := []string{"gate"}
 	for i, err := range errs {
 		switch {
 		case err == nil:
-			want = append(want, fmt.Sprintf("key-%02d", i))
+			want = append(want, writes[i].Key)
 		case !errors.Is(err, sqlstore.ErrClosed):
 			t.Errorf("a waiting write returned %v", err)
 		}
