@@ -13,11 +13,13 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// cachedAndNot runs prove on a log that keeps live rows in memory, and on one
-// that reads all of them from the database.
-func cachedAndNot(t *testing.T, open Opener, prove func(*testing.T, *sqlstore.Store)) {
-	for name, bytes := range map[string]int64{"cached": 0, "uncached": sqlstore.NoCache} {
-		t.Run(name, func(t *testing.T) { prove(t, Open(t, open, sqlstore.Options{CacheBytes: bytes})) })
+// cachedAndNot returns a test that runs test on a log that keeps live rows in
+// memory, and on one that reads all of them from the database.
+func cachedAndNot(test func(*testing.T, *sqlstore.Store)) func(*testing.T, Opener) {
+	return func(t *testing.T, open Opener) {
+		for name, bytes := range map[string]int64{"cached": 0, "uncached": sqlstore.NoCache} {
+			t.Run(name, func(t *testing.T) { test(t, Open(t, open, sqlstore.Options{CacheBytes: bytes})) })
+		}
 	}
 }
 

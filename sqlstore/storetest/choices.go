@@ -16,7 +16,7 @@ import (
 // revisions, in pages of any size, while objects are created, changed and
 // deleted. It compares the results with a model that looks at every object.
 func testChoices(t *testing.T, open Opener) {
-	cachedAndNot(t, open, proveChoices)
+	cachedAndNot(proveChoices)(t, open)
 	// The rows fit, but not all of their indexes; or only without their values.
 	for _, bytes := range []int64{400_000, 250_000} {
 		t.Run(fmt.Sprintf("with a cache of %d bytes", bytes), func(t *testing.T) {

@@ -27,9 +27,7 @@ var (
 // testSelectors reads with the terms of random selectors. A term may pass
 // objects that the selector does not match, but must never drop one that it
 // does.
-func testSelectors(t *testing.T, open Opener) { cachedAndNot(t, open, proveSelectors) }
-
-func proveSelectors(t *testing.T, s *sqlstore.Store) {
+func testSelectors(t *testing.T, s *sqlstore.Store) {
 	random := rand.New(rand.NewPCG(9, 10))
 	randomSet := func() map[string]string {
 		set := map[string]string{}

@@ -13,9 +13,7 @@ import (
 
 // testSnapshots pages through the state at one revision while writers change
 // it.
-func testSnapshots(t *testing.T, open Opener) { cachedAndNot(t, open, proveSnapshots) }
-
-func proveSnapshots(t *testing.T, s *sqlstore.Store) {
+func testSnapshots(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
 	Load{Writers: 8, Writes: 40, Keys: 60}.Run(t, s, h)
 
@@ -78,9 +76,7 @@ func under(prefix string, state []string) (some []string) {
 
 // testOldRevisions reads the state at random revisions in every way in which a
 // Query can select part of it.
-func testOldRevisions(t *testing.T, open Opener) { cachedAndNot(t, open, proveOldRevisions) }
-
-func proveOldRevisions(t *testing.T, s *sqlstore.Store) {
+func testOldRevisions(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
 	first := revision(t, s).Revision
 	Load{Writers: 8, Writes: 80, Keys: 30}.Run(t, s, h)
@@ -128,9 +124,7 @@ func proveOldRevisions(t *testing.T, s *sqlstore.Store) {
 }
 
 // testEmptyLog reads an empty log: reads still return its position.
-func testEmptyLog(t *testing.T, open Opener) { cachedAndNot(t, open, proveEmptyLog) }
-
-func proveEmptyLog(t *testing.T, s *sqlstore.Store) {
+func testEmptyLog(t *testing.T, s *sqlstore.Store) {
 	state, at := mustList(t, s, 0)
 	if len(state) != 0 || at.Revision < 1 {
 		t.Errorf("an empty log has %v at %d", state, at.Revision)
