@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/sqube/sqube/dialect"
@@ -90,8 +89,7 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 	err := add(ctx, insert, &row)
 	// Only the index of live rows can be violated: the key exists. SQLite rolls
 	// back the statement, not the transaction.
-	var cause *sqlite.Error
-	if errors.As(err, &cause) && cause.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE && w.Replaces == 0 {
+	if codeOf(err) == sqlite3.SQLITE_CONSTRAINT_UNIQUE && w.Replaces == 0 {
 		return false, nil
 	}
 	return err == nil, err

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"syscall"
 
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/sqube/sqube/dialect"
@@ -41,15 +40,11 @@ func hintFor(err error) string {
 	case errors.Is(err, dialect.ErrCorrupt):
 		return damaged
 	}
-	var cause *sqlite.Error
-	if !errors.As(err, &cause) {
-		return ""
-	}
-	switch cause.Code() {
+	switch codeOf(err) {
 	case sqlite3.SQLITE_IOERR_LOCK, sqlite3.SQLITE_IOERR_SHMLOCK:
 		return locks
 	}
-	switch cause.Code() & 0xff {
+	switch codeOf(err) & 0xff {
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		return writable
 	case sqlite3.SQLITE_FULL:
@@ -67,12 +62,9 @@ func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is
 
 // withReadHint adds advice to an error from reading a file.
 func withReadHint(err error) error {
-	var cause *sqlite.Error
-	if errors.As(err, &cause) {
-		switch cause.Code() & 0xff {
-		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
-			return fmt.Errorf("%w: its write-ahead log can be read only where files can be made beside it: copy the file, and its -wal, to such a folder", err)
-		}
+	switch codeOf(err) & 0xff {
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
+		return fmt.Errorf("%w: its write-ahead log can be read only where files can be made beside it: copy the file, and its -wal, to such a folder", err)
 	}
 	return withHint(err)
 }

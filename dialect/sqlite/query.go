@@ -63,23 +63,28 @@ func failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	var cause *sqlite.Error
 	class := dialect.ErrUnavailable
 	if errors.Is(err, sql.ErrNoRows) { // the counter has no row
 		class = dialect.ErrCorrupt
 	}
-	if errors.As(err, &cause) {
-		switch cause.Code() & 0xff {
-		case sqlite3.SQLITE_INTERRUPT:
-			return context.Canceled
-		case sqlite3.SQLITE_FULL:
-			class = dialect.ErrFull
-		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-			class = dialect.ErrCorrupt
-		case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-			// A value or statement is invalid or too large.
-			return &dialect.Error{Op: op, Engine: "sqlite", Err: err}
-		}
+	switch codeOf(err) & 0xff {
+	case sqlite3.SQLITE_INTERRUPT:
+		return context.Canceled
+	case sqlite3.SQLITE_FULL:
+		class = dialect.ErrFull
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		class = dialect.ErrCorrupt
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+		// A value or statement is invalid or too large.
+		return &dialect.Error{Op: op, Engine: "sqlite", Err: err}
 	}
 	return &dialect.Error{Op: op, Engine: "sqlite", Err: fmt.Errorf("%w: %w", class, err)}
+}
+
+// codeOf returns SQLite's extended code of an error, 0 if there is none. Its last byte is the primary code.
+func codeOf(err error) int {
+	if cause, ok := errors.AsType[*sqlite.Error](err); ok {
+		return cause.Code()
+	}
+	return 0
 }

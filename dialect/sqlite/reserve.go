@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/sqube/sqube/dialect"
@@ -68,12 +67,9 @@ func (r *reserve) resize(flag int, do func(*os.File) error) error {
 // lacksSpace reports whether opening a database may have failed because the disk
 // is full: SQLite creates and extends the files beside it.
 func lacksSpace(err error) bool {
-	var cause *sqlite.Error
-	if errors.As(err, &cause) {
-		switch cause.Code() {
-		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE:
-			return true
-		}
+	switch codeOf(err) {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE:
+		return true
 	}
 	return isFull(err)
 }
