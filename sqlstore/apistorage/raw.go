@@ -165,9 +165,9 @@ func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 		}
 	}
 	if l.walk.undecided(r) {
-		obj := s.NewObject()
-		if err := s.decode(item.data, obj, r.Revision); err != nil {
-			return nil, undecodable(r, item.key, err)
+		obj, err := item.decode()
+		if err != nil {
+			return nil, err
 		}
 		if ok, err := l.walk.opts.Predicate.Matches(obj); err != nil || !ok {
 			return nil, nil // an object without attributes matches nothing
