@@ -13,11 +13,10 @@ type hub struct {
 	position atomic.Int64 // all changes up to here have been passed on; set with mu held
 
 	mu        sync.Mutex
-	moved     chan struct{} // closed when position changes; nil if there are no waiters
-	topics    map[Resource]*topic
-	receivers []*Subscription // of the current change; kept to reuse the memory
-	closed    bool
-	behind    chan struct{} // buffered, one: wakes the tail, since rows may be missing
+	moved     chan struct{}       // closed when position changes; nil if there are no waiters
+	topics    map[Resource]*topic // nil once the hub is closed
+	receivers []*Subscription     // of the current change; kept to reuse the memory
+	behind    chan struct{}       // buffered, one: wakes the tail, since rows may be missing
 	memory    *memory
 }
 
@@ -123,7 +122,6 @@ func (h *hub) at() int64 { return h.position.Load() }
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
 	for _, topic := range h.topics {
 		for sub := range topic.all {
 			sub.end(ErrClosed)

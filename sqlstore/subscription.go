@@ -38,7 +38,7 @@ func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *S
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	sub.Start = h.at()
-	if h.closed {
+	if h.topics == nil {
 		sub.end(ErrClosed)
 		return sub
 	}
