@@ -193,13 +193,10 @@ func open(db *sql.DB, engine Engine) (*migrate.Migrate, error) {
 
 // connect returns the driver that runs steps on db. It need not be closed.
 func connect(db *sql.DB, engine Engine) (database.Driver, error) {
-	switch engine {
-	case SQLite:
-		return sqlite.WithInstance(db, &sqlite.Config{})
-	case Postgres:
+	if engine == Postgres {
 		return newPostgresDriver(db)
 	}
-	return nil, fmt.Errorf("no schema for engine %q", engine)
+	return sqlite.WithInstance(db, &sqlite.Config{})
 }
 
 func newest(steps source.Driver) (uint, error) {
