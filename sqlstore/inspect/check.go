@@ -52,7 +52,12 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 		c.row(l, orphan)
 		return nil
 	})
-	c.checkCounter()
+	if c.newest > c.counter {
+		found(Finding{
+			What:   fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
+			Repair: "UPDATE counter SET revision = " + r.Placeholder(1), Args: []any{c.newest},
+		})
+	}
 	return c.Checked, err
 }
 
@@ -64,15 +69,6 @@ type checker struct {
 	counter  int64
 	newest   int64 // the highest id
 	previous *dialect.LogRow
-}
-
-func (c *checker) checkCounter() {
-	if c.newest > c.counter {
-		c.found(Finding{
-			What:   fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
-			Repair: "UPDATE counter SET revision = " + c.reader.Placeholder(1), Args: []any{c.newest},
-		})
-	}
 }
 
 // row checks a row; orphan is set if it is live and its namespace does not exist.
