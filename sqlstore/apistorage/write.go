@@ -93,7 +93,11 @@ func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Obj
 	if err != nil {
 		return nil, storage.NewInternalError(err)
 	}
-	w = s.change(row, previous)
+	operation := dialect.Update
+	if previous == nil {
+		operation = dialect.Create
+	}
+	w = s.change(operation, row, obj, previous)
 	w.Value = value
 	if isSealed(value) {
 		w.Labels, w.Fields = sqlstore.Withheld, sqlstore.Withheld
@@ -104,20 +108,16 @@ func (s *Storage) prepare(ctx context.Context, row, full string, obj runtime.Obj
 		}
 		w.Labels, w.Fields = sqlstore.EncodeSet(labels), sqlstore.EncodeSet(fields)
 	}
-	if previous == nil {
-		w.Operation = dialect.Create
-	} else {
-		w.Operation = dialect.Update
-	}
-	if accessor, err := meta.Accessor(obj); err == nil {
-		w.UID = string(accessor.GetUID())
-	}
 	return w, nil
 }
 
-func (s *Storage) change(row string, previous *sqlstore.Record) *sqlstore.Write {
-	w := &sqlstore.Write{Resource: s.resource, Key: row, Previous: previous, Labels: "{}", Fields: "{}"}
+// change returns a write without a value. obj, which may be nil, has the UID.
+func (s *Storage) change(operation dialect.Operation, row string, obj runtime.Object, previous *sqlstore.Record) *sqlstore.Write {
+	w := &sqlstore.Write{Operation: operation, Resource: s.resource, Key: row, Previous: previous, Labels: "{}", Fields: "{}"}
 	w.Namespace, w.Name = split(row)
+	if accessor, err := meta.Accessor(obj); err == nil {
+		w.UID = string(accessor.GetUID())
+	}
 	return w
 }
 
@@ -254,14 +254,7 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 		if err := validateDeletion(ctx, st.object); err != nil {
 			return err
 		}
-		w := s.change(row, st.record)
-		w.Operation = dialect.Delete
-		if st.object != nil {
-			if accessor, err := meta.Accessor(st.object); err == nil {
-				w.UID = string(accessor.GetUID())
-			}
-		}
-		revision, err := s.write(ctx, w)
+		revision, err := s.write(ctx, s.change(dialect.Delete, row, st.object, st.record))
 		if errors.Is(err, sqlstore.ErrConflict) {
 			continue
 		}
