@@ -178,9 +178,6 @@ func (w *watcher) replay() error {
 		}
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.from, at.Compacted))
 	}
-	if errors.Is(err, sqlstore.ErrClosed) {
-		return err
-	}
 	return interpret(err)
 }
 
