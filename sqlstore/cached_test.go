@@ -14,13 +14,14 @@ import (
 var things = Resource{Name: "things"}
 
 // openMemory opens a log in memory. It deletes no expired objects.
-func openMemory(t *testing.T) *Store {
+func openMemory(t *testing.T, opts Options) *Store {
 	t.Helper()
 	engine, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), engine, Options{ExpiryInterval: time.Hour})
+	opts.ExpiryInterval = time.Hour
+	s, err := Open(t.Context(), engine, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func openMemory(t *testing.T) *Store {
 // TestReaderThatComesBackLate has a reader wait for a list that fails. By the time it looks into the cache again, another list
 // is due, and whoever reads next must not wait for one that nobody makes.
 func TestReaderThatComesBackLate(t *testing.T) {
-	s := openMemory(t)
+	s := openMemory(t, Options{})
 	failing := &filling{done: make(chan struct{})}
 	col := &collection{filling: failing}
 	s.cache.mu.Lock()
@@ -67,7 +68,7 @@ func TestReaderThatComesBackLate(t *testing.T) {
 
 // TestExpiryOfLargeObjects checks that few large objects are in memory at a time to be deleted.
 func TestExpiryOfLargeObjects(t *testing.T) {
-	s := openMemory(t)
+	s := openMemory(t, Options{})
 	for _, key := range []string{"a", "b", "c"} {
 		w := &Write{
 			Operation: dialect.Create, Resource: things, Key: key, Name: key, ExpiresAt: 1,
@@ -91,7 +92,7 @@ func TestExpiryOfLargeObjects(t *testing.T) {
 // TestReaderComesBehindANotification has a reader wait for a revision older than the one that the tail has been notified of,
 // while a group is being committed. Whoever publishes that group must still see that there is more.
 func TestReaderComesBehindANotification(t *testing.T) {
-	s := openMemory(t)
+	s := openMemory(t, Options{})
 	at := s.hub.at()
 	s.committing.Store(true)
 	defer s.committing.Store(false)
@@ -107,15 +108,7 @@ func TestReaderComesBehindANotification(t *testing.T) {
 
 // TestCountOfForgottenRevision counts objects at a revision whose versions have been removed. They must not look like fewer.
 func TestCountOfForgottenRevision(t *testing.T) {
-	engine, err := sqlite.OpenMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), engine, Options{ExpiryInterval: time.Hour, CacheBytes: NoCache})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openMemory(t, Options{CacheBytes: NoCache})
 	w := &Write{Operation: dialect.Create, Resource: things, Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: []byte("{}")}
 	created, err := s.Write(t.Context(), w)
 	if err != nil {

@@ -60,9 +60,7 @@ func TestMemoriesAreApart(t *testing.T) {
 			}
 			engines = append(engines, e)
 		}
-		if _, err := engines[0].Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-			t.Fatal(err)
-		}
+		commit(t, engines[0], []dialect.Write{create("a", []byte(`{}`))})
 		for i, want := range []string{"1", "0"} {
 			if got := text(t, engines[i], "SELECT count(*) FROM log"); got != want {
 				t.Errorf("database %d has %s rows, want %s", i, got, want)
@@ -81,14 +79,10 @@ func TestMemoryOutlivesItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	sqlite.DropConnections(e)
 	if got := text(t, e, "SELECT count(*) FROM log"); got != "1" {
 		t.Errorf("it has %s rows", got)
 	}
-	if _, err := e.Commit(t.Context(), []dialect.Write{create("b", []byte(`{}`))}); err != nil {
-		t.Error(err)
-	}
+	commit(t, e, []dialect.Write{create("b", []byte(`{}`))})
 }

@@ -130,9 +130,7 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 func TestPathWithEveryCharacter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b", "ä?x#y%20&_pragma=z", "sqube;'\".db")
 	e := open(t, path)
-	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		t.Errorf("the file is missing: %v", err)
 	}
@@ -141,9 +139,7 @@ func TestPathWithEveryCharacter(t *testing.T) {
 func TestSettingsOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "sqube.db")
 	e := open(t, path)
-	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	for pragma, want := range map[string]string{"auto_vacuum": "2", "journal_mode": "wal", "page_size": "512", "query_only": "1"} {
 		if got := text(t, e, "PRAGMA "+pragma); got != want {
 			t.Errorf("%s is %s, want %s", pragma, got, want)
@@ -166,9 +162,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	text(t, e, "SELECT count(*) FROM log")
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -182,9 +176,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 func TestLogOfACrash(t *testing.T) {
 	path, left := filepath.Join(t.TempDir(), "sqube.db"), filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
-	if _, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	for _, suffix := range []string{"", "-wal"} {
 		data, err := os.ReadFile(path + suffix)
 		if err == nil {
