@@ -231,21 +231,15 @@ func (s *scanner) each(visit func() error) (n int, err error) {
 	if !s.consume('[') {
 		return 0, errUnusual
 	}
-	if s.consume(']') {
-		return 0, nil
-	}
-	for {
+	for ; !s.consume(']'); n++ {
+		if n > 0 && !s.consume(',') {
+			return n, errUnusual
+		}
 		if err := visit(); err != nil {
 			return n, err
 		}
-		n++
-		if s.consume(']') {
-			return n, nil
-		}
-		if !s.consume(',') {
-			return n, errUnusual
-		}
 	}
+	return n, nil
 }
 
 // names calls visit with each name of an object. visit must consume the value.
@@ -253,10 +247,10 @@ func (s *scanner) names(visit func(name []byte) error) (n int, err error) {
 	if !s.consume('{') {
 		return 0, errUnusual
 	}
-	if s.consume('}') {
-		return 0, nil
-	}
-	for {
+	for ; !s.consume('}'); n++ {
+		if n > 0 && !s.consume(',') {
+			return n, errUnusual
+		}
 		name, escaped, err := s.quoted()
 		if err == nil && escaped {
 			name, err = appendUnescaped(nil, name)
@@ -267,12 +261,6 @@ func (s *scanner) names(visit func(name []byte) error) (n int, err error) {
 		if err := visit(name); err != nil {
 			return n, err
 		}
-		n++
-		if s.consume('}') {
-			return n, nil
-		}
-		if !s.consume(',') {
-			return n, errUnusual
-		}
 	}
+	return n, nil
 }
