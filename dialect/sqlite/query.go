@@ -27,10 +27,7 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 	if err := rows.Err(); err != nil {
 		return failure("query", err)
 	}
-	if e.readMode != nil {
-		return e.readMode.unchanged()
-	}
-	return nil
+	return e.readMode.unchanged()
 }
 
 // Streams implements dialect.Engine: a result is produced row by row.

@@ -161,9 +161,9 @@ func keepsLog(path string) (bool, error) {
 	return header[18] == 2, nil
 }
 
-// unchanged fails if a file that was read without locks has been written to since.
+// unchanged fails if a file that was read without locks has been written to since. A nil readMode reads no such file.
 func (m *readMode) unchanged() error {
-	if m.immutable == nil {
+	if m == nil || m.immutable == nil {
 		return nil
 	}
 	now, err := os.Stat(m.path)

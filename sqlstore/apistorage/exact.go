@@ -165,9 +165,6 @@ func insertOffset(data, whole, text []byte) int {
 
 // decodeExact decodes the JSON of a row if it is known to be exact.
 func (s *Storage) decodeExact(data []byte, into runtime.Object, revision int64) (done bool, err error) {
-	if s.exact == nil {
-		return false, nil
-	}
 	if _, ok := into.(*unstructured.Unstructured); !ok {
 		return false, nil
 	}
