@@ -51,14 +51,6 @@ type snapshot struct {
 	indexes map[attr]*btree.BTreeG[valueKey]
 }
 
-// addIndex adds an index to the snapshot. The caller holds cache.mu.
-func (s *snapshot) addIndex(a attr, keys *btree.BTreeG[valueKey]) {
-	if s.indexes == nil {
-		s.indexes = map[attr]*btree.BTreeG[valueKey]{}
-	}
-	s.indexes[a] = keys
-}
-
 // add adds a row to the collection and returns the one it replaces. In a bare
 // collection, by compresses its value, or is nil to leave it in the database.
 func (col *collection) add(r *Record, by *packer) (before *Record) {
@@ -106,10 +98,11 @@ func (col *collection) retire(to, maxBytes int64) {
 func (col *collection) at(revision int64) *snapshot {
 	if revision == 0 || revision >= col.changed {
 		if col.current == nil {
-			col.current = &snapshot{rows: col.rows.Copy(), from: col.changed, bare: col.bare, values: col.values, dropped: col.dropped}
+			indexes := make(map[attr]*btree.BTreeG[valueKey], len(col.indexes))
 			for a, x := range col.indexes {
-				col.current.addIndex(a, x.keys.Copy())
+				indexes[a] = x.keys.Copy()
 			}
+			col.current = &snapshot{rows: col.rows.Copy(), from: col.changed, bare: col.bare, values: col.values, dropped: col.dropped, indexes: indexes}
 		}
 		return col.current
 	}

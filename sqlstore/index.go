@@ -174,9 +174,9 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	col.indexes[a] = x
 	c.bytes += x.bytes
 	c.encodings.shrink(c.room() - c.bytes)
-	snap.addIndex(a, keys)
+	snap.indexes[a] = keys
 	if col.current != nil && col.current != snap {
-		col.current.addIndex(a, x.keys.Copy())
+		col.current.indexes[a] = x.keys.Copy()
 	}
 	return keys
 }
@@ -230,7 +230,7 @@ func (c *cache) dropIndexes(col *collection) {
 	c.bytes -= col.indexBytes()
 	col.indexes, col.unindexed = nil, time.Now().Add(refillAfter)
 	if col.current != nil {
-		col.current.indexes = nil
+		clear(col.current.indexes)
 	}
 }
 
