@@ -14,26 +14,18 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// damaged is an engine whose reads fail once a test says so.
-type damaged struct {
-	dialect.Engine
-	now atomic.Bool
-}
-
-// Query implements dialect.Engine.
-func (d *damaged) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	if d.now.Load() {
-		return &dialect.Error{Op: "query", Engine: d.Name(), Err: dialect.ErrCorrupt}
-	}
-	return d.Engine.Query(ctx, statement, args, row)
-}
-
 // TestDamageIsLoggedOnce reads a damaged database several times.
 func TestDamageIsLoggedOnce(t *testing.T) {
 	var log storetest.Lines
-	engine := &damaged{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
+	var damaged atomic.Bool
+	engine := &storetest.Intercepted{Engine: storetest.OpenEngine(t, engines.SQLite(t)), BeforeQuery: func(context.Context, string) error {
+		if damaged.Load() {
+			return &dialect.Error{Op: "query", Engine: "test", Err: dialect.ErrCorrupt}
+		}
+		return nil
+	}}
 	s := storetest.Start(t, engine, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	engine.now.Store(true)
+	damaged.Store(true)
 	for range 3 {
 		if _, err := s.Position(t.Context()); !errors.Is(err, dialect.ErrCorrupt) {
 			t.Errorf("a read of a damaged database: %v", err)

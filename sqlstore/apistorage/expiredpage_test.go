@@ -17,29 +17,21 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// forgetful is a log that is compacted before the second page of a list at a revision is read.
-type forgetful struct {
-	dialect.Engine
-	pages   int
-	compact func() error
-}
-
-// Query implements dialect.Engine.
-func (f *forgetful) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	if strings.Contains(statement, "AS whole") {
-		if f.pages++; f.pages == 2 {
-			if err := f.compact(); err != nil {
-				return err
-			}
-		}
-	}
-	return f.Engine.Query(ctx, statement, args, row)
-}
-
 // TestListExpiresWhileRead continues a list whose revision is compacted when 500 of the objects it asks for have been read. The
 // client gets none of these, so the token in the error must begin before them.
 func TestListExpiresWhileRead(t *testing.T) {
-	log := &forgetful{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
+	var store *sqlstore.Store
+	var newest int64 // to compact up to before the second page at a revision is read
+	pages := 0
+	log := &storetest.Intercepted{Engine: storetest.OpenEngine(t, engines.SQLite(t)), BeforeQuery: func(_ context.Context, statement string) error {
+		if strings.Contains(statement, "AS whole") {
+			pages++
+			if pages == 2 {
+				return store.Compact(context.Background(), newest)
+			}
+		}
+		return nil
+	}}
 	var group []dialect.Write
 	for i := range sqlstore.PageRecords + 100 {
 		name := fmt.Sprintf("pod-%05d", i)
@@ -51,7 +43,7 @@ func TestListExpiresWhileRead(t *testing.T) {
 	if _, err := log.Commit(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
-	store := storetest.Start(t, log, sqlstore.Options{CacheBytes: sqlstore.NoCache})
+	store = storetest.Start(t, log, sqlstore.Options{CacheBytes: sqlstore.NoCache})
 	f := newFixtureOn(t, store)
 	f.Transformer = trimmed{}
 
@@ -61,13 +53,13 @@ func TestListExpiresWhileRead(t *testing.T) {
 	if err := f.GetList(t.Context(), "/pods", opts, first); err != nil {
 		t.Fatal(err)
 	}
-	newest, err := store.Write(t.Context(), &sqlstore.Write{
+	var err error
+	newest, err = store.Write(t.Context(), &sqlstore.Write{
 		Operation: dialect.Create, Resource: sqlstore.Resource{Name: "others"}, Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: []byte("{}"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.compact = func() error { return store.Compact(context.Background(), newest) }
 
 	opts.Predicate.Limit, opts.Predicate.Continue = int64(len(group)), first.Continue
 	err = f.GetList(t.Context(), "/pods", opts, &example.PodList{})
@@ -75,8 +67,8 @@ func TestListExpiresWhileRead(t *testing.T) {
 	if !errors.As(err, &status) || !apierrors.IsResourceExpired(err) {
 		t.Fatalf("the next page: %v", err)
 	}
-	if log.pages != 2 {
-		t.Errorf("%d pages were read", log.pages)
+	if pages != 2 {
+		t.Errorf("%d pages were read", pages)
 	}
 	want, _, err := storage.DecodeContinue(first.Continue, "/pods/")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,7 +31,21 @@ import (
 func TestFailuresAreTheServers(t *testing.T) {
 	t.Parallel()
 	part := errors.New("injected failure")
-	faulty := &faultyEngine{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
+	var present atomic.Pointer[faults]
+	fail := func(with faults) { present.Store(&with) }
+	fail(faults{})
+	faulty := &storetest.Intercepted{
+		Engine:       storetest.OpenEngine(t, engines.SQLite(t)),
+		BeforeQuery:  func(context.Context, string) error { return present.Load().query },
+		BeforeCommit: func([]dialect.Write) error { return present.Load().before },
+		AfterCommit: func([]dialect.Write) error {
+			faults := present.Load()
+			if faults.committed != nil {
+				faults.committed()
+			}
+			return faults.after
+		},
+	}
 	f := newFixtureOn(t, storetest.Start(t, faulty, sqlstore.Options{CacheBytes: sqlstore.NoCache, Log: slog.New(slog.DiscardHandler)}))
 	f.Transformer = trimmed{} // what is encrypted has no labels
 	whole := f.Config
@@ -74,21 +88,21 @@ func TestFailuresAreTheServers(t *testing.T) {
 		{"nothing has labels", []string{"create", "update"}, func() {
 			f.Attributes = func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, part }
 		}},
-		{"reading is unavailable", reads, func() { faulty.fail(faults{query: failure(dialect.ErrUnavailable, part)}) }},
-		{"reading is damaged", reads, func() { faulty.fail(faults{query: failure(dialect.ErrCorrupt, part)}) }},
-		{"reading is refused", reads, func() { faulty.fail(faults{query: failure(nil, part)}) }},
-		{"reading takes too long", reads, func() { faulty.fail(faults{query: context.DeadlineExceeded}) }},
-		{"writing is unavailable", writes, func() { faulty.fail(faults{before: failure(dialect.ErrUnavailable, part)}) }},
-		{"the disk is full", writes, func() { faulty.fail(faults{before: failure(dialect.ErrFull, part)}) }},
-		{"writing is refused", writes, func() { faulty.fail(faults{before: failure(nil, part)}) }},
-		{"the connection breaks after the commit", writes, func() { faulty.fail(faults{after: failure(dialect.ErrUnavailable, part)}) }},
-		{"the commit returns damage", writes, func() { faulty.fail(faults{after: failure(dialect.ErrCorrupt, part)}) }},
-		{"the commit is refused", writes, func() { faulty.fail(faults{after: failure(nil, part)}) }},
-		{"the commit returns an error that is not an engine's", writes, func() { faulty.fail(faults{after: part}) }},
+		{"reading is unavailable", reads, func() { fail(faults{query: failure(dialect.ErrUnavailable, part)}) }},
+		{"reading is damaged", reads, func() { fail(faults{query: failure(dialect.ErrCorrupt, part)}) }},
+		{"reading is refused", reads, func() { fail(faults{query: failure(nil, part)}) }},
+		{"reading takes too long", reads, func() { fail(faults{query: context.DeadlineExceeded}) }},
+		{"writing is unavailable", writes, func() { fail(faults{before: failure(dialect.ErrUnavailable, part)}) }},
+		{"the disk is full", writes, func() { fail(faults{before: failure(dialect.ErrFull, part)}) }},
+		{"writing is refused", writes, func() { fail(faults{before: failure(nil, part)}) }},
+		{"the connection breaks after the commit", writes, func() { fail(faults{after: failure(dialect.ErrUnavailable, part)}) }},
+		{"the commit returns damage", writes, func() { fail(faults{after: failure(dialect.ErrCorrupt, part)}) }},
+		{"the commit is refused", writes, func() { fail(faults{after: failure(nil, part)}) }},
+		{"the commit returns an error that is not an engine's", writes, func() { fail(faults{after: part}) }},
 		{"what was committed can't be decoded", []string{"create", "update"}, func() {
-			faulty.fail(faults{committed: func() { f.Codec = faultyCodec{Codec: whole.Codec, decode: apierrors.NewBadRequest("injected failure")} }})
+			fail(faults{committed: func() { f.Codec = faultyCodec{Codec: whole.Codec, decode: apierrors.NewBadRequest("injected failure")} }})
 		}},
-		{"the commit takes too long", writes, func() { faulty.fail(faults{after: context.DeadlineExceeded}) }},
+		{"the commit takes too long", writes, func() { fail(faults{after: context.DeadlineExceeded}) }},
 	} {
 		for _, request := range fault.hits {
 			t.Run(fault.name+"/"+request, func(t *testing.T) {
@@ -98,7 +112,7 @@ func TestFailuresAreTheServers(t *testing.T) {
 					t.Fatal(err)
 				}
 				fault.begin()
-				defer func() { f.Config = whole; faulty.fail(faults{}) }()
+				defer func() { f.Config = whole; fail(faults{}) }()
 				err := requests[request](name)
 				status, ok := err.(apierrors.APIStatus)
 				if !ok || status.Status().Code < 500 || status.Status().Reason == metav1.StatusReasonUnknown {
@@ -116,54 +130,11 @@ func failure(class, cause error) error {
 	return &dialect.Error{Op: "test", Engine: "faulty", Err: cause}
 }
 
-// faultyEngine fails with the errors that are set.
-type faultyEngine struct {
-	dialect.Engine
-
-	mu     sync.Mutex
-	faults faults
-}
-
+// faults are the errors of an engine.
 type faults struct {
 	query         error
 	before, after error // of a commit
 	committed     func()
-}
-
-func (e *faultyEngine) fail(with faults) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.faults = with
-}
-
-func (e *faultyEngine) present() faults {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.faults
-}
-
-// Query implements dialect.Reader.
-func (e *faultyEngine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	if err := e.present().query; err != nil {
-		return err
-	}
-	return e.Engine.Query(ctx, statement, args, row)
-}
-
-// Commit implements dialect.Engine.
-func (e *faultyEngine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
-	faults := e.present()
-	if faults.before != nil {
-		return dialect.Committed{}, faults.before
-	}
-	committed, err := e.Engine.Commit(ctx, group)
-	if err == nil {
-		err = faults.after
-		if faults.committed != nil {
-			faults.committed()
-		}
-	}
-	return committed, err
 }
 
 type faultyCodec struct {

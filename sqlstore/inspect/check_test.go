@@ -12,23 +12,6 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// busy is a log in which another process creates a namespace, and an object in it, before each read.
-type busy struct {
-	dialect.Engine
-	namespaces int
-}
-
-// Query implements dialect.Reader.
-func (b *busy) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	b.namespaces++
-	namespace := fmt.Sprintf("new-%d", b.namespaces)
-	group := []dialect.Write{write("namespaces", "", namespace), write("secrets", namespace, "a")}
-	if _, err := b.Commit(ctx, group); err != nil {
-		return err
-	}
-	return b.Engine.Query(ctx, statement, args, row)
-}
-
 func write(resource, namespace, name string) dialect.Write {
 	key := name
 	if namespace != "" {
@@ -41,12 +24,20 @@ func write(resource, namespace, name string) dialect.Write {
 	}
 }
 
-// TestCheckWhileServed checks a log that is growing, and has one object whose namespace does not exist.
+// TestCheckWhileServed checks a log in which another process creates a namespace, and an object in it, before each read. It has
+// one object whose namespace does not exist.
 func TestCheckWhileServed(t *testing.T) {
 	for name, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
 		t.Run(name, func(t *testing.T) {
-			log := &busy{Engine: storetest.OpenEngine(t, open(t))}
+			log := &storetest.Intercepted{Engine: storetest.OpenEngine(t, open(t))}
 			defer log.Close()
+			namespaces := 0
+			log.BeforeQuery = func(ctx context.Context, _ string) error {
+				namespaces++
+				namespace := fmt.Sprintf("new-%d", namespaces)
+				_, err := log.Commit(ctx, []dialect.Write{write("namespaces", "", namespace), write("secrets", namespace, "a")})
+				return err
+			}
 			if _, err := log.Commit(t.Context(), []dialect.Write{write("secrets", "none", "lost")}); err != nil {
 				t.Fatal(err)
 			}

@@ -12,26 +12,9 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// forgetful is a log that another process compacts before the second read.
-type forgetful struct {
-	dialect.Engine
-	reads int
-	upTo  int64
-}
-
-// Query implements dialect.Reader.
-func (f *forgetful) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	if f.reads++; f.reads == 2 {
-		if _, err := f.Compact(ctx, f.upTo, 10); err != nil {
-			return err
-		}
-	}
-	return f.Engine.Query(ctx, statement, args, row)
-}
-
-// TestAtWhileCompacted asks for a version that is removed meanwhile.
+// TestAtWhileCompacted asks for a version that another process removes before the second read.
 func TestAtWhileCompacted(t *testing.T) {
-	log := &forgetful{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
+	log := &storetest.Intercepted{Engine: storetest.OpenEngine(t, engines.SQLite(t))}
 	defer log.Close()
 	w := write("secrets", "ns", "a")
 	created, err := log.Commit(t.Context(), []dialect.Write{w})
@@ -43,7 +26,13 @@ func TestAtWhileCompacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.upTo = updated.Last
+	reads := 0
+	log.BeforeQuery = func(ctx context.Context, _ string) (err error) {
+		if reads++; reads == 2 {
+			_, err = log.Compact(ctx, updated.Last, 10)
+		}
+		return err
+	}
 	object := inspect.Object{Resource: sqlstore.Resource{Name: "secrets"}, Namespaces: []string{"ns"}, Name: "a"}
 	if _, err := inspect.At(t.Context(), log, object, created.Last); !errors.Is(err, inspect.ErrForgotten) {
 		t.Errorf("its first version: %v", err)

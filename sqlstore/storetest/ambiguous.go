@@ -14,7 +14,7 @@ import (
 // decides, and watches receive exactly what is in it.
 func testAmbiguousCommits(t *testing.T, open Opener) {
 	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
-	engine := &intercepted{Engine: OpenEngine(t, open(t))}
+	engine := &Intercepted{Engine: OpenEngine(t, open(t))}
 	random := rand.New(rand.NewPCG(7, 8))
 	fail := func([]dialect.Write) error {
 		if random.IntN(5) == 0 {
@@ -27,7 +27,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 
 	// A single one, with no later write that would reveal it.
 	_, sub := subscribe(t, s, "")
-	engine.after = func([]dialect.Write) error { return broken }
+	engine.AfterCommit = func([]dialect.Write) error { return broken }
 	if _, err := s.Write(t.Context(), put("unanswered", `{}`, nil)); !errors.Is(err, dialect.ErrUnavailable) {
 		t.Errorf("a write whose commit was not acknowledged returned %v", err)
 	}
@@ -37,7 +37,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	}
 
 	follower := StartFollow(t, s, from)
-	engine.before, engine.after = fail, fail
+	engine.BeforeCommit, engine.AfterCommit = fail, fail
 	h := &History{}
 	failed := 0
 	load := Load{Writers: 16, Writes: 40, Keys: 30, Tolerate: func(err error) bool { return errors.Is(err, dialect.ErrUnavailable) }}

@@ -66,16 +66,16 @@ func testSmallCache(t *testing.T, open Opener) {
 // lost: if a conflict shows that it took effect, a read does too.
 func testCacheAfterAmbiguousCommit(t *testing.T, open Opener) {
 	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
-	engine := &intercepted{Engine: OpenEngine(t, open(t))}
+	engine := &Intercepted{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{})
 	mustList(t, s, 0) // so that it is in memory
 	for i := range 50 {
 		key, value := fmt.Sprint(i), fmt.Sprintf(`{"n":%d}`, i)
-		engine.after = func([]dialect.Write) error { return broken }
+		engine.AfterCommit = func([]dialect.Write) error { return broken }
 		if _, err := s.Write(t.Context(), put(key, value, nil)); !errors.Is(err, dialect.ErrUnavailable) {
 			t.Fatalf("a write whose commit was not acknowledged returned %v", err)
 		}
-		engine.after = nil
+		engine.AfterCommit = nil
 		if r, _, err := s.Get(t.Context(), things, key); err != nil || r == nil || string(r.Value) != value {
 			t.Fatalf("the written object is read as %v, %v", r, err)
 		}

@@ -108,7 +108,7 @@ func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write
 // those on the same version, exactly one wins.
 func testGroupOfWaitingWrites(t *testing.T, open Opener) {
 	g := newGate()
-	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: g.before}
+	engine := &Intercepted{Engine: OpenEngine(t, open(t)), BeforeCommit: g.before}
 	s := Start(t, engine, sqlstore.Options{})
 	const keys, rivals = 20, 5
 	var writes []*sqlstore.Write
@@ -152,7 +152,7 @@ func testGroupOfWaitingWrites(t *testing.T, open Opener) {
 // look as if they had been committed one by one.
 func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 	g := newGate()
-	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: g.before}
+	engine := &Intercepted{Engine: OpenEngine(t, open(t)), BeforeCommit: g.before}
 	s := Start(t, engine, sqlstore.Options{})
 	from := revision(t, s).Revision
 	follower := StartFollow(t, s, from)
@@ -201,8 +201,8 @@ func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 func testGroupWithAPoisonedWrite(t *testing.T, open Opener) {
 	g := newGate()
 	poison := errors.New("this cannot be stored")
-	engine := &intercepted{Engine: OpenEngine(t, open(t))}
-	engine.before = func(group []dialect.Write) error {
+	engine := &Intercepted{Engine: OpenEngine(t, open(t))}
+	engine.BeforeCommit = func(group []dialect.Write) error {
 		if slices.ContainsFunc(group, func(w dialect.Write) bool { return w.Key == "poison" }) {
 			return &dialect.Error{Op: "commit", Engine: "test", Err: poison}
 		}

@@ -7,32 +7,45 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// intercepted is an engine whose commits a test can delay or fail.
-type intercepted struct {
+// Intercepted is an engine whose reads and commits a test can delay or fail.
+type Intercepted struct {
 	dialect.Engine
-	// before, if set, is called before each commit. If it fails, its error is
-	// returned and nothing is committed.
-	before func(group []dialect.Write) error
-	// after, if set, is called after each commit. Its error is returned
+	// BeforeQuery, if set, is called before each read. If it fails, its error
+	// is returned and nothing is read.
+	BeforeQuery func(ctx context.Context, statement string) error
+	// BeforeCommit, if set, is called before each commit. If it fails, its
+	// error is returned and nothing is committed.
+	BeforeCommit func(group []dialect.Write) error
+	// AfterCommit, if set, is called after each commit. Its error is returned
 	// although the group is committed.
-	after func(group []dialect.Write) error
+	AfterCommit func(group []dialect.Write) error
+}
+
+// Query implements dialect.Engine.
+func (e *Intercepted) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	if e.BeforeQuery != nil {
+		if err := e.BeforeQuery(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return e.Engine.Query(ctx, statement, args, row)
 }
 
 // Commit implements dialect.Engine.
-func (e *intercepted) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
-	if e.before != nil {
-		if err := e.before(group); err != nil {
+func (e *Intercepted) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	if e.BeforeCommit != nil {
+		if err := e.BeforeCommit(group); err != nil {
 			return dialect.Committed{}, err
 		}
 	}
 	committed, err := e.Engine.Commit(ctx, group)
-	if err == nil && e.after != nil {
-		err = e.after(group)
+	if err == nil && e.AfterCommit != nil {
+		err = e.AfterCommit(group)
 	}
 	return committed, err
 }
 
-// gate is a before that holds up the commit of a write to the key "gate" until
+// gate has a BeforeCommit that holds up the commit of a write to the key "gate" until
 // it is opened, so that the writes that arrive meanwhile form one group.
 type gate struct {
 	held, opened chan struct{}

@@ -44,7 +44,7 @@ func testRestart(t *testing.T, open Opener) {
 func testClose(t *testing.T, open Opener) {
 	again := open(t)
 	g := newGate()
-	s := Start(t, &intercepted{Engine: OpenEngine(t, again), before: g.before}, sqlstore.Options{})
+	s := Start(t, &Intercepted{Engine: OpenEngine(t, again), BeforeCommit: g.before}, sqlstore.Options{})
 	_, sub := subscribe(t, s, "")
 
 	var writes []*sqlstore.Write

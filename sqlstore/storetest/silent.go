@@ -15,29 +15,25 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// silent is an engine that is unavailable for statements that contain a string set by a test.
-type silent struct {
-	dialect.Engine
-	about atomic.Pointer[string] // nil for none
-}
-
-// Query implements dialect.Engine.
-func (e *silent) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
-	if about := e.about.Load(); about != nil && strings.Contains(statement, *about) {
-		return &dialect.Error{Op: "query", Engine: "test", Err: dialect.ErrUnavailable}
-	}
-	return e.Engine.Query(ctx, statement, args, row)
+// silent returns an engine that is unavailable for statements that contain the string in about, if that has one.
+func silent(engine dialect.Engine, about *atomic.Pointer[string]) dialect.Engine {
+	return &Intercepted{Engine: engine, BeforeQuery: func(_ context.Context, statement string) error {
+		if about := about.Load(); about != nil && strings.Contains(statement, *about) {
+			return &dialect.Error{Op: "query", Engine: "test", Err: dialect.ErrUnavailable}
+		}
+		return nil
+	}}
 }
 
 // testUnreachable makes a database stop answering, and checks that the stats show for how long.
 func testUnreachable(t *testing.T, open Opener) {
-	engine := &silent{Engine: OpenEngine(t, open(t))}
-	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
+	var about atomic.Pointer[string]
+	s := Start(t, silent(OpenEngine(t, open(t)), &about), sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
 	if stats := s.Stats(); stats.Unreachable != 0 || stats.Failures != 0 {
 		t.Errorf("at first, the stats are %+v", stats)
 	}
 	every := ""
-	engine.about.Store(&every)
+	about.Store(&every)
 	var unreachable time.Duration
 	for range 2 {
 		if _, err := s.Position(t.Context()); !errors.Is(err, dialect.ErrUnavailable) {
@@ -49,7 +45,7 @@ func testUnreachable(t *testing.T, open Opener) {
 		}
 		unreachable = stats.Unreachable
 	}
-	engine.about.Store(nil)
+	about.Store(nil)
 	Eventually(t, "it answers again", func() bool {
 		revision(t, s)
 		return s.Stats().Unreachable == 0
@@ -60,7 +56,7 @@ func testUnreachable(t *testing.T, open Opener) {
 // answered, so it is not unreachable.
 func testFullDisk(t *testing.T, open Opener) {
 	g := newGate()
-	engine := &intercepted{Engine: OpenEngine(t, open(t)), before: func(group []dialect.Write) error {
+	engine := &Intercepted{Engine: OpenEngine(t, open(t)), BeforeCommit: func(group []dialect.Write) error {
 		full := false
 		select {
 		case <-g.held:
@@ -94,14 +90,15 @@ func testFullDisk(t *testing.T, open Opener) {
 
 // testUnread writes from another process what can't be read for a while, and checks that the stats show for how long.
 func testUnread(t *testing.T, open Opener) {
-	engine := &silent{Engine: OpenEngine(t, open(t))}
-	s := Start(t, engine, sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
+	engine := OpenEngine(t, open(t))
+	var about atomic.Pointer[string]
+	s := Start(t, silent(engine, &about), sqlstore.Options{Log: slog.New(slog.DiscardHandler)})
 	h := &History{}
 	w := put("changed", `{}`, nil)
 	r := must(t, s, w)
 	h.Add(t, w, r.Revision)
 	log := "FROM log"
-	engine.about.Store(&log)
+	about.Store(&log)
 	commitUnseen(t, engine, h, r, 3)
 	must(t, s, put("known", `{}`, nil)) // shows the store that rows are missing
 	var unread time.Duration
@@ -110,6 +107,6 @@ func testUnread(t *testing.T, open Opener) {
 		unread = s.Stats().TailLag
 		return before > 0 && unread > before
 	})
-	engine.about.Store(nil)
+	about.Store(nil)
 	Eventually(t, "it has caught up", func() bool { return s.Stats().TailLag == 0 })
 }
