@@ -3,7 +3,6 @@ package apistorage_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -32,15 +31,8 @@ func TestListExpiresWhileRead(t *testing.T) {
 		}
 		return nil
 	}}
-	var group []dialect.Write
-	for i := range sqlstore.PageRecords + 100 {
-		name := fmt.Sprintf("pod-%05d", i)
-		group = append(group, dialect.Write{
-			Operation: dialect.Create, Resource: "pods", Key: "ns/" + name, Namespace: "ns", Name: name, Labels: "{}", Fields: "{}",
-			Value: fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1","metadata":{"name":"%s","namespace":"ns"}}`, name),
-		})
-	}
-	if _, err := log.Commit(t.Context(), group); err != nil {
+	const pods = sqlstore.PageRecords + 100
+	if _, err := log.Commit(t.Context(), createPods(pods)); err != nil {
 		t.Fatal(err)
 	}
 	store = storetest.Start(t, log, sqlstore.Options{CacheBytes: sqlstore.NoCache})
@@ -61,7 +53,7 @@ func TestListExpiresWhileRead(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	opts.Predicate.Limit, opts.Predicate.Continue = int64(len(group)), first.Continue
+	opts.Predicate.Limit, opts.Predicate.Continue = pods, first.Continue
 	err = f.GetList(t.Context(), "/pods", opts, &example.PodList{})
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsResourceExpired(err) {

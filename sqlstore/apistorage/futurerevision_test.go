@@ -26,21 +26,25 @@ const (
 	slowness = time.Millisecond // per object
 )
 
-// newBusyFixture returns a storage of manyPods pods, with that timeout for
-// database accesses.
-func newBusyFixture(t *testing.T, timeout time.Duration) *fixture {
-	engine := storetest.OpenEngine(t, engines.SQLite(t))
-	var group []dialect.Write
-	for i := range manyPods {
+// createPods returns writes that create n pods.
+func createPods(n int) (group []dialect.Write) {
+	for i := range n {
 		name := fmt.Sprintf("pod-%05d", i)
 		group = append(group, dialect.Write{
 			Operation: dialect.Create, Resource: "pods", Key: "ns/" + name, Namespace: "ns", Name: name, Labels: "{}", Fields: "{}",
 			Value: fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1","metadata":{"name":"%s","namespace":"ns"}}`, name),
 		})
 	}
+	return group
+}
+
+// newBusyFixture returns a storage of manyPods pods, with that timeout for
+// database accesses.
+func newBusyFixture(t *testing.T, timeout time.Duration) *fixture {
+	engine := storetest.OpenEngine(t, engines.SQLite(t))
 	f := newFixtureOn(t, storetest.Start(t, engine, sqlstore.Options{Timeout: timeout}))
 	f.Transformer = trimmed{}
-	if _, err := engine.Commit(t.Context(), group); err != nil {
+	if _, err := engine.Commit(t.Context(), createPods(manyPods)); err != nil {
 		t.Fatal(err)
 	}
 	return f
