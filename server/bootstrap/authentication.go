@@ -13,11 +13,11 @@ import (
 
 // authenticationHook publishes what extension API servers need to trust this server and its clients, and publishes it again when
 // a CA file changes.
-func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo) *hook {
+func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo, after ...*hook) *hook {
 	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
 	return &hook{
 		name:  "start-cluster-authentication-info-controller",
-		after: []string{namespacesHookName},
+		after: after,
 		serve: func(ctx context.Context, ready func()) error {
 			var running sync.WaitGroup
 			defer running.Wait()
@@ -44,11 +44,11 @@ func authenticationHook(client kubernetes.Interface, info clusterauthenticationt
 
 // legacyTokenHook records when the tracking of legacy service account tokens began (KEP-2799), which the cleaner of unused
 // tokens needs.
-func legacyTokenHook(client kubernetes.Interface) *hook {
+func legacyTokenHook(client kubernetes.Interface, after ...*hook) *hook {
 	controller := legacytokentracking.NewController(client)
 	return &hook{
 		name:  "start-legacy-token-tracking-controller",
-		after: []string{namespacesHookName},
+		after: after,
 		serve: func(ctx context.Context, ready func()) error {
 			ready()
 			controller.RunWithContext(ctx)

@@ -65,10 +65,7 @@ type Endpoint struct {
 }
 
 // Bootstrap runs the hooks. Make it with New.
-type Bootstrap struct {
-	hooks  []*hook
-	byName map[string]*hook
-}
+type Bootstrap struct{ hooks []*hook }
 
 // New prepares the hooks. It sends no requests. It returns an error if no client can be built from the configuration, or if a
 // service address range has no usable address.
@@ -78,33 +75,31 @@ func New(c Config) (*Bootstrap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client that bootstraps the cluster: %w", err)
 	}
-	kubernetesService, err := kubernetesServiceHook(client, c)
+	namespaces := namespacesHook(client, c.Informers.Core().V1().Namespaces())
+	serviceCIDR := serviceCIDRHook(client, c.Services)
+	kubernetesService, err := kubernetesServiceHook(client, c, namespaces, serviceCIDR)
 	if err != nil {
 		return nil, err
 	}
-	b := &Bootstrap{
-		byName: map[string]*hook{},
-		hooks: []*hook{
-			namespacesHook(client, c.Informers.Core().V1().Namespaces()),
-			rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
-				return kubernetes.NewForConfig(within(ctx, config))
-			}, c.KubeletClient),
-			priorityClassesHook(client),
-			flowControlHook(client),
-			serviceCIDRHook(client, c.Services),
-			serviceRepairHook(c.Services.Repair),
-			kubernetesService,
-			authenticationHook(client, c.Authentication),
-			identityHook(client, c.ServerID),
-			identityCollectorHook(client),
-			legacyTokenHook(client),
-		},
+	hooks := []*hook{
+		namespaces,
+		rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
+			return kubernetes.NewForConfig(within(ctx, config))
+		}, c.KubeletClient),
+		priorityClassesHook(client),
+		flowControlHook(client),
+		serviceCIDR,
+		serviceRepairHook(c.Services.Repair),
+		kubernetesService,
+		authenticationHook(client, c.Authentication, namespaces),
+		identityHook(client, c.ServerID, namespaces),
+		identityCollectorHook(client),
+		legacyTokenHook(client, namespaces),
 	}
-	for _, h := range b.hooks {
+	for _, h := range hooks {
 		h.done, h.ended = make(chan struct{}), make(chan struct{})
-		b.byName[h.name] = h
 	}
-	return b, nil
+	return &Bootstrap{hooks}, nil
 }
 
 // Checks returns one check per hook, each named poststarthook/NAME, for /readyz, /livez and /healthz.
@@ -131,15 +126,11 @@ func (b *Bootstrap) Run(ctx context.Context, stopping <-chan struct{}) error {
 		}
 	}()
 	for _, h := range b.hooks {
-		after := make([]*hook, 0, len(h.after))
-		for _, name := range h.after {
-			after = append(after, b.byName[name])
-		}
 		ctx := ctx
 		if h.announces {
 			ctx = announcing
 		}
-		group.Go(func() error { return h.run(ctx, after) })
+		group.Go(func() error { return h.run(ctx) })
 	}
 	return group.Wait()
 }

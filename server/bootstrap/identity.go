@@ -39,12 +39,12 @@ func ServerID(instance string) (string, error) {
 }
 
 // identityHook maintains the Lease that shows that this server exists (KEP-1965), and deletes it when the server stops.
-func identityHook(client kubernetes.Interface, serverID string) *hook {
+func identityHook(client kubernetes.Interface, serverID string, after ...*hook) *hook {
 	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
 		int32(identityDuration/time.Second), nil, identityRenewal, serverID, metav1.NamespaceSystem, labelIdentity)
 	return &hook{
 		name:      "start-kube-apiserver-identity-lease-controller",
-		after:     []string{namespacesHookName},
+		after:     after,
 		announces: true,
 		serve: func(ctx context.Context, ready func()) error {
 			ready()

@@ -48,7 +48,7 @@ func AdvertiseAddress(bind net.IP) net.IP {
 
 // kubernetesServiceHook creates Service default/kubernetes, which readiness waits for, and publishes this server's address in its
 // endpoints once the server is ready, like upstream's controller. It withdraws the address when the server stops.
-func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error) {
+func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook) (*hook, error) {
 	serviceIP, err := netutils.GetIndexedIP(&c.Services.IPRange, 1)
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no address for Service kubernetes: %w", &c.Services.IPRange, err)
@@ -77,7 +77,7 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config) (*hook, error)
 	synced := informer.Informer().HasSyncedChecker()
 	return &hook{
 		name:      "bootstrap-controller",
-		after:     []string{namespacesHookName, serviceCIDRHookName},
+		after:     after,
 		announces: true,
 		ensure: func(ctx context.Context) error {
 			select {

@@ -12,8 +12,6 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/systemnamespaces"
 )
 
-const namespacesHookName = "start-system-namespaces-controller"
-
 var systemNamespaces = []string{
 	metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease,
 }
@@ -23,7 +21,7 @@ var systemNamespaces = []string{
 func namespacesHook(client kubernetes.Interface, informer coreinformers.NamespaceInformer) *hook {
 	controller := systemnamespaces.NewController(systemNamespaces, client, informer)
 	return &hook{
-		name: namespacesHookName,
+		name: "start-system-namespaces-controller",
 		ensure: func(ctx context.Context) error {
 			return each(ctx, systemNamespaces, func(ctx context.Context, name string) error {
 				return ensureNamespace(ctx, client, name)

@@ -27,8 +27,8 @@ const (
 type hook struct {
 	// name is that of kube-apiserver's post-start hook.
 	name string
-	// after names the hooks that must be done before this one starts.
-	after []string
+	// after are the hooks that must be done before this one starts.
+	after []*hook
 	// ensure, if set, creates what is missing. It is called again until it returns nil.
 	ensure func(context.Context) error
 	// serve, if set, runs after ensure until the context ends. It calls ready when the objects exist, and returns when everything
@@ -46,9 +46,9 @@ type hook struct {
 }
 
 // run waits for the hooks in after, calls ensure until it succeeds, then serve. It returns nil when ctx ends.
-func (h *hook) run(ctx context.Context, after []*hook) error {
+func (h *hook) run(ctx context.Context) error {
 	defer close(h.ended)
-	for _, other := range after {
+	for _, other := range h.after {
 		select {
 		case <-other.done:
 		case <-ctx.Done():

@@ -116,7 +116,7 @@ func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
 	if err := health.Check(nil); err == nil {
 		t.Error("healthy before it started")
 	}
-	if err := h.run(t.Context(), nil); err != nil {
+	if err := h.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := health.Check(nil); err != nil {

@@ -8,14 +8,12 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/defaultservicecidr"
 )
 
-const serviceCIDRHookName = "start-kubernetes-service-cidr-controller"
-
 // serviceCIDRHook creates the default ServiceCIDR, from which cluster IPs are allocated, sets its condition Ready, and maintains
 // it.
 func serviceCIDRHook(client kubernetes.Interface, services Services) *hook {
 	controller := defaultservicecidr.NewController(services.IPRange, services.SecondaryIPRange, client)
 	return &hook{
-		name: serviceCIDRHookName,
+		name: "start-kubernetes-service-cidr-controller",
 		serve: func(ctx context.Context, ready func()) error {
 			controller.Start(ctx) // returns when the object exists, and continues in the background until ctx ends
 			ready()
