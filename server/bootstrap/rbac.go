@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
@@ -54,20 +54,8 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 // a long time.
 func within(ctx context.Context, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &boundTransport{ctx, next} })
+	config.Wrap(transport.ContextCanceller(ctx, context.Canceled))
 	return config
-}
-
-type boundTransport struct {
-	ctx  context.Context
-	next http.RoundTripper
-}
-
-func (t *boundTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if err := t.ctx.Err(); err != nil {
-		return nil, err
-	}
-	return t.next.RoundTrip(request)
 }
 
 // reconcileTask brings one role or binding up to date.
