@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/util/workqueue"
 )
 
 const (
@@ -115,23 +116,10 @@ func (h *hook) health() healthz.HealthChecker {
 // each calls do for every item, several at a time, and returns the first error and the number of errors. After a failure, it still
 // writes the other objects.
 func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
-	var (
-		group errgroup.Group
-		mu    sync.Mutex
-		errs  []error
-	)
-	group.SetLimit(writers)
-	for _, item := range items {
-		group.Go(func() error {
-			if err := do(ctx, item); err != nil {
-				mu.Lock()
-				errs = append(errs, err)
-				mu.Unlock()
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // its functions return no error; errs has them
+	errs := make([]error, len(items))
+	// Once ctx ends, do fails for the rest of the items. ParallelizeUntil would leave them out.
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(items), func(i int) { errs[i] = do(ctx, items[i]) })
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	switch len(errs) {
 	case 0:
 		return nil
