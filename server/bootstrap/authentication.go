@@ -49,10 +49,6 @@ func legacyTokenHook(client kubernetes.Interface, after ...*hook) *hook {
 	return &hook{
 		name:  "start-legacy-token-tracking-controller",
 		after: after,
-		serve: func(ctx context.Context, ready func()) error {
-			ready()
-			controller.RunWithContext(ctx)
-			return nil
-		},
+		serve: readyAtOnce(controller.RunWithContext),
 	}
 }

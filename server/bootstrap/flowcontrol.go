@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	flowcontrolbootstrap "k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/registry/flowcontrol/ensurer"
@@ -37,22 +38,15 @@ func flowControlHook(client kubernetes.Interface) *hook {
 	return &hook{
 		name:   flowcontrolrest.PostStartHookName,
 		ensure: ensure,
-		serve: func(ctx context.Context, ready func()) error {
-			ready()
-			ticker := time.NewTicker(flowControlInterval)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-ticker.C:
-				}
+		serve: readyAtOnce(func(ctx context.Context) {
+			_ = wait.PollUntilContextCancel(ctx, flowControlInterval, false, func(ctx context.Context) (bool, error) {
 				if err := ensure(ctx); err != nil && ctx.Err() == nil {
 					utilruntime.HandleErrorWithContext(ctx, err, "Flow schemas and priority levels are not up to date, trying again",
 						"in", flowControlInterval)
 				}
-			}
-		},
+				return false, nil // until ctx ends
+			})
+		}),
 	}
 }
 

@@ -46,12 +46,10 @@ func identityHook(client kubernetes.Interface, serverID string, after ...*hook) 
 		name:      "start-kube-apiserver-identity-lease-controller",
 		after:     after,
 		announces: true,
-		serve: func(ctx context.Context, ready func()) error {
-			ready()
+		serve: readyAtOnce(func(ctx context.Context) {
 			controller.Run(ctx)
 			controller.Stop()
-			return nil
-		},
+		}),
 	}
 }
 
@@ -74,11 +72,7 @@ func identityCollectorHook(client kubernetes.Interface) *hook {
 	collector := apiserverleasegc.NewAPIServerLeaseGC(client, identityDuration, metav1.NamespaceSystem,
 		controlplane.IdentityLeaseComponentLabelKey+"="+controlplane.KubeAPIServer)
 	return &hook{
-		name: "start-kube-apiserver-identity-lease-garbage-collector",
-		serve: func(ctx context.Context, ready func()) error {
-			ready()
-			collector.RunWithContext(ctx)
-			return nil
-		},
+		name:  "start-kube-apiserver-identity-lease-garbage-collector",
+		serve: readyAtOnce(collector.RunWithContext),
 	}
 }

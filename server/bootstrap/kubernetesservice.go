@@ -92,17 +92,15 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 			}
 			return nil
 		},
-		serve: func(ctx context.Context, ready func()) error {
-			ready()
+		serve: readyAtOnce(func(ctx context.Context) {
 			if c.Endpoint.Address == nil {
 				controller.Run(ctx.Done())
-				return nil
+				return
 			}
 			controller.Start(ctx.Done())
 			<-ctx.Done()
 			controller.Stop()
-			return nil
-		},
+		}),
 	}, nil
 }
 

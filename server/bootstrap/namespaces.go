@@ -27,11 +27,7 @@ func namespacesHook(client kubernetes.Interface, informer coreinformers.Namespac
 				return ensureNamespace(ctx, client, name)
 			})
 		},
-		serve: func(ctx context.Context, ready func()) error {
-			ready()
-			controller.Run(ctx.Done())
-			return nil
-		},
+		serve: readyAtOnce(func(ctx context.Context) { controller.Run(ctx.Done()) }),
 	}
 }
 

@@ -90,10 +90,16 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lastErr == nil {
-		return err
-	}
 	return h.lastErr
+}
+
+// readyAtOnce makes a hook.serve of run, which returns when its context ends.
+func readyAtOnce(run func(context.Context)) func(context.Context, func()) error {
+	return func(ctx context.Context, ready func()) error {
+		ready()
+		run(ctx)
+		return nil
+	}
 }
 
 // health passes when the hook is done. Until then, it returns the hook's last error.
