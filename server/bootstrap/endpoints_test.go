@@ -75,7 +75,7 @@ func TestAddressLeasesDetectLiveServersByChange(t *testing.T) {
 func TestSoleServerReplacesForeignAddresses(t *testing.T) {
 	//lint:ignore SA1019 kube-apiserver publishes Endpoints as well as EndpointSlices
 	client := fake.NewClientset(&corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: kubernetesServiceName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"},
 		//lint:ignore SA1019 as above
 		Subsets: []corev1.EndpointSubset{{
 			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.9"}},
@@ -86,13 +86,13 @@ func TestSoleServerReplacesForeignAddresses(t *testing.T) {
 	ports := []corev1.EndpointPort{{Name: "https", Port: 6443, Protocol: corev1.ProtocolTCP}}
 	reconciler := endpointReconciler(client, Endpoint{Address: address, Port: 6443})
 
-	if err := reconciler.RemoveEndpoints(kubernetesServiceName, address, ports); !storage.IsNotFound(err) {
+	if err := reconciler.RemoveEndpoints("kubernetes", address, ports); !storage.IsNotFound(err) {
 		t.Fatalf("removing an address that was not set: %v, want not found", err)
 	}
-	if err := reconciler.ReconcileEndpoints(kubernetesServiceName, address, ports, true); err != nil {
+	if err := reconciler.ReconcileEndpoints("kubernetes", address, ports, true); err != nil {
 		t.Fatal(err)
 	}
-	endpoints, err := client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(t.Context(), kubernetesServiceName, metav1.GetOptions{})
+	endpoints, err := client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(t.Context(), "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

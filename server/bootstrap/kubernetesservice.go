@@ -6,8 +6,6 @@ import (
 	"net"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controlplane/controller/kubernetesservice"
@@ -16,7 +14,6 @@ import (
 )
 
 const (
-	kubernetesServiceName = "kubernetes"
 	kubernetesServicePort = 443
 	// endpointInterval is how often the Service and its endpoints are reconciled, like upstream.
 	endpointInterval = 10 * time.Second
@@ -58,22 +55,19 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 		interval = c.Endpoint.Lease / renewals
 	}
 	informer := c.Informers.Core().V1().Services()
-	controller := kubernetesservice.New(kubernetesservice.Config{
+	config := kubernetesservice.Config{
 		PublicIP:           c.Endpoint.Address,
-		EndpointReconciler: endpointReconciler(client, c.Endpoint),
+		EndpointReconciler: reconcilers.NewNoneEndpointReconciler(),
 		EndpointInterval:   interval,
 		ServiceIP:          serviceIP,
 		ServicePort:        kubernetesServicePort,
 		PublicServicePort:  c.Endpoint.Port,
 
 		KubernetesServiceNodePort: c.Services.NodePort,
-	}, client, informer)
-	kind, ports := corev1.ServiceTypeClusterIP, []corev1.ServicePort{{
-		Name: "https", Protocol: corev1.ProtocolTCP, Port: kubernetesServicePort, TargetPort: intstr.FromInt(c.Endpoint.Port), NodePort: int32(c.Services.NodePort),
-	}}
-	if c.Services.NodePort > 0 {
-		kind = corev1.ServiceTypeNodePort
 	}
+	creator := kubernetesservice.New(config, client, informer) // of the Service alone
+	config.EndpointReconciler = endpointReconciler(client, c.Endpoint)
+	controller := kubernetesservice.New(config, client, informer)
 	synced := informer.Informer().HasSyncedChecker()
 	return &hook{
 		name:      "bootstrap-controller",
@@ -86,8 +80,7 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 				return fmt.Errorf("wait for the informer of Services: %w", ctx.Err())
 			}
 			// Fails until the allocator has seen the ServiceCIDR. Unlike upstream, an existing Service gets a node port too.
-			err := controller.CreateOrUpdateMasterServiceIfNeeded(kubernetesServiceName, serviceIP, ports, kind, c.Services.NodePort > 0)
-			if err != nil {
+			if err := creator.UpdateKubernetesService(c.Services.NodePort > 0); err != nil {
 				return fmt.Errorf("create Service default/kubernetes: %w", err)
 			}
 			return nil
