@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 )
@@ -16,24 +15,12 @@ import (
 // Printable returns text for a terminal. Characters that a terminal would interpret, such as escape sequences, line breaks and marks
 // that change the direction of text, are escaped as in Go: \x1b, \n, \u202e.
 func Printable(text string) string {
-	if strings.IndexFunc(text, hidden) < 0 && utf8.ValidString(text) {
-		return text
-	}
-	var b strings.Builder
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, text[0])
-		case hidden(r):
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		default:
-			b.WriteRune(r)
-		}
-		text = text[size:]
-	}
-	return b.String()
+	quoted := strconv.QuoteToGraphic(text)
+	return unquoted.Replace(quoted[1 : len(quoted)-1])
 }
+
+// unquoted restores the characters that need an escape only within quotes.
+var unquoted = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // OneLine returns err with its message on one line: drivers use several for one cause. It returns nil for nil.
 func OneLine(err error) error {
@@ -50,13 +37,10 @@ func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Err
 // Unwrap returns the error with all its lines.
 func (e oneLine) Unwrap() error { return e.error }
 
-// hidden reports whether a terminal may interpret a character instead of showing it.
-func hidden(r rune) bool { return !unicode.IsGraphic(r) }
-
 // YAML returns an object as YAML for a terminal and for kubectl. If something must be escaped, it is JSON, which is YAML too.
 // Terminals don't interpret characters beyond 16 bits, for which the two have no common escape.
 func YAML(object map[string]any) ([]byte, error) {
-	hides := func(r rune) bool { return r != '\n' && r <= 0xffff && hidden(r) }
+	hides := func(r rune) bool { return r != '\n' && r <= 0xffff && !unicode.IsGraphic(r) }
 	text, err := yaml.Marshal(object)
 	if err == nil && bytes.IndexFunc(text, hides) < 0 { // YAML does not support some characters
 		return text, nil
