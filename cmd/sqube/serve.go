@@ -12,7 +12,6 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/version/verflag"
@@ -106,7 +105,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.server.SetLogLevel = o.log.setVerbosity
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
-	o.addInMemoryFlag(state)
+	state.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database, at least 1s. Then it gets 503 or 504 and Retry-After. The server recovers by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
 	state.Var(&o.cacheSize, "cache-size", "Memory for objects that are read without the database, such as 128Mi; 0 for none. The most recently read collections are kept. If one does not fit, everything but its objects' values is kept, and as many compressed values as fit.")
@@ -122,36 +121,30 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 
 // complete checks all flags before anything is created.
 func (o *serveOptions) complete() error {
-	var unclear error
-	o.datastore, unclear = datastore.Parse(o.database, o.server.DataDir)
+	var err error
+	o.datastore, err = datastore.Parse(o.database, o.server.DataDir)
 	o.selectControlPlane()
-	err := errors.Join(o.emulation.apply(), o.features.apply(), o.server.Complete(), unclear, o.ignored.check(), o.completeInMemory(), o.completeControlPlane())
-	if o.store.Timeout < time.Second {
-		err = errors.Join(err, fmt.Errorf("--datastore-timeout %s must be at least 1s", o.store.Timeout))
-	}
-	o.datastore.Timeout, o.datastore.NoSync = o.store.Timeout, o.envtest
-	if o.store.Retention < time.Second {
-		err = errors.Join(err, fmt.Errorf("--retention %s must be at least 1s", o.store.Retention))
-	}
-	if o.store.CompactInterval < 0 {
-		err = errors.Join(err, fmt.Errorf("--compact-interval %s must not be negative", o.store.CompactInterval))
-	}
-	if o.store.RetentionRows != 0 && o.store.RetentionRows < 100 {
-		err = errors.Join(err, fmt.Errorf("--retention-rows %d must be 0 or at least 100", o.store.RetentionRows))
-	}
-	if o.archiveTo != "" {
-		var wrong error
-		if o.archivePlace, wrong = logbackup.ParsePlace(o.archiveTo); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("--archive: %w", wrong))
+	errs := []error{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.completeControlPlane()}
+	require := func(ok bool, format string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, value))
 		}
 	}
-	if o.store.CacheBytes = o.cacheSize.Value(); o.store.CacheBytes < 0 {
-		err = errors.Join(err, fmt.Errorf("--cache-size %s must not be negative", o.cacheSize.Quantity.String()))
-	} else if o.store.CacheBytes == 0 {
+	require(o.store.Timeout >= time.Second, "--datastore-timeout %s must be at least 1s", o.store.Timeout)
+	require(o.store.Retention >= time.Second, "--retention %s must be at least 1s", o.store.Retention)
+	require(o.store.CompactInterval >= 0, "--compact-interval %s must not be negative", o.store.CompactInterval)
+	require(o.store.RetentionRows == 0 || o.store.RetentionRows >= 100, "--retention-rows %d must be 0 or at least 100", o.store.RetentionRows)
+	require(o.cacheSize.Sign() >= 0, "--cache-size %s must not be negative", o.cacheSize.String())
+	if o.archiveTo != "" {
+		o.archivePlace, err = logbackup.ParsePlace(o.archiveTo)
+		require(err == nil, "--archive: %w", err)
+	}
+	if o.store.CacheBytes = o.cacheSize.Value(); o.store.CacheBytes == 0 {
 		o.store.CacheBytes = sqlstore.NoCache
 	}
+	o.datastore.Timeout, o.datastore.NoSync = o.store.Timeout, o.envtest
 	o.server.SharedDatastore = o.datastore.Shared()
-	return err
+	return errors.Join(errs...)
 }
 
 // run serves until a signal arrives.
@@ -209,15 +202,12 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		slog.Warn("notifying systemd failed", "error", err)
 	}
-	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), o.datastore, absolute(s.AdminKubeconfig()))
-	return true
-}
-
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
+	kubeconfig, err := filepath.Abs(s.AdminKubeconfig())
+	if err != nil {
+		kubeconfig = s.AdminKubeconfig()
 	}
-	return path
+	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), o.datastore, kubeconfig)
+	return true
 }
 
 // selectControlPlane makes --control-plane select all controllers and accept bootstrap tokens, unless flags say otherwise. Call it
@@ -243,10 +233,6 @@ func (o *serveOptions) completeControlPlane() error {
 	return err
 }
 
-func (o *serveOptions) addInMemoryFlag(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
-}
-
 // completeInMemory checks that an in-memory server would not hide existing data.
 func (o *serveOptions) completeInMemory() error {
 	if !o.server.InMemory {
@@ -255,7 +241,8 @@ func (o *serveOptions) completeInMemory() error {
 	if o.database != "" {
 		return errors.New("--in-memory and --datastore must not be given together")
 	}
-	if keys := filepath.Join(o.server.DataDir, "pki"); exists(keys) {
+	keys := filepath.Join(o.server.DataDir, "pki")
+	if _, err := os.Lstat(keys); err == nil {
 		return fmt.Errorf("--in-memory would replace the admin.kubeconfig of the cluster whose keys are in %s: give another --data-dir", keys)
 	}
 	o.datastore.Path, o.datastore.Memory = "", true
@@ -272,9 +259,4 @@ func (o *serveOptions) removeInMemoryFiles() error {
 		return nil
 	}
 	return err
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
