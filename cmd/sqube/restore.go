@@ -53,6 +53,9 @@ the cluster list it again.`,
 			if r.aside != "" { // even if a later step failed
 				fmt.Fprintf(cmd.OutOrStdout(), "what it held before is in %s\n", r.aside)
 			}
+			if errors.Is(err, dialect.ErrNotEmpty) {
+				return fmt.Errorf("%s is not empty: give another --datastore, or --force to move its contents aside", r.target)
+			}
 			return err
 		},
 	}
@@ -110,7 +113,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
-	aside, err := r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
+	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			return rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
@@ -119,13 +122,9 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dia
 		})
 	})
 	done()
-	if errors.Is(err, dialect.ErrNotEmpty) {
-		return r.notEmpty()
-	}
 	if err != nil {
 		return err
 	}
-	r.aside = aside
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), source, at)
 	return nil
 }
@@ -154,32 +153,29 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 
 // find returns the revision to restore, and the time of the last write to the source.
 func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision int64, newest time.Time, err error) {
+	moment, err := r.time()
+	if err != nil {
+		return 0, newest, err
+	}
 	reader, err := from.OpenReader(ctx)
 	if err != nil {
 		return 0, newest, err
 	}
 	defer closing(&err, reader.Close)
 	at, newest, err := inspect.Position(ctx, reader)
+	revision = at.Revision
 	switch {
 	case err != nil:
-		return 0, newest, err
 	case r.moment != "":
-		moment, err := r.time()
-		if err != nil {
-			return 0, newest, err
+		if revision, err = inspect.RevisionAt(ctx, reader, moment); err != nil {
+			err = fmt.Errorf("--to-time %s: %w", r.moment, err)
 		}
-		revision, err = inspect.RevisionAt(ctx, reader, moment)
-		if err != nil {
-			return 0, newest, fmt.Errorf("--to-time %s: %w", r.moment, err)
-		}
-		return revision, newest, nil
 	case r.revision != 0:
-		if r.revision < at.Compacted || r.revision > at.Revision {
-			return 0, newest, fmt.Errorf("--to-revision must be between %d and %d, which are kept", at.Compacted, at.Revision)
+		if revision = r.revision; revision < at.Compacted || revision > at.Revision {
+			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", at.Compacted, at.Revision)
 		}
-		return r.revision, newest, nil
 	}
-	return at.Revision, newest, nil
+	return revision, newest, err
 }
 
 // time parses --to-time. Without the flag it is the zero time.
@@ -191,10 +187,6 @@ func (r *restorer) time() (moment time.Time, err error) {
 		err = fmt.Errorf("--to-time must be like 2026-11-21T10:00:00Z, not %q", r.moment)
 	}
 	return moment, err
-}
-
-func (r *restorer) notEmpty() error {
-	return fmt.Errorf("%s is not empty: give another --datastore, or --force to move its contents aside", r.target)
 }
 
 // jumpedCounter returns the position of a log that is restored to a revision, from a source whose last write was at newest. All
@@ -217,14 +209,10 @@ func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
 	case r.revision != 0 || r.moment != "":
 		return errors.New("--to-revision and --to-time need a database: restore the archive to a database first, then that database")
 	}
-	revision, aside, err := r.target.RestoreDump(ctx, file, r.force)
-	if errors.Is(err, dialect.ErrNotEmpty) {
-		return r.notEmpty()
-	}
-	if err != nil {
+	var revision int64
+	if revision, r.aside, err = r.target.RestoreDump(ctx, file, r.force); err != nil {
 		return err
 	}
-	r.aside = aside
 	if _, err := r.target.Migrate(ctx); err != nil { // the archive may have an older schema
 		return err
 	}
