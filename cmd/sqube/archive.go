@@ -82,11 +82,7 @@ func (a *archiver) follow(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStep)
-		defer cancel()
-		err = errors.Join(err, release(bounded))
-	}()
+	defer closing(&err, release)
 	follower, err := logbackup.Follow(ctx, a.place, a.open, a.options)
 	if err != nil {
 		return err

@@ -61,13 +61,7 @@ func (f *followOptions) run(cmd *cobra.Command, d datastore.Datastore) (err erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", place, err)
 	}
-	defer func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStep)
-		defer cancel()
-		if released := release(bounded); err == nil {
-			err = released
-		}
-	}()
+	defer closing(&err, release)
 	f.options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	follower, err := logbackup.Follow(ctx, place, opener.open, f.options)
 	if err != nil {

@@ -92,7 +92,7 @@ func (f folder) Remove(_ context.Context, name string) error {
 	return err
 }
 
-func (f folder) Hold(context.Context) (<-chan struct{}, func(context.Context) error, error) {
+func (f folder) Hold(context.Context) (<-chan struct{}, func() error, error) {
 	if err := makeFolder(string(f)); err != nil {
 		return nil, nil, err
 	}
@@ -109,7 +109,7 @@ func (f folder) Hold(context.Context) (<-chan struct{}, func(context.Context) er
 	if err := f.sweep(); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	return nil, func(context.Context) error { return lock.Close() }, nil
+	return nil, lock.Close, nil
 }
 
 // sweep removes files that killed processes left unfinished. Call it under the lock.

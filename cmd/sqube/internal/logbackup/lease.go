@@ -20,6 +20,7 @@ const (
 	leaseName  = "holder.json"
 	leaseRenew = 5 * time.Second
 	leaseTime  = 4 * leaseRenew
+	leaseEnd   = 2 * leaseRenew // how long to try to remove the file in the end
 )
 
 // lease is the content of leaseName.
@@ -52,7 +53,7 @@ func (own lease) gone(former *lease) bool {
 	return former.Process == own.Process || errors.Is(syscall.Kill(former.Process, 0), syscall.ESRCH)
 }
 
-func (b *bucket) Hold(ctx context.Context) (<-chan struct{}, func(context.Context) error, error) {
+func (b *bucket) Hold(ctx context.Context) (<-chan struct{}, func() error, error) {
 	own := newLease()
 	if err := b.awaitLease(ctx, own); err != nil {
 		return nil, nil, err
@@ -68,15 +69,17 @@ func (b *bucket) Hold(ctx context.Context) (<-chan struct{}, func(context.Contex
 			close(lost)
 		}
 	}()
-	return lost, func(ctx context.Context) error {
+	return lost, func() error {
 		stop()
 		<-ended
 		select {
 		case <-lost:
 			return nil
 		default:
-			return b.Remove(ctx, leaseName)
 		}
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseEnd)
+		defer cancel()
+		return b.Remove(bounded, leaseName)
 	}, nil
 }
 

@@ -28,7 +28,7 @@ type Place interface {
 
 	// Hold keeps other processes from writing a backup to this place until release is called, or this process ends. Its error wraps
 	// ErrHeld if another process is writing one. lost is closed if another process takes over while this one can't reach the place.
-	Hold(ctx context.Context) (lost <-chan struct{}, release func(context.Context) error, err error)
+	Hold(ctx context.Context) (lost <-chan struct{}, release func() error, err error)
 }
 
 // File is a file of a backup.
