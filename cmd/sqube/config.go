@@ -53,7 +53,6 @@ Other commands read the settings that they have flags for: --data-dir, --datasto
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := &serveOptions{server: server.NewOptions()}
-			sections := settings.Sections(o.flags())
 			out := cmd.OutOrStdout()
 			_, err := fmt.Fprint(out, `# Configuration of sqube: sqube serve --config FILE.
 #
@@ -65,7 +64,7 @@ Other commands read the settings that they have flags for: --data-dir, --datasto
 			if err != nil {
 				return err
 			}
-			return settings.WriteTemplate(out, sections)
+			return settings.WriteTemplate(out, o.flags())
 		},
 	}
 }

@@ -11,49 +11,31 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Section is a headed group of flags.
-type Section struct {
-	Name  string
-	Flags []*pflag.Flag
-}
-
-// Sections returns the visible flags that can be settings, in the order of the help.
-func Sections(sections *cliflag.NamedFlagSets) []Section {
-	var all []Section
-	for _, name := range sections.Order {
-		section := Section{Name: name}
-		flags := sections.FlagSets[name]
-		flags.SortFlags = false
-		flags.VisitAll(func(flag *pflag.Flag) {
-			if !flag.Hidden && flag.Deprecated == "" && !slices.Contains(notSettings, flag.Name) {
-				section.Flags = append(section.Flags, flag)
-			}
-		})
-		if len(section.Flags) > 0 {
-			all = append(all, section)
-		}
-	}
-	return all
-}
-
 // lineWidth is the length at which comments are wrapped.
 const lineWidth = 98
 
-// WriteTemplate writes a configuration file in which every setting is a comment that shows its default.
-func WriteTemplate(w io.Writer, sections []Section) error {
+// WriteTemplate writes a configuration file in which every visible flag that can be a setting is a comment that shows its default,
+// in the order of the help.
+func WriteTemplate(w io.Writer, sections *cliflag.NamedFlagSets) error {
 	out := bufio.NewWriter(w)
-	for _, section := range sections {
-		fmt.Fprintf(out, "\n#### %s\n", section.Name)
-		for _, flag := range section.Flags {
+	for _, name := range sections.Order {
+		heading := fmt.Sprintf("\n#### %s\n", name)
+		flags := sections.FlagSets[name]
+		flags.SortFlags = false
+		flags.VisitAll(func(flag *pflag.Flag) {
+			if flag.Hidden || flag.Deprecated != "" || slices.Contains(notSettings, flag.Name) {
+				return
+			}
 			_, usage := pflag.UnquoteUsage(flag)
-			fmt.Fprintln(out)
+			fmt.Fprintln(out, heading)
+			heading = "" // only before the section's first setting
 			for _, line := range strings.Split(usage, "\n") {
 				for _, part := range wrap(line, lineWidth) {
 					fmt.Fprintf(out, "# %s\n", part)
 				}
 			}
 			fmt.Fprintf(out, "#%s: %s\n", flag.Name, defaultOf(flag))
-		}
+		})
 	}
 	return out.Flush()
 }
