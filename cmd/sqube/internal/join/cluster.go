@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
-	netutils "k8s.io/utils/net"
 )
 
 // Cluster is what a node needs to know to join.
@@ -27,9 +27,6 @@ type Cluster struct {
 	// ServiceRange is the first CIDR of the cluster IPs of Services, and DNS the address of the cluster's DNS in it.
 	ServiceRange, DNS string
 }
-
-// dnsIndex is the index of kubeadm's DNS address in the range of Services.
-const dnsIndex = 10
 
 // ReadCluster reads the cluster from the server. server is the URL for nodes; if "", it is the address in the endpoints of the Service
 // kubernetes, or if there is none, the one in the kubeconfig.
@@ -62,11 +59,7 @@ func ReadCluster(ctx context.Context, client kubernetes.Interface, kubeconfig *c
 		return nil, errors.Join(errors.New("get the range of Services (ServiceCIDR kubernetes)"), err)
 	}
 	c.ServiceRange = ranges.Spec.CIDRs[0]
-	_, cidr, err := netutils.ParseCIDRSloppy(c.ServiceRange)
-	if err != nil {
-		return nil, err
-	}
-	dns, err := netutils.GetIndexedIP(cidr, dnsIndex)
+	dns, err := constants.GetDNSIP(c.ServiceRange)
 	if err != nil {
 		return nil, err
 	}

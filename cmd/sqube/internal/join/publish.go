@@ -13,13 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/cluster-bootstrap/token/api"
-)
-
-// The ConfigMaps that kubeadm reads when a node joins.
-const (
-	clusterInfo   = api.ConfigMapClusterInfo // in kube-public
-	kubeadmConfig = "kubeadm-config"         // in kube-system, like kubelet-config
-	kubeletConfig = "kubelet-config"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 )
 
 // Publish creates what nodes need in order to join: rights, and the ConfigMaps that they read. The controllers bootstrap-signer and
@@ -33,7 +27,7 @@ func Publish(ctx context.Context, client kubernetes.Interface, c *Cluster) error
 		return err
 	}
 	if err := publishInfo(ctx, client, string(info)); err != nil {
-		return fmt.Errorf("publish %s: %w", clusterInfo, err)
+		return fmt.Errorf("publish %s: %w", api.ConfigMapClusterInfo, err)
 	}
 	for name, data := range c.configurations() {
 		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(ctx, &corev1.ConfigMap{
@@ -49,13 +43,13 @@ func Publish(ctx context.Context, client kubernetes.Interface, c *Cluster) error
 func publishInfo(ctx context.Context, client kubernetes.Interface, kubeconfig string) error {
 	maps := client.CoreV1().ConfigMaps(metav1.NamespacePublic)
 	_, err := maps.Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: clusterInfo}, Data: map[string]string{api.KubeConfigKey: kubeconfig},
+		ObjectMeta: metav1.ObjectMeta{Name: api.ConfigMapClusterInfo}, Data: map[string]string{api.KubeConfigKey: kubeconfig},
 	}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { // with the controller that signs it
-		present, err := maps.Get(ctx, clusterInfo, metav1.GetOptions{})
+		present, err := maps.Get(ctx, api.ConfigMapClusterInfo, metav1.GetOptions{})
 		if err != nil || present.Data[api.KubeConfigKey] == kubeconfig {
 			return err
 		}
@@ -75,7 +69,7 @@ func (c *Cluster) configurations() map[string]map[string]string {
 		endpoint = u.Host
 	}
 	return map[string]map[string]string{
-		kubeadmConfig: {"ClusterConfiguration": fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
+		constants.KubeadmConfigConfigMap: {constants.ClusterConfigurationConfigMapKey: fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 clusterName: kubernetes
 kubernetesVersion: %s
@@ -84,7 +78,7 @@ networking:
   dnsDomain: cluster.local
   serviceSubnet: %s
 `, c.Version, endpoint, c.ServiceRange)},
-		kubeletConfig: {"kubelet": fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+		constants.KubeletBaseConfigurationConfigMap: {constants.KubeletBaseConfigurationConfigMapKey: fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
   anonymous:

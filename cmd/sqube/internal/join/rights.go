@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 )
 
 func subject(kind, name string) rbacv1.Subject {
@@ -25,10 +27,10 @@ func clusterBindings() []*rbacv1.ClusterRoleBinding {
 		}
 	}
 	return []*rbacv1.ClusterRoleBinding{
-		bind("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", NodeGroup),
-		bind("kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", NodeGroup),
-		bind("kubeadm:node-autoapprove-certificate-rotation", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", user.NodesGroup),
-		bind("kubeadm:get-nodes", "kubeadm:get-nodes", NodeGroup),
+		bind(constants.NodeKubeletBootstrap, constants.NodeBootstrapperClusterRoleName, constants.NodeBootstrapTokenAuthGroup),
+		bind(constants.NodeAutoApproveBootstrapClusterRoleBinding, constants.CSRAutoApprovalClusterRoleName, constants.NodeBootstrapTokenAuthGroup),
+		bind(constants.NodeAutoApproveCertificateRotationClusterRoleBinding, constants.NodeSelfCSRAutoApprovalClusterRoleName, user.NodesGroup),
+		bind(constants.GetNodesClusterRoleName, constants.GetNodesClusterRoleName, constants.NodeBootstrapTokenAuthGroup),
 	}
 }
 
@@ -39,11 +41,11 @@ type reading struct {
 }
 
 func readings() []reading {
-	nodes := []rbacv1.Subject{subject(rbacv1.GroupKind, NodeGroup), subject(rbacv1.GroupKind, user.NodesGroup)}
+	nodes := []rbacv1.Subject{subject(rbacv1.GroupKind, constants.NodeBootstrapTokenAuthGroup), subject(rbacv1.GroupKind, user.NodesGroup)}
 	return []reading{
-		{metav1.NamespacePublic, "kubeadm:bootstrap-signer-clusterinfo", clusterInfo, []rbacv1.Subject{subject(rbacv1.UserKind, user.Anonymous)}},
-		{metav1.NamespaceSystem, "kubeadm:nodes-kubeadm-config", kubeadmConfig, nodes},
-		{metav1.NamespaceSystem, "kubeadm:kubelet-config", kubeletConfig, nodes},
+		{metav1.NamespacePublic, "kubeadm:bootstrap-signer-clusterinfo", api.ConfigMapClusterInfo, []rbacv1.Subject{subject(rbacv1.UserKind, user.Anonymous)}},
+		{metav1.NamespaceSystem, "kubeadm:nodes-kubeadm-config", constants.KubeadmConfigConfigMap, nodes},
+		{metav1.NamespaceSystem, constants.KubeletBaseConfigMapRole, constants.KubeletBaseConfigurationConfigMap, nodes},
 	}
 }
 
@@ -51,7 +53,7 @@ func readings() []reading {
 func grant(ctx context.Context, client kubernetes.Interface) error {
 	rbac := client.RbacV1()
 	_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubeadm:get-nodes"},
+		ObjectMeta: metav1.ObjectMeta{Name: constants.GetNodesClusterRoleName},
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}},
 	}, metav1.CreateOptions{})
 	if err := created("cluster role kubeadm:get-nodes", err); err != nil {

@@ -10,10 +10,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/token/util"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 )
-
-// NodeGroup is the group of users with a bootstrap token that may join as nodes.
-const NodeGroup = "system:bootstrappers:kubeadm:default-node-token"
 
 // CreateToken creates a bootstrap token for nodes and returns it. It expires after lifetime, or never if that is 0.
 func CreateToken(ctx context.Context, client kubernetes.Interface, description string, lifetime time.Duration) (string, error) {
@@ -25,7 +23,7 @@ func CreateToken(ctx context.Context, client kubernetes.Interface, description s
 	data := map[string]string{
 		api.BootstrapTokenIDKey: id, api.BootstrapTokenSecretKey: secret, api.BootstrapTokenDescriptionKey: description,
 		api.BootstrapTokenUsageAuthentication: "true", api.BootstrapTokenUsageSigningKey: "true",
-		api.BootstrapTokenExtraGroupsKey: NodeGroup,
+		api.BootstrapTokenExtraGroupsKey: constants.NodeBootstrapTokenAuthGroup,
 	}
 	if lifetime > 0 {
 		data[api.BootstrapTokenExpirationKey] = time.Now().UTC().Add(lifetime).Format(time.RFC3339)
