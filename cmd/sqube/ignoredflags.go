@@ -49,10 +49,6 @@ type ignoredFlag struct {
 	boolean bool
 }
 
-func (f ignoredFlag) accepts(value string) bool {
-	return f.only == nil || slices.Contains(f.only, value)
-}
-
 // ignoredFlagSet records which of these flags were given.
 type ignoredFlagSet struct {
 	flags  *pflag.FlagSet
@@ -90,7 +86,7 @@ func (c *ignoredFlagSet) check() error {
 			flag := c.flags.Lookup(name)
 			switch {
 			case !flag.Changed:
-			case !idle.accepts(flag.Value.String()):
+			case idle.only != nil && !slices.Contains(idle.only, flag.Value.String()):
 				errs = append(errs, fmt.Errorf("--%s=%s is not supported: %s", name, flag.Value, idle.reason))
 			default:
 				given = append(given, "--"+name)
