@@ -140,20 +140,20 @@ func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.S
 func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	select {
-	case s.server = <-built:
-	case <-s.ended:
-		return errors.New("the server ended before it was ready")
-	}
-	ctx, cancelEnded := context.WithCancelCause(ctx)
-	defer cancelEnded(nil)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	go func() {
 		select {
 		case <-s.ended:
-			cancelEnded(errors.New("the server ended before it was ready"))
+			fail(errors.New("the server ended before it was ready"))
 		case <-ctx.Done():
 		}
 	}()
+	select {
+	case s.server = <-built:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if s.server.Wait(ctx) != nil {
 		return context.Cause(ctx)
 	}
