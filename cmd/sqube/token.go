@@ -55,6 +55,9 @@ certificate, which is approved and signed at once.`,
 			if o.printJoin && o.printKubeconfig {
 				return errors.New("--print-join and --print-kubeconfig must not be given together")
 			}
+			if u, err := url.Parse(o.server); o.server != "" && (err != nil || u.Host == "") {
+				return fmt.Errorf("--server must be a URL such as https://10.0.0.1:6443, not %q", o.server)
+			}
 			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
 				return err
 			}

@@ -131,6 +131,11 @@ func TestKubeconfigRefuses(t *testing.T) {
 	}
 }
 
+func TestTokenRefuses(t *testing.T) {
+	t.Parallel()
+	refuses(t, "--server must be a URL", []string{"token", "create", "--server", "10.0.0.1:6443"})
+}
+
 // TestRelativePaths passes data directories relative to the working directory.
 func TestRelativePaths(t *testing.T) {
 	t.Parallel()
