@@ -2,7 +2,6 @@
 package wholefile
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,7 +55,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 	if err := RemoveUnfinished(folder, prefix); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(folder, prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, private)
+	f, err := os.CreateTemp(folder, prefix+"*") // private
 	if err != nil {
 		return err
 	}
