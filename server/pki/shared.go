@@ -8,7 +8,6 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
-	"time"
 )
 
 // Shared has the files that all servers of a cluster share: the authorities and the service account key, in PEM, by their names
@@ -107,13 +106,11 @@ func (p *PKI) authority(name string, files Shared) (*authority, error) {
 // complete returns files after adding missing ones and extending authorities that expire soon.
 func (p *PKI) complete(files Shared) (Shared, error) {
 	files = maps.Clone(files)
-	now := p.opts.now()
-	for _, a := range []struct {
-		name, commonName string
-	}{{caName, "sqube-ca"}, {frontProxyCAName, "front-proxy-ca"}} {
-		if err := p.completeAuthority(files, a.name, a.commonName, now); err != nil {
-			return nil, err
-		}
+	if err := p.completeAuthority(files, caName, "sqube-ca"); err != nil {
+		return nil, err
+	}
+	if err := p.completeAuthority(files, frontProxyCAName, "front-proxy-ca"); err != nil {
+		return nil, err
 	}
 	key, err := parseKey(p.ServiceAccountKey, files[serviceAccountKey])
 	if err == nil && key == nil {
@@ -122,8 +119,8 @@ func (p *PKI) complete(files Shared) (Shared, error) {
 	return files, err
 }
 
-func (p *PKI) completeAuthority(files Shared, name, commonName string, now time.Time) error {
-	pair, certName, keyName := p.pair(name), name+".crt", name+".key"
+func (p *PKI) completeAuthority(files Shared, name, commonName string) error {
+	pair, certName, keyName, now := p.pair(name), name+".crt", name+".key", p.opts.now()
 	if files[certName] == nil {
 		// With a new certificate for an existing key, everything that the key has signed stays valid.
 		key, err := parseKey(pair.KeyFile, files[keyName])
