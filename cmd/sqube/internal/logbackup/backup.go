@@ -75,8 +75,12 @@ func list(ctx context.Context, place Place) (b *Backup, gap bool, err error) {
 }
 
 func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
-	first, err := peek(ctx, place, g.snapshot.Name)
-	if err != nil {
+	var first head
+	err := readFile(ctx, place, g.snapshot.Name, func(h head) error {
+		first = h
+		return errEnough
+	}, nil)
+	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
 	s := &Span{From: first.UpTo, To: first.UpTo, Began: time.UnixMilli(first.WrittenAt), Ended: time.UnixMilli(first.ReadAt), Size: g.snapshot.Size, snapshot: *g.snapshot}
@@ -97,21 +101,6 @@ func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
 		err = nil // restoring it reports the error
 	}
 	return s, err
-}
-
-// errSeen ends the reading of a file.
-var errSeen = errors.New("seen")
-
-// peek returns the first head of a file.
-func peek(ctx context.Context, place Place, name string) (first head, err error) {
-	err = readFile(ctx, place, name, func(h head) error {
-		first = h
-		return errSeen
-	}, nil)
-	if errors.Is(err, errSeen) {
-		err = nil
-	}
-	return first, err
 }
 
 // readFile calls read for a file in a place.

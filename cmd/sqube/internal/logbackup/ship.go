@@ -24,7 +24,7 @@ type batch struct {
 	why    string    // why it does not continue what was shipped; "" if it does
 }
 
-// errEnough ends the reading of rows.
+// errEnough ends the reading of rows or of a file.
 var errEnough = errors.New("enough")
 
 // look checks, in one snapshot, whether the log continues what was shipped, and whether there are more rows.
