@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
@@ -30,7 +31,7 @@ type importer struct {
 	target     datastore.Datastore
 	from       string
 	prefix     string
-	tls        etcdsource.TLS
+	tls        rest.TLSClientConfig // of an etcd
 	unverified bool
 	dryRun     bool
 	encryption encryption.Options

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
-	"k8s.io/client-go/transport"
+	"k8s.io/client-go/rest"
 )
 
 // endpoint is a running etcd.
@@ -27,9 +27,6 @@ type endpoint struct {
 	ttls       map[int64]time.Duration // by lease: kube-apiserver uses one for many keys
 }
 
-// TLS names the files to authenticate etcd, and to authenticate to etcd. Each may be "".
-type TLS struct{ CAFile, CertFile, KeyFile string }
-
 const (
 	answerTimeout = 10 * time.Second // of the first request, and of a ping while a later one gets no data
 	pageKeys      = 200
@@ -37,10 +34,10 @@ const (
 
 // OpenEndpoint connects to etcd at a URL, such as https://10.0.0.1:2379, and reads its current state. etcd must keep that state until
 // everything has been read; kube-apiserver compacts it after 5 to 10 minutes.
-func OpenEndpoint(ctx context.Context, address *url.URL, files TLS) (_ Source, err error) {
+func OpenEndpoint(ctx context.Context, address *url.URL, files rest.TLSClientConfig) (_ Source, err error) {
 	secure := insecure.NewCredentials()
 	if address.Scheme == "https" {
-		config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAFile: files.CAFile, CertFile: files.CertFile, KeyFile: files.KeyFile}})
+		config, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: files})
 		if err != nil {
 			return nil, fmt.Errorf("--cacert, --cert, --key: %w", err)
 		}

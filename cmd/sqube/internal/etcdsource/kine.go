@@ -31,7 +31,7 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	k, err := openKine(ctx, "sqlite", name, nil)
+	k, err := openKine(ctx, "sqlite", name, nil, unchanged)
 	var failure *sqlite.Error
 	if errors.As(err, &failure) && slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}, failure.Code()&0xff) {
 		err = fmt.Errorf("%w: SQLite must write to the folder of the file: copy it, and its -wal if there is one, to a folder that you may write to", err)
@@ -39,7 +39,6 @@ func OpenKineSQLite(ctx context.Context, path string) (Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	k.unchanged = unchanged
 	return k, nil
 }
 
@@ -48,15 +47,11 @@ func OpenKinePostgres(ctx context.Context, dsn string) (Source, error) {
 	if _, err := pgx.ParseConfig(dsn); err != nil { // its text may contain a password
 		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…")
 	}
-	k, err := openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	return k, nil
+	return openKine(ctx, "pgx", dsn, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, func() error { return nil })
 }
 
-func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions) (_ *kine, err error) {
-	k := &kine{unchanged: func() error { return nil }}
+func openKine(ctx context.Context, driver, dsn string, o *sql.TxOptions, unchanged func() error) (_ Source, err error) {
+	k := &kine{unchanged: unchanged}
 	if k.db, err = sql.Open(driver, dsn); err != nil {
 		return nil, err
 	}
