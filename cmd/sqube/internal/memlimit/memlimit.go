@@ -2,6 +2,7 @@
 package memlimit
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,22 +22,12 @@ func Available(root string) int64 {
 	return least
 }
 
-// total reads the line "MemTotal: 1024 kB".
+// total reads the first line of a file, "MemTotal: 1024 kB". It returns 0 for anything else, and if there is no file.
 func total(file string) int64 {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0 // not Linux
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" {
-			kb, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kb << 10
-		}
-	}
-	return 0
+	text, _ := os.ReadFile(file)
+	var kb int64
+	_, _ = fmt.Sscanf(string(text), "MemTotal: %d kB", &kb)
+	return kb << 10
 }
 
 // limits returns the files with the limits of the cgroups in a file whose lines are "number:controllers:path" (cgroups(7)).
@@ -68,15 +59,10 @@ func limits(file string) (files []string) {
 	return files
 }
 
-// number reads a file with a number. It returns 0 for anything else, such as "max".
+// number reads a file with a number. It returns 0 for anything else, such as "max", and if there is no file: containers don't see
+// the groups above their own.
 func number(file string) int64 {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0 // containers don't see the groups above their own
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(file)
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	return n
 }
