@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // renewBefore is how long before its expiry a certificate is renewed. A certificate whose lifetime is shorter than three times that
@@ -69,13 +71,8 @@ func serves(cert *x509.Certificate, a *authority, s subject, now time.Time) bool
 	if cert.Subject.CommonName != s.name || !slices.Equal(cert.Subject.Organization, s.groups) {
 		return false
 	}
-	if !slices.Contains(cert.ExtKeyUsage, s.usage) {
+	if !slices.Contains(cert.ExtKeyUsage, s.usage) || !sets.New(cert.DNSNames...).HasAll(s.dns...) {
 		return false
-	}
-	for _, name := range s.dns {
-		if !slices.Contains(cert.DNSNames, name) {
-			return false
-		}
 	}
 	for _, ip := range s.ips {
 		if !slices.ContainsFunc(cert.IPAddresses, ip.Equal) {
