@@ -10,7 +10,6 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/sqube/sqube/server/codecs"
@@ -65,7 +64,7 @@ func checkManager(next http.Handler) http.Handler {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Subresource != "proxy" && r.Method == http.MethodDelete {
 			if errs := invalidManager(r.URL.Query().Get(managerParameter)); len(errs) > 0 {
 				err := apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
-				responsewriters.ErrorNegotiated(err, codecs.Serving(), schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+				codecs.WriteError(w, r, err)
 				return
 			}
 		}

@@ -30,11 +30,11 @@ func (s *Server) newHandler() (http.Handler, error) {
 	}
 	address := s.options.address()
 	built, err := handlers.New(handlers.Config{
-		Groups: s.groups(), Serializer: codecs.Serving(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
+		Groups: s.groups(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
 		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
 		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: address}, APIs: s.discovery,
-		Custom: s.crd.Handler(), CustomConversionFailures: s.crd.ConversionFailures,
+		Custom: s.crd, CustomConversionFailures: s.crd.ConversionFailures,
 		DatastoreFailures: s.store.Failures,
 	})
 	if err != nil {

@@ -96,7 +96,7 @@ func onlyGet(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			err := apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
-			responsewriters.ErrorNegotiated(err, codecs.Serving(), schema.GroupVersion{}, w, r)
+			codecs.WriteError(w, r, err)
 			return
 		}
 		handler(w, r)

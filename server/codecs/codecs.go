@@ -2,9 +2,13 @@
 package codecs
 
 import (
+	"net/http"
+
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -27,4 +31,9 @@ func Serving() serializer.CodecFactory {
 		return withCBOR
 	}
 	return legacyscheme.Codecs
+}
+
+// WriteError sends the Status of an error.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, Serving(), schema.GroupVersion{}, w, r)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/gorilla/mux"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -102,14 +101,13 @@ func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handle
 	t.Helper()
 	api, err := handlers.New(handlers.Config{
 		Groups:              []*genericapiserver.APIGroupInfo{s.Group()},
-		Serializer:          apiserver.Codecs,
 		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
 		TypeConverter:       managedfields.NewDeducedTypeConverter(),
 		EquivalentResources: runtime.NewEquivalentResourceRegistry(),
 		MinRequestTimeout:   time.Minute,
 		Discovery:           discovery.DefaultAddresses{DefaultAddress: "127.0.0.1"},
 		APIs:                apis,
-		Custom:              s.Handler(),
+		Custom:              s,
 	})
 	must(t, err)
 	return api

@@ -1,18 +1,15 @@
 package crd
 
 import (
-	"fmt"
 	"mime"
 	"net/http"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -20,27 +17,19 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 )
 
-// Handler serves custom resources, and the discovery of custom group versions, under /apis. A request for an undefined resource
-// gets 404, or 503 while HasSynced is false.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
-
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok {
-		responsewriters.ErrorNegotiated(apierrors.NewInternalError(fmt.Errorf("no RequestInfo found in the context")),
-			codecs.Serving(), schema.GroupVersion{}, w, r)
-		return
-	}
-	if info.IsResourceRequest {
+// ServeHTTP serves custom resources, and the discovery of custom group versions, under /apis. A request for an undefined resource
+// gets 404, or 503 while HasSynced is false. It needs the request's RequestInfo.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if info, _ := request.RequestInfoFrom(r.Context()); info.IsResourceRequest {
 		s.serveResource(w, r, info)
 		return
 	}
-	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
-	case parts[0] == "apis" && len(parts) == 3:
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if parts[0] == "apis" && len(parts) == 3 {
 		s.serveVersion(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
-	default:
-		s.notFound.ServeHTTP(w, r)
+		return
 	}
+	s.notFound.ServeHTTP(w, r)
 }
 
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
@@ -49,7 +38,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
 			accepted = append(accepted, runtime.ContentTypeCBOR)
 		}
-		responsewriters.ErrorNegotiated(negotiation.NewUnsupportedMediaTypeError(accepted), codecs.Serving(), schema.GroupVersion{}, w, r)
+		codecs.WriteError(w, r, negotiation.NewUnsupportedMediaTypeError(accepted))
 		return
 	}
 	s.reads.handler(info)(w, r)

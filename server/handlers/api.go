@@ -24,7 +24,6 @@ import (
 // API serves the built-in groups. It does not change after New.
 type API struct {
 	config   Config
-	refuse   refusal
 	groups   map[string]bool                        // all groups except core
 	versions map[schema.GroupVersion]*servedVersion // the served versions
 	legacy   aggregated.ResourceManager             // aggregated discovery of /api
@@ -45,7 +44,6 @@ func New(c Config) (*API, error) {
 	}
 	a := &API{
 		config:   c,
-		refuse:   refusal{serializer: c.Serializer},
 		groups:   map[string]bool{},
 		versions: map[schema.GroupVersion]*servedVersion{},
 		legacy:   aggregated.NewResourceManager("api"),
@@ -133,8 +131,7 @@ func newTarget(group *genericapiserver.APIGroupInfo, version schema.GroupVersion
 
 // Config is what the handlers need from the rest of the server.
 type Config struct {
-	Groups     []*genericapiserver.APIGroupInfo // the built-in groups; each brings its scheme, codecs and storages
-	Serializer runtime.NegotiatedSerializer     // for discovery and for errors that belong to no group
+	Groups []*genericapiserver.APIGroupInfo // the built-in groups; each brings its scheme, codecs and storages
 
 	Admission  admission.Interface   // runs on every write; nil admits everything
 	Authorizer authorizer.Authorizer // for checks inside a verb, such as create-on-update
@@ -160,8 +157,6 @@ type Config struct {
 // complete checks required fields and fills in defaults.
 func (c Config) complete() (Config, error) {
 	switch {
-	case c.Serializer == nil:
-		return c, errors.New("handlers.Config: Serializer is required")
 	case c.TypeConverter == nil:
 		return c, errors.New("handlers.Config: TypeConverter is required")
 	case c.EquivalentResources == nil:

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -23,7 +22,7 @@ import (
 //
 // Field managers may also call a custom resource's webhook to convert the stored object. conversionFailures returns the number
 // of failed conversions: if one failed meanwhile, the response stays a 500. It is nil if there are no webhooks.
-func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
+func badPatch(handler http.HandlerFunc, conversionFailures func() uint64) http.HandlerFunc {
 	if handler == nil {
 		return nil
 	}
@@ -40,7 +39,7 @@ func badPatch(handler http.HandlerFunc, conversionFailures func() uint64, serial
 			return
 		}
 		if message, ok := withoutReason(response.body.Bytes()); ok && !committed() && conversionFailures() == before {
-			response.replace(apierrors.NewBadRequest(message), serializer, version, r)
+			response.replace(apierrors.NewBadRequest(message), r)
 			return
 		}
 		response.send()

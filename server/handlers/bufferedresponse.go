@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // bufferedResponse buffers a response with one of the given status codes, to be sent or replaced later. Other responses pass
@@ -41,11 +39,11 @@ func (b *bufferedResponse) send() {
 }
 
 // replace sends an error instead of the buffered response.
-func (b *bufferedResponse) replace(err error, serializer runtime.NegotiatedSerializer, version schema.GroupVersion, r *http.Request) {
+func (b *bufferedResponse) replace(err error, r *http.Request) {
 	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Length"} {
 		b.Header().Del(name)
 	}
-	responsewriters.ErrorNegotiated(err, serializer, version, b.ResponseWriter, r)
+	codecs.WriteError(b.ResponseWriter, r, err)
 }
 
 // Unwrap lets http.ResponseController reach the underlying writer.

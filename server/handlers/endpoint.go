@@ -153,9 +153,9 @@ func (b *routeBuilder) item(c Config) methods {
 	if handler := get(b.storage, b.scope); handler != nil {
 		item[http.MethodGet] = b.route(reported, scopeResource, handler, b.produced(request.MethodGet, b.mediaTypes))
 	}
-	add(http.MethodPut, request.MethodPut, b.checkedForOutage(c, update(b.storage, b.scope, c.Admission)))
-	add(http.MethodPatch, request.MethodPatch, b.checkedForOutage(c, badPatch(patch(b.storage, b.scope, c.Admission, patches), nil, b.scope.Serializer, b.scope.Kind.GroupVersion())))
-	add(http.MethodDelete, request.MethodDelete, b.checkedForOutage(c, remove(b.storage, b.scope, c.Admission)))
+	add(http.MethodPut, request.MethodPut, unavailableOnOutage(update(b.storage, b.scope, c.Admission), c.DatastoreFailures))
+	add(http.MethodPatch, request.MethodPatch, unavailableOnOutage(badPatch(patch(b.storage, b.scope, c.Admission, patches), nil), c.DatastoreFailures))
+	add(http.MethodDelete, request.MethodDelete, unavailableOnOutage(remove(b.storage, b.scope, c.Admission), c.DatastoreFailures))
 	if route, ok := item[http.MethodPatch]; ok {
 		route.consumes = patches
 		item[http.MethodPatch] = route
@@ -165,7 +165,7 @@ func (b *routeBuilder) item(c Config) methods {
 
 // create returns the route of a POST, if the storage creates.
 func (b *routeBuilder) create(c Config) (route, bool) {
-	handler := b.checkedForOutage(c, create(b.storage, b.scope, c.Admission))
+	handler := unavailableOnOutage(create(b.storage, b.scope, c.Admission), c.DatastoreFailures)
 	if handler == nil {
 		return route{}, false
 	}
@@ -175,11 +175,6 @@ func (b *routeBuilder) create(c Config) (route, bool) {
 // list returns the route of a list or watch.
 func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) route {
 	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
-}
-
-// checkedForOutage returns a handler of writes that responds with 503 instead of a rejection if the datastore fails.
-func (b *routeBuilder) checkedForOutage(c Config, handler http.HandlerFunc) http.HandlerFunc {
-	return unavailableOnOutage(handler, c.DatastoreFailures, b.scope.Serializer, b.scope.Kind.GroupVersion())
 }
 
 // produced returns the media types of a response: the storage's own for the verb, and the given ones.

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // route is the handler of one method on one path, and its media types.
@@ -24,34 +24,28 @@ type methods map[string]route
 
 // serve calls the route of the request, or rejects the request like kube-apiserver's router, with a Status: 404 for an unknown
 // path, then 405, 415 and 406 in this order.
-func (m methods) serve(w http.ResponseWriter, r *http.Request, refuse refusal) {
+func (m methods) serve(w http.ResponseWriter, r *http.Request) {
 	if len(m) == 0 {
-		refuse.write(w, r, http.StatusNotFound, "")
+		refuse(w, r, http.StatusNotFound, "")
 		return
 	}
 	route, ok := m[r.Method]
 	switch {
 	case !ok:
-		refuse.write(w, r, http.StatusMethodNotAllowed, "")
+		refuse(w, r, http.StatusMethodNotAllowed, "")
 	case route.consumes != nil && !consumable(r, route.consumes):
-		refuse.write(w, r, http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
+		refuse(w, r, http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
 	case route.produces != nil && !accepted(r.Header.Get("Accept"), route.produces):
-		refuse.write(w, r, http.StatusNotAcceptable, fmt.Sprintf("406: Not Acceptable\n\nAvailable representations: %s",
+		refuse(w, r, http.StatusNotAcceptable, fmt.Sprintf("406: Not Acceptable\n\nAvailable representations: %s",
 			strings.Join(route.produces, ", ")))
 	default:
 		route.handler(w, r)
 	}
 }
 
-// refusal writes the Status of a request that no handler serves.
-type refusal struct {
-	serializer runtime.NegotiatedSerializer
-}
-
-// write sends a Status with the code. The message is used only if the code has no standard message.
-func (f refusal) write(w http.ResponseWriter, r *http.Request, code int, message string) {
-	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
-	responsewriters.ErrorNegotiated(err, f.serializer, schema.GroupVersion{}, w, r)
+// refuse sends a Status with the code. The message is used only if the code has no standard message.
+func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
+	codecs.WriteError(w, r, apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false))
 }
 
 // consumable reports whether the route accepts the media type of the request. A GET may omit the type.

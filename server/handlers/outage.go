@@ -5,8 +5,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // retryAfterSeconds is the Retry-After header while the datastore fails.
@@ -15,7 +13,7 @@ const retryAfterSeconds = 1
 // unavailableOnOutage responds with 503 to writes that are rejected while the datastore fails, since that may be the cause:
 // upstream's allocators of addresses and ports (422) and admission plugins (403) query the server itself, and reject a
 // request if the query fails. failures returns the number of failed datastore operations; it is nil if none can fail.
-func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, serializer runtime.NegotiatedSerializer, version schema.GroupVersion) http.HandlerFunc {
+func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64) http.HandlerFunc {
 	if handler == nil || failures == nil {
 		return handler
 	}
@@ -30,7 +28,7 @@ func unavailableOnOutage(handler http.HandlerFunc, failures func() uint64, seria
 		default:
 			err := apierrors.NewServiceUnavailable("the datastore failed during the request, try again")
 			err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
-			response.replace(err, serializer, version, r)
+			response.replace(err, r)
 		}
 	}
 }

@@ -42,9 +42,9 @@ func (a *API) serveVersion(w http.ResponseWriter, r *http.Request, group, path s
 	case !ok:
 		a.serveUnknown(w, r)
 	case ended(rest):
-		version.discovery.serve(w, r, a.refuse)
+		version.discovery.serve(w, r)
 	default:
-		version.find(rest).serve(w, r, a.refuse)
+		version.find(rest).serve(w, r)
 	}
 }
 
@@ -57,16 +57,16 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 			custom := a.config.Custom.ServeHTTP
 			if r.Method == http.MethodPatch {
 				conversionFailures := func() uint64 { return a.config.CustomConversionFailures(group) }
-				custom = badPatch(custom, conversionFailures, a.config.Serializer, schema.GroupVersion{})
+				custom = badPatch(custom, conversionFailures)
 			}
 			if r.Method != http.MethodGet {
-				custom = unavailableOnOutage(custom, a.config.DatastoreFailures, a.config.Serializer, schema.GroupVersion{})
+				custom = unavailableOnOutage(custom, a.config.DatastoreFailures)
 			}
 			custom(w, r)
 			return
 		}
 	}
-	methods(nil).serve(w, r, a.refuse)
+	methods(nil).serve(w, r)
 }
 
 // cut splits a path that does not begin with a slash into its first segment and the rest after the next slash.

@@ -32,7 +32,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -131,7 +130,6 @@ func newAPI(t testing.TB, o options) api {
 	}
 	config := handlers.Config{
 		Groups:              groups,
-		Serializer:          legacyscheme.Codecs,
 		Authorizer:          allow,
 		TypeConverter:       converter,
 		EquivalentResources: resources.EquivalentResources(stored),
