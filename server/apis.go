@@ -14,6 +14,7 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/sqube/sqube/server/admission"
 	"github.com/sqube/sqube/server/aggregation"
@@ -53,7 +54,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
 		return nil, err
 	}
-	a.aggregation, err = newAggregation(b, a, hooks.services, installed)
+	a.aggregation, err = newAggregation(b, a, hooks, installed)
 	return a, err
 }
 
@@ -83,11 +84,14 @@ type webhookClient struct {
 }
 
 func newWebhookClient(b *base) (c webhookClient, err error) {
-	// Like upstream: a server behind a pod or Service address can't be expected to have a certificate for it.
-	c.transport = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
-	if c.transport.DialContext, err = b.outbound.dialer(egressselector.Cluster); err != nil {
-		return c, err
+	var dial utilnet.DialFunc // nil for Go's default, which has a time limit
+	if b.outbound.egress != nil {
+		if dial, err = b.outbound.egress.Lookup(egressselector.Cluster.AsNetworkContext()); err != nil {
+			return c, err
+		}
 	}
+	// Like upstream: a server behind a pod or Service address can't be expected to have a certificate for it.
+	c.transport = utilnet.SetTransportDefaults(&http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
 	self, err := url.Parse(b.options.URL())
 	if err != nil {
 		return c, err
@@ -147,15 +151,12 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 	})
 }
 
-func newAggregation(b *base, a *apis, services webhook.ServiceResolver, installed chan struct{}) (*aggregation.Aggregator, error) {
-	dial, err := b.outbound.toServices()
-	if err != nil {
-		return nil, err
-	}
+func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct{}) (*aggregation.Aggregator, error) {
 	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	config := aggregation.Config{
-		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: services,
-		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed, Dial: dial,
+		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: hooks.services,
+		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed,
+		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext},
 	}
 	if b.outbound.traced {
 		config.Tracing = b.outbound.tracing

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 
 	"github.com/spf13/pflag"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/transport"
 	"k8s.io/component-base/tracing"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 )
@@ -68,23 +66,6 @@ func newOutbound(o *Options, id string) (outbound, error) {
 		return outbound{}, fmt.Errorf("--tracing-config-file: %w", err)
 	}
 	return outbound{config.EgressSelector, config.TracerProvider, o.Tracing.ConfigFile != ""}, nil
-}
-
-// dialer returns the dialer for a part of the network; nil to connect directly.
-func (o outbound) dialer(part egressselector.EgressType) (utilnet.DialFunc, error) {
-	if o.egress == nil {
-		return nil, nil
-	}
-	return o.egress.Lookup(part.AsNetworkContext())
-}
-
-// toServices returns the dialer for aggregated servers; nil to connect directly.
-func (o outbound) toServices() (*transport.DialHolder, error) {
-	dial, err := o.dialer(egressselector.Cluster)
-	if err != nil || dial == nil {
-		return nil, err
-	}
-	return &transport.DialHolder{Dial: dial}, nil
 }
 
 // close sends the remaining spans.

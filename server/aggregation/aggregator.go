@@ -53,7 +53,7 @@ type Config struct {
 	Definitions crdinformers.CustomResourceDefinitionInformer
 	// Installed is closed by the Aggregator once requests for the APIServices that existed at the start are passed on.
 	Installed chan struct{}
-	// Dial connects to other servers. Optional.
+	// Dial connects to other servers.
 	Dial *transport.DialHolder
 	// Tracing records requests to other servers. Optional.
 	Tracing trace.TracerProvider

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"testing"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/pki"
+)
+
+// TestConnectionsToPodsHaveATimeLimit has no egress, so that nothing but the default dialer limits how long a connection may take.
+func TestConnectionsToPodsHaveATimeLimit(t *testing.T) {
+	keys, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := loopback.New()
+	defer func() {
+		if err := transport.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	client, err := kubernetes.NewForConfig(transport.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newWebhookClient(&base{
+		options: NewOptions(), pki: keys, loopback: transport, informers: informers.NewSharedInformerFactory(client, 0),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.transport.DialContext == nil {
+		t.Error("the transport has no dialer")
+	}
+}
