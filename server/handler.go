@@ -20,10 +20,6 @@ func (s *Server) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := resources.NewRESTOptions(s.versions, s.storage)
-	if err != nil {
-		return nil, err
-	}
 	documents, err := openapi.New(openapi.Config{BuiltIn: s.builtIn(), Definitions: s.crd.Definitions(), Remotes: s.aggregation.Documents})
 	if err != nil {
 		return nil, err
@@ -31,7 +27,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	address := s.options.address()
 	built, err := handlers.New(handlers.Config{
 		Groups: s.groups(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
-		TypeConverter: converter, EquivalentResources: resources.EquivalentResources(options),
+		TypeConverter: converter, EquivalentResources: s.resources.Equivalent,
 		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.MinRequestTimeout,
 		Discovery: discovery.DefaultAddresses{DefaultAddress: address}, APIs: s.discovery,
 		Custom: s.crd, CustomConversionFailures: s.crd.ConversionFailures,

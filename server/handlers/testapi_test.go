@@ -132,7 +132,7 @@ func newAPI(t testing.TB, o options) api {
 		Groups:              groups,
 		Authorizer:          allow,
 		TypeConverter:       converter,
-		EquivalentResources: resources.EquivalentResources(stored),
+		EquivalentResources: built.Equivalent,
 		MaxRequestBodyBytes: 3 << 20,
 		MinRequestTimeout:   time.Minute,
 		Discovery:           discovery.DefaultAddresses{DefaultAddress: "10.10.10.10:8050"},

@@ -3,6 +3,7 @@ package resources
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -34,8 +35,9 @@ import (
 
 // Built is the result of New.
 type Built struct {
-	Groups []*genericapiserver.APIGroupInfo // core first, then in kube-apiserver's order
-	Repair *ServiceRepair                   // must run while the server does
+	Groups     []*genericapiserver.APIGroupInfo   // core first, then in kube-apiserver's order
+	Equivalent runtime.EquivalentResourceRegistry // of resources that are stored in the same place
+	Repair     *ServiceRepair                     // must run while the server does
 }
 
 // Destroy stops the background work of the storages. They must not be used afterwards.
@@ -85,7 +87,7 @@ func New(c Config) (*Built, error) {
 	apiServices := apiservice.NewRESTStorage(c.Versions, c.RESTOptions, false)
 	groups = append(groups, &apiServices)
 
-	built := &Built{Repair: newServiceRepair(c.Services, client, c.Informers, allocators)}
+	built := &Built{Equivalent: equivalentResources(c.RESTOptions), Repair: newServiceRepair(c.Services, client, c.Informers, allocators)}
 	for _, group := range groups {
 		name := group.PrioritizedVersions[0].Group
 		if err := lifecycle.RemoveUnavailableKinds(name, group.Scheme, group.VersionedResourcesStorageMap, c.Versions); err != nil {

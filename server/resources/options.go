@@ -116,9 +116,9 @@ func KeyPrefix(resource schema.GroupResource) string {
 	return "/" + group + "/" + resource.Resource
 }
 
-// EquivalentResources returns a registry in which two resources are equivalent if they are stored in the same place, for admission
+// equivalentResources returns a registry in which two resources are equivalent if they are stored in the same place, for admission
 // webhooks with matchPolicy Equivalent.
-func EquivalentResources(options generic.RESTOptionsGetter) runtime.EquivalentResourceRegistry {
+func equivalentResources(options generic.RESTOptionsGetter) runtime.EquivalentResourceRegistry {
 	return runtime.NewEquivalentResourceRegistryWithIdentity(func(resource schema.GroupResource) string {
 		stored, err := options.GetRESTOptions(resource, nil)
 		if err != nil {
