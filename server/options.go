@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	netutils "k8s.io/utils/net"
 
@@ -111,7 +112,7 @@ func NewOptions() *Options {
 		Serving:               newServing(),
 		EndpointReconciler:    leaseEndpoint,
 		ServiceClusterIPRange: "10.0.0.0/24",
-		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
+		ServiceNodePortRange:  kubeoptions.DefaultServiceNodePortRange,
 		RuntimeConfig:         cliflag.ConfigurationMap{},
 		AllowPrivileged:       true,
 		EventTTL:              time.Hour,

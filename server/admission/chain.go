@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
@@ -57,14 +56,13 @@ type Config struct {
 
 	// Services finds the addresses of webhooks' services, see [NewServiceResolver].
 	Services webhook.ServiceResolver
-	// ProxyTransport dials services. May be nil.
+	// ProxyTransport dials services.
 	ProxyTransport *http.Transport
 	// Egress connects to webhooks that are given by URL; nil to connect directly.
 	Egress *egressselector.EgressSelector
-	// Tracing records requests to webhooks; nil for none.
+	// Tracing records requests to webhooks.
 	Tracing trace.TracerProvider
-	// Self reaches this server, for webhooks that name the service kubernetes in default; see loopback.SecureConfig. If nil, it is
-	// Loopback, which does not work for a webhook with a CA bundle.
+	// Self reaches this server, for webhooks that name the service kubernetes in default; see loopback.SecureConfig.
 	Self *rest.Config
 
 	// ServerID is the identity of this server process.
@@ -80,12 +78,9 @@ type Chain struct {
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// New builds the chain. It returns an error if Drained is nil, if --admission-control-config-file or a file that it names is
-// invalid, or if a plugin rejects its configuration.
+// New builds the chain. It returns an error if --admission-control-config-file or a file that it names is invalid, or if a plugin
+// rejects its configuration.
 func New(c Config) (*Chain, error) {
-	if c.Drained == nil {
-		return nil, errors.New("admission.Config: Drained is required")
-	}
 	names := c.Options.Names()
 	scheme, err := configScheme()
 	if err != nil {
@@ -130,15 +125,8 @@ func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (ad
 	if err != nil {
 		return nil, fmt.Errorf("making a client for admission plugins: %w", err)
 	}
-	if c.Tracing == nil {
-		c.Tracing = noop.NewTracerProvider()
-	}
-	self := c.Self
-	if self == nil {
-		self = c.Loopback
-	}
 	controlPlane := controlplaneadmission.Config{
-		LoopbackClientConfig: self,
+		LoopbackClientConfig: c.Self,
 		ExternalInformers:    c.Informers,
 		APIResourceConfig:    c.Resources,
 	}

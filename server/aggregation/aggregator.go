@@ -80,9 +80,6 @@ type Aggregator struct {
 
 // New builds the aggregation layer, but does not start it. An error about the configuration names the flag or the file.
 func New(c Config) (*Aggregator, error) {
-	if c.Options == nil || c.Loopback == nil || c.Informers == nil || c.Resolver == nil || c.Discovery == nil || c.Definitions == nil || c.Installed == nil {
-		return nil, errors.New("aggregation.Config: a required field is missing")
-	}
 	client, err := clientset.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Loopback), "apiregistration"))
 	if err != nil {
 		return nil, fmt.Errorf("build the loopback client of APIServices: %w", err)

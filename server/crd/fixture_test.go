@@ -108,6 +108,8 @@ func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handle
 		Discovery:           discovery.DefaultAddresses{DefaultAddress: "127.0.0.1"},
 		APIs:                apis,
 		Custom:              s,
+
+		CustomConversionFailures: s.ConversionFailures,
 	})
 	must(t, err)
 	return api

@@ -62,9 +62,6 @@ type Server struct {
 
 // New builds the server without starting it. Requests for custom resources get 503 until Run has read the definitions.
 func New(c Config) (*Server, error) {
-	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("custom resources: %w", err)
-	}
 	group, err := NewGroup(c.Storage)
 	if err != nil {
 		return nil, err
@@ -239,20 +236,4 @@ type Config struct {
 	// SoleServer means that no other server uses the same database, so there is no need to wait until all of them have a new
 	// definition. Optional.
 	SoleServer bool
-}
-
-func (c Config) validate() error {
-	switch {
-	case c.Storage == nil:
-		return errors.New("Storage is required: it stores custom resources")
-	case c.Loopback == nil:
-		return errors.New("Loopback is required: the controllers of custom resources use it")
-	case c.Admission == nil || c.Authorizer == nil:
-		return errors.New("Admission and Authorizer are required: changes to custom resources pass through them")
-	case c.Discovery == nil:
-		return errors.New("Discovery is required: custom resources are published there")
-	case c.Services == nil || c.Authentication == nil:
-		return errors.New("Services and Authentication are required: conversion webhooks are called with them")
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/decorate"
@@ -40,7 +41,9 @@ func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
 	}
 	built, err := resources.New(resources.Config{
 		RESTOptions: options, Versions: versions, Loopback: unused, Informers: informers.NewSharedInformerFactory(client, 0),
-		Services:   resources.Services{IPRange: net.IPNet{IP: net.IPv4(10, 0, 0, 0), Mask: net.CIDRMask(24, 32)}},
+		Services: resources.Services{
+			IPRange: net.IPNet{IP: net.IPv4(10, 0, 0, 0), Mask: net.CIDRMask(24, 32)}, NodePorts: kubeoptions.DefaultServiceNodePortRange,
+		},
 		Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
 	})
 	if err != nil {

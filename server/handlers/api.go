@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -38,10 +37,6 @@ type servedVersion struct {
 // New builds the endpoints of every resource in the groups. It registers their kinds in Config.EquivalentResources and
 // their discovery in Config.APIs. It returns an error if a storage can't be served, which is a bug.
 func New(c Config) (*API, error) {
-	c, err := c.complete()
-	if err != nil {
-		return nil, err
-	}
 	a := &API{
 		config:   c,
 		groups:   map[string]bool{},
@@ -148,27 +143,8 @@ type Config struct {
 	// DatastoreFailures returns the number of failed datastore operations. Nil if none can fail.
 	DatastoreFailures func() uint64
 
-	// Custom serves the groups that are not in Groups, with the discovery of their versions. Nil responds with 404.
+	// Custom serves the groups that are not in Groups, with the discovery of their versions.
 	Custom http.Handler
-	// CustomConversionFailures returns the number of failed conversions of a group's custom resources. Nil if none can fail.
+	// CustomConversionFailures returns the number of failed conversions of a group's custom resources.
 	CustomConversionFailures func(group string) uint64
-}
-
-// complete checks required fields and fills in defaults.
-func (c Config) complete() (Config, error) {
-	switch {
-	case c.TypeConverter == nil:
-		return c, errors.New("handlers.Config: TypeConverter is required")
-	case c.EquivalentResources == nil:
-		return c, errors.New("handlers.Config: EquivalentResources is required")
-	case c.Discovery == nil || c.APIs == nil:
-		return c, errors.New("handlers.Config: Discovery and APIs are required")
-	}
-	if c.CustomConversionFailures == nil {
-		c.CustomConversionFailures = func(string) uint64 { return 0 }
-	}
-	if c.Custom == nil {
-		c.Custom = http.HandlerFunc(http.NotFound)
-	}
-	return c, nil
 }

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -112,7 +113,7 @@ func newAPI(t testing.TB, o options) api {
 		Versions:        versions,
 		Loopback:        transport.Config(),
 		Informers:       factory,
-		Services:        resources.Services{IPRange: serviceRange},
+		Services:        resources.Services{IPRange: serviceRange, NodePorts: kubeoptions.DefaultServiceNodePortRange},
 		ServiceAccounts: resources.ServiceAccounts{Issuer: noIssuer{}},
 		Kubelet:         o.kubelet,
 		Authorizer:      allow,
@@ -137,6 +138,7 @@ func newAPI(t testing.TB, o options) api {
 		MinRequestTimeout:   time.Minute,
 		Discovery:           discovery.DefaultAddresses{DefaultAddress: "10.10.10.10:8050"},
 		APIs:                aggregated.NewResourceManager("apis"),
+		Custom:              http.NotFoundHandler(),
 	}
 	if o.change != nil {
 		o.change(&config)

@@ -1,8 +1,6 @@
 package resources
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -46,18 +43,9 @@ type Config struct {
 
 // Services has the ranges of the addresses and ports of Services.
 type Services struct {
-	IPRange          net.IPNet         // required
-	SecondaryIPRange net.IPNet         // of the other IP family; empty for single-stack
-	NodePorts        utilnet.PortRange // empty for 30000-32767
-	RepairInterval   time.Duration     // how often allocations are compared with Services; 0 for upstream's 3 minutes
-}
-
-// nodePorts returns the range of node ports, with its default.
-func (s Services) nodePorts() utilnet.PortRange {
-	if s.NodePorts.Size == 0 {
-		return utilnet.PortRange{Base: 30000, Size: 2768}
-	}
-	return s.NodePorts
+	IPRange          net.IPNet
+	SecondaryIPRange net.IPNet // of the other IP family; empty for single-stack
+	NodePorts        utilnet.PortRange
 }
 
 // ServiceAccounts is how serviceaccounts/token issues tokens.
@@ -67,28 +55,4 @@ type ServiceAccounts struct {
 	MaxExpiration       time.Duration                 // 0 for no limit
 	ExtendExpiration    bool                          // tokens for old clients live longer, while their use is counted
 	MaxExtendedDuration time.Duration                 // how much longer
-}
-
-// repairInterval is how often allocations are repaired, like upstream.
-const repairInterval = 3 * time.Minute
-
-// client checks the configuration and returns a client over the loopback.
-func (c Config) client() (*kubernetes.Clientset, error) {
-	switch {
-	case c.RESTOptions == nil:
-		return nil, errors.New("resources.Config: RESTOptions is required")
-	case c.Versions == nil:
-		return nil, errors.New("resources.Config: Versions is required: DefaultVersions or ParseRuntimeConfig")
-	case c.Loopback == nil || c.Informers == nil:
-		return nil, errors.New("resources.Config: Loopback and Informers are required")
-	case c.Authorizer == nil:
-		return nil, errors.New("resources.Config: Authorizer is required")
-	case c.Services.IPRange.IP == nil:
-		return nil, errors.New("resources.Config: Services.IPRange is required: set --service-cluster-ip-range")
-	}
-	client, err := kubernetes.NewForConfig(c.Loopback)
-	if err != nil {
-		return nil, fmt.Errorf("making the loopback client: %w", err)
-	}
-	return client, nil
 }

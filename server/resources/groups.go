@@ -54,9 +54,9 @@ func (b *Built) Destroy() {
 // New builds the storages of every built-in group that is enabled. Groups without an enabled resource are omitted. It sends no
 // requests.
 func New(c Config) (*Built, error) {
-	client, err := c.client()
+	client, err := kubernetes.NewForConfig(c.Loopback)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making the loopback client: %w", err)
 	}
 	allocators, err := newServiceAllocators(c, client)
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 	portcontroller "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 )
 
+// repairInterval is how often allocations are compared with Services, like upstream.
+const repairInterval = 3 * time.Minute
+
 // followInterval is how often to check whether the allocators have processed the ServiceCIDRs; there is no notification.
 const followInterval = 5 * time.Millisecond
 
@@ -36,20 +39,16 @@ type loop func(onFirstSuccess func(), stop chan struct{})
 
 // newServiceRepair makes the repair loops over the stored node port range.
 func newServiceRepair(services Services, client kubernetes.Interface, factory informers.SharedInformerFactory, allocators *serviceAllocators) *ServiceRepair {
-	interval := services.RepairInterval
-	if interval == 0 {
-		interval = repairInterval
-	}
 	cidrs := factory.Networking().V1().ServiceCIDRs()
 	addresses := func() loop {
-		return ipcontroller.NewRepairIPAddress(interval, client,
+		return ipcontroller.NewRepairIPAddress(repairInterval, client,
 			factory.Core().V1().Services(), cidrs, factory.Networking().V1().IPAddresses()).RunUntil
 	}
 	ports := func(interval time.Duration) loop {
-		return portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.nodePorts(), allocators.portRange).RunUntil
+		return portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.NodePorts, allocators.portRange).RunUntil
 	}
 	return &ServiceRepair{
-		loops:  []loop{restartAfterFailure(addresses, firstRetry), retryFirstPass(ports, firstRetry, interval)},
+		loops:  []loop{restartAfterFailure(addresses, firstRetry), retryFirstPass(ports, firstRetry, repairInterval)},
 		follow: func() (bool, error) { return allocators.follow(cidrs.Lister()) },
 	}
 }

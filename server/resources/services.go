@@ -46,7 +46,7 @@ func newServiceAllocators(c Config, client kubernetes.Interface) (*serviceAlloca
 		allocators.byFamily[secondary.IPFamily()] = secondary
 	}
 
-	allocators.nodePorts, err = portallocator.New(c.Services.nodePorts(), func(size int, spec string, offset int) (allocator.Interface, error) {
+	allocators.nodePorts, err = portallocator.New(c.Services.NodePorts, func(size int, spec string, offset int) (allocator.Interface, error) {
 		store, err := newRangeStore(c.RESTOptions, "servicenodeports", allocator.NewAllocationMapWithOffset(size, spec, offset))
 		if err != nil {
 			return nil, err
