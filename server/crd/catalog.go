@@ -24,11 +24,7 @@ const groupIndex = "group"
 // newCatalog adds an index to the informer, which must not have been started.
 func newCatalog(informer cache.SharedIndexInformer) (catalog, error) {
 	err := informer.AddIndexers(cache.Indexers{groupIndex: func(o any) ([]string, error) {
-		d, ok := o.(definition)
-		if !ok {
-			return nil, fmt.Errorf("index custom resource definitions: got a %T", o)
-		}
-		return []string{d.Spec.Group}, nil
+		return []string{o.(definition).Spec.Group}, nil
 	}})
 	if err != nil {
 		return catalog{}, fmt.Errorf("index custom resource definitions by group: %w", err)
@@ -36,21 +32,20 @@ func newCatalog(informer cache.SharedIndexInformer) (catalog, error) {
 	return catalog{informer.GetIndexer()}, nil
 }
 
-// in lists the established definitions of a group by name.
-func (c catalog) in(group string) []definition {
-	// The only possible error is a missing index.
-	objects, _ := c.indexer.ByIndex(groupIndex, group)
-	var established []definition
-	for _, o := range objects {
-		if d, ok := o.(definition); ok && apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
-			established = append(established, d)
-		}
-	}
-	slices.SortFunc(established, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
-	return established
+// serving lists the established definitions that serve a group version, by name.
+func (c catalog) serving(gv schema.GroupVersion) []definition {
+	inGroup, _ := c.indexer.ByIndex(groupIndex, gv.Group) // the only possible error is a missing index
+	return slices.DeleteFunc(established(inGroup), func(d definition) bool { return !apihelpers.HasServedCRDVersion(d, gv.Version) })
 }
 
-// serving lists the established definitions that serve a group version.
-func (c catalog) serving(gv schema.GroupVersion) []definition {
-	return slices.DeleteFunc(c.in(gv.Group), func(d definition) bool { return !apihelpers.HasServedCRDVersion(d, gv.Version) })
+// established returns those of the definitions that are established, by name.
+func established(definitions []any) []definition {
+	var found []definition
+	for _, o := range definitions {
+		if d := o.(definition); apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+			found = append(found, d)
+		}
+	}
+	slices.SortFunc(found, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
+	return found
 }

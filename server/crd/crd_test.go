@@ -262,7 +262,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	must(t, err)
 	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
 	eventually(t, "the definition to be deleted", func() bool {
-		_, err := s.Definitions().Get("widgets.example.com")
+		_, err := s.Informer().Lister().Get("widgets.example.com")
 		return apierrors.IsNotFound(err)
 	})
 	eventually(t, "discovery and OpenAPI to drop the group", func() bool {

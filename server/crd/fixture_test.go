@@ -72,7 +72,7 @@ func start(t *testing.T) *server {
 	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	documents, err := openapi.New(openapi.Config{
 		BuiltIn:     builtIn,
-		Definitions: s.Definitions(),
+		Definitions: s.Established,
 	})
 	must(t, err)
 	router := mux.NewRouter().SkipClean(true)
@@ -149,7 +149,7 @@ func (s *server) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinitio
 	_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), d, metav1.CreateOptions{})
 	must(t, err)
 	eventually(t, d.Name+" to be established", func() bool {
-		defined, err := s.Definitions().Get(d.Name)
+		defined, err := s.Informer().Lister().Get(d.Name)
 		return err == nil && apihelpers.IsCRDConditionTrue(defined, apiextensionsv1.Established)
 	})
 }

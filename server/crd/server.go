@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
-	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/apiapproval"
 	"k8s.io/apiextensions-apiserver/pkg/controller/establish"
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
@@ -132,8 +132,10 @@ func New(c Config) (*Server, error) {
 // Group is apiextensions.k8s.io, to be served like the built-in groups.
 func (s *Server) Group() *genericapiserver.APIGroupInfo { return s.group }
 
-// Definitions lists the current definitions.
-func (s *Server) Definitions() listers.CustomResourceDefinitionLister { return s.informer.Lister() }
+// Established lists the established definitions by name. They are shared and must not be changed.
+func (s *Server) Established() []*apiextensionsv1.CustomResourceDefinition {
+	return established(s.catalog.indexer.List())
+}
 
 // Informer watches the definitions. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }

@@ -2,38 +2,15 @@ package openapi
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	apiextensionsfeatures "k8s.io/apiextensions-apiserver/pkg/features"
-	"k8s.io/apimachinery/pkg/labels"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
 // definition is a CustomResourceDefinition to publish.
 type definition = *apiextensionsv1.CustomResourceDefinition
-
-// established lists the definitions that are served, sorted by name.
-func (s *Service) established() ([]definition, error) {
-	if s.definitions == nil {
-		return nil, nil
-	}
-	all, err := s.definitions.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list custom resource definitions: %w", err)
-	}
-	var served []definition
-	for _, d := range all {
-		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
-			served = append(served, d)
-		}
-	}
-	slices.SortFunc(served, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
-	return served, nil
-}
 
 // byPath groups definitions by the paths of the OpenAPI v3 documents they appear in, one for each served version.
 func byPath(definitions []definition) map[string][]definition {

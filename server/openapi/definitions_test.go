@@ -12,21 +12,17 @@ import (
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	"google.golang.org/protobuf/proto"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kube-openapi/pkg/handler3"
 	kubectl "k8s.io/kubectl/pkg/util/openapi"
 )
 
-// definitions is a lister of its elements.
-type definitions []*apiextensionsv1.CustomResourceDefinition
+type definitions []definition
 
-func (d definitions) List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	return d, nil
-}
+func (d definitions) list() []definition { return d }
 
-// crd makes an established definition that is served as v1 and v2 and has all subresources.
+// crd makes a definition that is served as v1 and v2 and has all subresources.
 func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 	version := func(name string) apiextensionsv1.CustomResourceDefinitionVersion {
 		return apiextensionsv1.CustomResourceDefinitionVersion{
@@ -53,9 +49,6 @@ func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 		Scope:    apiextensionsv1.NamespaceScoped,
 		Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind, ListKind: kind + "List"},
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1"), version("v2")},
-	}
-	d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
-		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue},
 	}
 	return d
 }
@@ -128,7 +121,7 @@ func TestDefinitionsInV3(t *testing.T) {
 
 	changed := widgets.DeepCopy()
 	changed.Generation++
-	s.definitions = definitions{changed}
+	s.definitions = definitions{changed}.list
 	if documentURL() == before {
 		t.Error("the URL of a changed document has not changed")
 	}
@@ -136,9 +129,9 @@ func TestDefinitionsInV3(t *testing.T) {
 		t.Errorf("old URL: %s", response.Status)
 	}
 
-	changed.Status.Conditions = nil
+	s.definitions = definitions{}.list
 	if documentURL() != "" {
-		t.Error("a definition that is not established is listed")
+		t.Error("a definition that is gone is listed")
 	}
 }
 
@@ -161,7 +154,7 @@ func TestRenderedDocumentsAreForgotten(t *testing.T) {
 }
 
 func BenchmarkV2WithDefinition(b *testing.B) {
-	s, err := New(Config{BuiltIn: everything(b), Definitions: definitions{crd("widgets", "Widget")}})
+	s, err := New(Config{BuiltIn: everything(b), Definitions: definitions{crd("widgets", "Widget")}.list})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,7 +4,7 @@
 // process would cost every start 20 MB and a third of a second. They are sent as embedded; the server expands them only for
 // clients that do not accept gzip. The parts for CustomResourceDefinitions are built on request and kept for a minute.
 //
-// There is no controller: every request uses the current definitions, so a document is never older than the lister's objects. An
+// There is no controller: every request uses the current definitions, so a document is never older than the informer's objects. An
 // ETag is derived from the names and generations of the definitions that a document describes, without building the document.
 package openapi
 

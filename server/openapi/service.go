@@ -8,21 +8,15 @@ import (
 
 	"github.com/gorilla/mux"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// Definitions lists CustomResourceDefinitions, like the lister of a shared informer. The service does not change them.
-type Definitions interface {
-	List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error)
-}
 
 // Config has the APIs that the service publishes.
 type Config struct {
 	// BuiltIn are the built-in group versions that are served.
 	BuiltIn []schema.GroupVersion
-	// Definitions are published once they are established; nil publishes none.
-	Definitions Definitions
+	// Definitions lists the established CustomResourceDefinitions by name. The service does not change them.
+	Definitions func() []*apiextensionsv1.CustomResourceDefinition
 	// Remotes lists what other servers publish; nil for nothing. If two publish the same group version, the first one wins.
 	Remotes func() []Remote
 }
@@ -30,7 +24,7 @@ type Config struct {
 // Service serves OpenAPI documents. It is safe for concurrent use.
 type Service struct {
 	builtin     *builtin
-	definitions Definitions
+	definitions func() []definition
 	remotes     func() []Remote
 	rendered    *cache
 	// seed is part of the ETag of every document with custom resources, since another release may render them differently.

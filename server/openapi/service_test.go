@@ -44,9 +44,9 @@ func everything(t testing.TB) []schema.GroupVersion {
 	return all
 }
 
-func newService(t *testing.T, builtIn []schema.GroupVersion, definitions Definitions) *Service {
+func newService(t *testing.T, builtIn []schema.GroupVersion, d definitions) *Service {
 	t.Helper()
-	s, err := New(Config{BuiltIn: builtIn, Definitions: definitions})
+	s, err := New(Config{BuiltIn: builtIn, Definitions: d.list})
 	if err != nil {
 		t.Fatal(err)
 	}

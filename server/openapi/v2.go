@@ -17,11 +17,7 @@ import (
 
 // serveV2 serves the document of all APIs.
 func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
-	definitions, err := s.established()
-	if err != nil {
-		unavailable(w, r, err)
-		return
-	}
+	definitions := s.definitions()
 	t, ok := negotiate(w, r, v2Types)
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)

@@ -28,13 +28,9 @@ type document struct {
 
 // documents returns the OpenAPI v3 documents by path. Those of other servers hide custom group versions of the same name, and
 // built-in group versions hide both.
-func (s *Service) documents() (map[string]document, error) {
-	definitions, err := s.established()
-	if err != nil {
-		return nil, err
-	}
+func (s *Service) documents() map[string]document {
 	docs := map[string]document{}
-	for path, list := range byPath(definitions) {
+	for path, list := range byPath(s.definitions()) {
 		etag := s.etag(list)
 		docs[path] = document{url: location(path, etag), etag: etag, build: func(f form) ([][]byte, error) {
 			return get(s.rendered, fmt.Sprint("v3 ", f, path, etag), func() ([][]byte, error) { return renderV3(path, list, f) })
@@ -54,18 +50,13 @@ func (s *Service) documents() (map[string]document, error) {
 			return get(s.rendered, fmt.Sprint("v3 ", f, path), func() ([][]byte, error) { return asV3Proto(text) })
 		}}
 	}
-	return docs, nil
+	return docs
 }
 
 // serveV3Index serves the paths and URLs of all documents, in handler3's format.
 func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
-	docs, err := s.documents()
-	if err != nil {
-		unavailable(w, r, err)
-		return
-	}
 	list := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
-	for path, d := range docs {
+	for path, d := range s.documents() {
 		list.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: d.url}
 	}
 	text, err := json.Marshal(list)
@@ -79,12 +70,7 @@ func (s *Service) serveV3Index(w http.ResponseWriter, r *http.Request) {
 // serveV3 serves one document. The response to a request with the document's hash may be cached forever; one with an old hash is
 // redirected to the current one (KEP-2896).
 func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, path string) {
-	docs, err := s.documents()
-	if err != nil {
-		unavailable(w, r, err)
-		return
-	}
-	d, ok := docs[path]
+	d, ok := s.documents()[path]
 	if !ok {
 		w.WriteHeader(http.StatusNotFound) // without a body, like kube-openapi
 		return
