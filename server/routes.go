@@ -29,7 +29,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	router := mux.NewRouter().SkipClean(true)
 	paths := &paths{router: router}
 
-	documents.Register(router)
+	router.PathPrefix("/openapi/").Handler(documents)
 	s.health(paths)
 	paths.Handle("/metrics", legacyregistry.HandlerWithReset())
 	slis.SLIMetricsWithReset{}.Install(paths)

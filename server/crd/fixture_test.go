@@ -76,7 +76,7 @@ func start(t *testing.T) *server {
 	})
 	must(t, err)
 	router := mux.NewRouter().SkipClean(true)
-	documents.Register(router)
+	router.PathPrefix("/openapi/").Handler(documents)
 	router.Handle("/apis", apis)
 	transport.SetHandler(chain(serve(t, s, apis).Handler(router)))
 

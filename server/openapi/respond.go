@@ -12,10 +12,12 @@ import (
 
 // respond sends a document. build returns it as a sequence of gzip members, and is called only if the client's copy is outdated.
 func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, build func() ([][]byte, error)) {
-	if upToDate(w, r, etag) {
+	h := w.Header()
+	h.Set("Etag", `"`+etag+`"`)
+	if notModified(r, etag) {
+		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	h := w.Header()
 	members, err := build()
 	if err != nil {
 		klog.FromContext(r.Context()).Error(err, "OpenAPI document can't be made", "path", r.URL.Path)
@@ -24,6 +26,7 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 		return
 	}
 	h.Set("Content-Type", contentType)
+	var body io.Reader
 	if acceptsGzip(r) {
 		length := 0
 		for _, m := range members {
@@ -31,11 +34,8 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 		}
 		h.Set("Content-Encoding", "gzip")
 		h.Set("Content-Length", strconv.Itoa(length))
-		send(w, r, members)
-		return
-	}
-	text, err := archive.Expand(members)
-	if err != nil {
+		body = archive.Reader(members)
+	} else if body, err = archive.Expand(members); err != nil {
 		klog.FromContext(r.Context()).Error(err, "OpenAPI document can't be expanded", "path", r.URL.Path)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -43,39 +43,7 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 	if r.Method == http.MethodHead {
 		return
 	}
-	if _, err := io.Copy(w, text); err != nil {
+	if _, err := io.Copy(w, body); err != nil {
 		klog.FromContext(r.Context()).V(4).Info("OpenAPI document was not read to its end", "path", r.URL.Path, "err", err)
-	}
-}
-
-// respondText sends a document that is too short to be worth a compressor, which takes 800 KB.
-func respondText(w http.ResponseWriter, r *http.Request, contentType, etag string, text []byte) {
-	if upToDate(w, r, etag) {
-		return
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	send(w, r, [][]byte{text})
-}
-
-// upToDate sets the ETag, which every response has. If the client's copy is current, it responds with 304 and returns true.
-func upToDate(w http.ResponseWriter, r *http.Request, etag string) bool {
-	w.Header().Set("Etag", `"`+etag+`"`)
-	if !notModified(r, etag) {
-		return false
-	}
-	w.WriteHeader(http.StatusNotModified)
-	return true
-}
-
-func send(w http.ResponseWriter, r *http.Request, members [][]byte) {
-	if r.Method == http.MethodHead {
-		return
-	}
-	for _, m := range members {
-		if _, err := w.Write(m); err != nil {
-			klog.FromContext(r.Context()).V(4).Info("OpenAPI document was not read to its end", "path", r.URL.Path, "err", err)
-			return
-		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/gorilla/mux"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -58,13 +57,6 @@ const (
 	PathV2 = "/openapi/v2"
 	PathV3 = "/openapi/v3"
 )
-
-// Register adds the service's routes.
-func (s *Service) Register(r *mux.Router) {
-	r.Path(PathV2).Handler(s)
-	r.Path(PathV3).Handler(s)
-	r.PathPrefix(PathV3 + "/").Handler(s)
-}
 
 // ServeHTTP serves the OpenAPI v2 document, the list of OpenAPI v3 documents, and each of these. It responds with 404 to other
 // paths, and for documents of group versions that are not served.

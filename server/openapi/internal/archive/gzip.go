@@ -46,13 +46,18 @@ func compress(text []byte, pool *sync.Pool) ([]byte, error) {
 	return bytes.Clone(c.text.Bytes()), nil
 }
 
-// Expand returns a reader of the text of a sequence of members.
-func Expand(members [][]byte) (io.Reader, error) {
+// Reader returns a reader of a sequence of members.
+func Reader(members [][]byte) io.Reader {
 	readers := make([]io.Reader, len(members))
 	for i, m := range members {
 		readers[i] = bytes.NewReader(m)
 	}
-	z, err := gzip.NewReader(io.MultiReader(readers...))
+	return io.MultiReader(readers...)
+}
+
+// Expand returns a reader of the text of a sequence of members.
+func Expand(members [][]byte) (io.Reader, error) {
+	z, err := gzip.NewReader(Reader(members))
 	if err != nil {
 		return nil, fmt.Errorf("expand OpenAPI: %w", err)
 	}
