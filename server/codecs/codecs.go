@@ -1,8 +1,9 @@
-// Package codecs has the media types of responses that are not resources: errors and discovery.
+// Package codecs has the media types of responses that are not resources (errors and discovery), and what responses have in common.
 package codecs
 
 import (
 	"net/http"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,6 +32,18 @@ func Serving() serializer.CodecFactory {
 		return withCBOR
 	}
 	return legacyscheme.Codecs
+}
+
+// AcceptsGzip reports whether the response may be compressed. Like upstream, it recognizes only the plain token.
+func AcceptsGzip(r *http.Request) bool {
+	for _, header := range r.Header.Values("Accept-Encoding") {
+		for token := range strings.SplitSeq(header, ",") {
+			if strings.TrimSpace(token) == "gzip" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // WriteError sends the Status of an error.

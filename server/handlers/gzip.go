@@ -2,12 +2,13 @@ package handlers
 
 import (
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // gzipFrom is the minimum size, in bytes, of responses that are compressed for clients that accept it, like upstream.
@@ -20,7 +21,7 @@ func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 		return handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !takesGzip(r.Header.Get("Accept-Encoding")) {
+		if !codecs.AcceptsGzip(r) {
 			handler(w, r)
 			return
 		}
@@ -32,16 +33,6 @@ func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 		handler(response, &plain)
 		response.end()
 	}
-}
-
-// takesGzip reports whether an Accept-Encoding header has gzip. It parses the header like upstream.
-func takesGzip(header string) bool {
-	for token := range strings.SplitSeq(header, ",") {
-		if strings.TrimSpace(token) == "gzip" {
-			return true
-		}
-	}
-	return false
 }
 
 var gzipWriters = sync.Pool{New: func() any {

@@ -57,18 +57,6 @@ func negotiate(w http.ResponseWriter, r *http.Request, offered []mediaType) (cho
 	return mediaType{}, false
 }
 
-// acceptsGzip reports whether the response may be compressed. Like elsewhere in API servers, only the plain token is recognized.
-func acceptsGzip(r *http.Request) bool {
-	for _, header := range r.Header.Values("Accept-Encoding") {
-		for token := range strings.SplitSeq(header, ",") {
-			if strings.TrimSpace(token) == "gzip" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // notModified reports whether the client's copy, by its If-None-Match header, is the current one (RFC 9110, 13.1.2).
 func notModified(r *http.Request, etag string) bool {
 	for _, header := range r.Header.Values("If-None-Match") {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/openapi/internal/archive"
 )
 
@@ -27,7 +28,7 @@ func respond(w http.ResponseWriter, r *http.Request, contentType, etag string, b
 	}
 	h.Set("Content-Type", contentType)
 	var body io.Reader
-	if acceptsGzip(r) {
+	if codecs.AcceptsGzip(r) {
 		length := 0
 		for _, m := range members {
 			length += len(m)
