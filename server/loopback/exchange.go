@@ -34,9 +34,8 @@ type exchange struct {
 	header http.Header // the handler's, until decided
 	body   *pipe
 
-	mu      sync.Mutex
-	decided chan struct{} // closed once status and sent are final, or err is set
-	done    bool          // decided is closed
+	decide  sync.Once     // sets status and sent, or err
+	decided chan struct{} // closed after that
 	status  int
 	sent    http.Header
 	err     error
@@ -67,7 +66,10 @@ func (e *exchange) serve(h http.Handler, r *http.Request) {
 	defer func() {
 		if v := recover(); v != nil {
 			failure = &PanicError{Value: v}
-			e.fail(failure)
+			e.decide.Do(func() { // RoundTrip returns the error, if nothing has been sent yet
+				e.err = failure
+				close(e.decided)
+			})
 		} else {
 			e.WriteHeader(http.StatusOK) // the response if the handler wrote nothing
 		}
@@ -90,24 +92,10 @@ func (e *exchange) WriteHeader(code int) {
 	if code >= 100 && code < 200 {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.done {
-		return
-	}
-	e.status, e.sent, e.done = code, e.header.Clone(), true
-	close(e.decided)
-}
-
-// fail makes RoundTrip return err if nothing has been sent yet.
-func (e *exchange) fail(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.done {
-		return
-	}
-	e.err, e.done = err, true
-	close(e.decided)
+	e.decide.Do(func() {
+		e.status, e.sent = code, e.header.Clone()
+		close(e.decided)
+	})
 }
 
 // Write sends p, waiting while the client is behind. It returns an error once the client has disconnected.

@@ -3,6 +3,7 @@ package loopback
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -26,11 +27,11 @@ func withIdentity(ctx context.Context) context.Context {
 var Authenticator authenticator.Request = authenticator.RequestFunc(authenticate)
 
 func authenticate(req *http.Request) (*authenticator.Response, bool, error) {
-	if ours, ok := req.Context().Value(identityKey{}).(bool); !ok || !ours {
+	if req.Context().Value(identityKey{}) == nil {
 		return nil, false, nil
 	}
 	// A new copy for every request, since the user.Info's slices may be kept.
 	caller := loopbackUser
-	caller.Groups = append([]string(nil), loopbackUser.Groups...)
+	caller.Groups = slices.Clone(loopbackUser.Groups)
 	return &authenticator.Response{User: &caller}, true, nil
 }
