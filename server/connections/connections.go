@@ -43,19 +43,10 @@ const (
 	maxTimedOut = 100
 )
 
-// cancelLimit is how often a client may cancel requests, or have them refused, before its connection is closed.
-type cancelLimit struct {
-	burst     int
-	perSecond rate.Limit
-}
-
-var (
-	// Controllers cancel all watches at once when they stop, and clients with short timeouts cancel request by request.
-	knownCancelLimit   = cancelLimit{burst: 5000, perSecond: 200}
-	unknownCancelLimit = cancelLimit{burst: 100, perSecond: 10}
-)
-
-func (a cancelLimit) limiter() *rate.Limiter { return rate.NewLimiter(a.perSecond, a.burst) }
+// These limit how often a client may cancel requests, or have them refused, before its connection is closed. Controllers cancel all
+// watches at once when they stop, and clients with short timeouts cancel request by request.
+func newKnownCancels() *rate.Limiter   { return rate.NewLimiter(200, 5000) }
+func newUnknownCancels() *rate.Limiter { return rate.NewLimiter(10, 100) }
 
 // Closed counts the connections that were closed because of what their clients did, by reason; its help lists the reasons.
 var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -116,12 +107,8 @@ func New() *Connections {
 	return c
 }
 
-// Configure sets the limits and hooks of the server. requestTimeout is the limit for requests that are not long-running. 0 for
-// maxStreams means DefaultMaxStreams.
+// Configure sets the limits and hooks of the server. requestTimeout is the limit for requests that are not long-running.
 func (c *Connections) Configure(server *http.Server, maxStreams int, requestTimeout time.Duration) {
-	if maxStreams == 0 {
-		maxStreams = DefaultMaxStreams
-	}
 	server.ReadHeaderTimeout = min(ReadHeaderTimeout, requestTimeout)
 	server.ReadTimeout = requestTimeout + lingerTimeout
 	server.WriteTimeout = requestTimeout + lingerTimeout
@@ -141,7 +128,7 @@ func (c *Connections) Configure(server *http.Server, maxStreams int, requestTime
 // opened adds a connection, and puts it into the context of its requests.
 func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
 	account := &connection{net: conn}
-	account.cancels.Store(unknownCancelLimit.limiter())
+	account.cancels.Store(newUnknownCancels())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unknown.Len() >= c.maxUnknown {
@@ -213,7 +200,7 @@ func (c *Connections) authenticated(account *connection) {
 	if account.known.Swap(true) {
 		return
 	}
-	account.cancels.Store(knownCancelLimit.limiter())
+	account.cancels.Store(newKnownCancels())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unknown.Remove(account.unknown)

@@ -22,7 +22,7 @@ const writeTimeout = time.Minute
 func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
-	c.Configure(server.Config, 0, writeTimeout)
+	c.Configure(server.Config, DefaultMaxStreams, writeTimeout)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -102,7 +102,7 @@ func TestUnknownConnections(t *testing.T) {
 	c := New()
 	handler := c.Admit(asUser(c.Authenticated(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
 	server := httptest.NewUnstartedServer(handler)
-	c.Configure(server.Config, 0, writeTimeout)
+	c.Configure(server.Config, DefaultMaxStreams, writeTimeout)
 	server.Start()
 	t.Cleanup(server.Close)
 
