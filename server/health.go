@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/sqube/sqube/server/startup"
 )
 
 // datastoreTimeout is how long a health check waits for the database.
@@ -84,14 +86,7 @@ func (s *Server) startChecks() []healthz.HealthChecker {
 	}
 	checks := []healthz.HealthChecker{once(healthz.NamedCheck("poststarthook/storage-readiness", s.answers))}
 	for _, hook := range hooks {
-		checks = append(checks, healthz.NamedCheck("poststarthook/"+hook, func(*http.Request) error {
-			select {
-			case <-s.phase.started:
-				return nil
-			default:
-				return errors.New("not finished")
-			}
-		}))
+		checks = append(checks, startup.Check("poststarthook/"+hook, s.phase.started, "not finished"))
 	}
 	return checks
 }

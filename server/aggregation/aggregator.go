@@ -2,7 +2,6 @@ package aggregation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -27,6 +26,8 @@ import (
 	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
 	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+
+	"github.com/sqube/sqube/server/startup"
 )
 
 const (
@@ -167,15 +168,6 @@ func wait(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 // hooks are kube-apiserver's post-start hooks that only start something.
 var hooks = []string{
 	"aggregator-reload-proxy-client-cert",
@@ -191,21 +183,11 @@ var hooks = []string{
 func (a *Aggregator) Checks() []healthz.HealthChecker {
 	checks := []healthz.HealthChecker{
 		healthz.NamedCheck("autoregister-completion", func(*http.Request) error { return a.registrar.registered() }),
-		after("poststarthook/apiservice-registration-controller", a.installed, "APIServices are still being read"),
-		after("poststarthook/apiservice-discovery-controller", a.discovered, "the discovery of aggregated API servers is still being read"),
+		startup.Check("poststarthook/apiservice-registration-controller", a.installed, "APIServices are still being read"),
+		startup.Check("poststarthook/apiservice-discovery-controller", a.discovered, "the discovery of aggregated API servers is still being read"),
 	}
 	for _, hook := range hooks {
-		checks = append(checks, after("poststarthook/"+hook, a.started, "not finished"))
+		checks = append(checks, startup.Check("poststarthook/"+hook, a.started, "not finished"))
 	}
 	return checks
-}
-
-// after returns a check that passes once done is closed.
-func after(name string, done <-chan struct{}, before string) healthz.HealthChecker {
-	return healthz.NamedCheck(name, func(*http.Request) error {
-		if !isClosed(done) {
-			return errors.New(before)
-		}
-		return nil
-	})
 }

@@ -87,12 +87,7 @@ func (r *registrar) definitionsKnown(ctx context.Context) bool {
 		defer close(known)
 		r.custom.WaitForInitialSync()
 	}()
-	select {
-	case <-known:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return wait(ctx, known)
 }
 
 // registered returns an error that names the built-in APIServices that are missing or not available, nil if there are none.

@@ -54,6 +54,8 @@ func start(t *testing.T) *server {
 	transport := loopback.New()
 	authorizer := authorizerfactory.NewAlwaysAllowAuthorizer()
 	apis := aggregated.NewResourceManager("apis")
+	complete := make(chan struct{})
+	close(complete)
 
 	s, err := crd.New(crd.Config{
 		Storage:    storage,
@@ -66,7 +68,7 @@ func start(t *testing.T) *server {
 			return r
 		},
 		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
-		SoleServer: true,
+		SoleServer: true, Complete: complete,
 	})
 	must(t, err)
 	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}

@@ -33,6 +33,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/startup"
 )
 
 // resync is how often controllers process every definition again, like kube-apiserver.
@@ -82,7 +83,12 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.notFound = notfoundhandler.New(codecs.Serving(), func(context.Context) bool {
-		return s.HasSynced() && (c.Complete == nil || closed(c.Complete))
+		select {
+		case <-c.Complete:
+			return s.HasSynced()
+		default:
+			return false
+		}
 	})
 	s.establishing = establish.NewEstablishingController(s.informer, client.ApiextensionsV1())
 
@@ -185,30 +191,15 @@ func (s *Server) Run(ctx context.Context) {
 
 // Checks are kube-apiserver's health checks of custom resources, under its names. They pass once the start is complete.
 func (s *Server) Checks() []healthz.HealthChecker {
-	started := func(*http.Request) error {
-		if !closed(s.started) {
-			return errors.New("not finished")
-		}
-		return nil
-	}
 	return []healthz.HealthChecker{
-		healthz.NamedCheck("poststarthook/start-apiextensions-informers", started),
-		healthz.NamedCheck("poststarthook/start-apiextensions-controllers", started),
+		startup.Check("poststarthook/start-apiextensions-informers", s.started, "not finished"),
+		startup.Check("poststarthook/start-apiextensions-controllers", s.started, "not finished"),
 		healthz.NamedCheck("poststarthook/crd-informer-synced", func(*http.Request) error {
 			if !s.HasSynced() {
 				return errors.New("custom resource definitions are still being read")
 			}
 			return nil
 		}),
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -233,7 +224,7 @@ type Config struct {
 	RequestTimeout, MinRequestTimeout time.Duration
 	MaxRequestBodyBytes               int64
 	DeleteCollectionWorkers           int
-	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503. Optional.
+	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
 	// SoleServer means that no other server uses the same database, so there is no need to wait until all of them have a new
 	// definition. Optional.
