@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	validating "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
@@ -151,7 +151,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 		ResourceQuotaInformer:     s.shared.Core().V1().ResourceQuotas(),
 		ResyncPeriod:              pkgcontroller.StaticResyncPeriodFunc(settings.ResourceQuotaSyncPeriod.Duration),
 		InformerFactory:           s.metadata,
-		ReplenishmentResyncPeriod: replenishmentPeriod,
+		ReplenishmentResyncPeriod: ResyncPeriod,
 		DiscoveryFunc:             discover,
 		IgnoredResourcesFunc:      configuration.IgnoredResources,
 		InformersStarted:          s.started,
@@ -170,10 +170,8 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	), nil
 }
 
-// replenishmentPeriod returns 12 to 24 hours at random, like upstream, so that resources are not resynced at the same time.
-func replenishmentPeriod() time.Duration {
-	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
-}
+// ResyncPeriod returns 12 to 24 hours at random, like upstream, so that resources are not resynced at the same time.
+func ResyncPeriod() time.Duration { return wait.Jitter(12*time.Hour, 1) }
 
 // clusterRoleWorkers is upstream's.
 const clusterRoleWorkers = 5

@@ -21,8 +21,8 @@ const (
 	schedulerProgram = "kube-scheduler"
 )
 
-// programLeaseDuration is the duration of a Lease that specifies none.
-const programLeaseDuration = 15 * time.Second
+// programLeaseDuration is the duration, in seconds, of a Lease that specifies none.
+const programLeaseDuration = 15
 
 // followProgram sends the holder of the program's Lease, first the current one and then each change; "" means that the program is
 // not active. The channel is closed when ctx has ended and everything has stopped.
@@ -94,10 +94,7 @@ func (o *observedLease) holder(spec coordinationv1.LeaseSpec, at time.Time) (nam
 	if o.since.IsZero() || !reflect.DeepEqual(o.spec, spec) {
 		o.spec, o.since = spec, at
 	}
-	duration := programLeaseDuration
-	if spec.LeaseDurationSeconds != nil {
-		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
-	}
+	duration := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, programLeaseDuration)) * time.Second
 	left = o.since.Add(duration).Sub(at)
 	if left <= 0 {
 		return "", 0

@@ -3,10 +3,8 @@ package controlplane
 import (
 	"context"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
-	"time"
 
 	"k8s.io/client-go/rest"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
@@ -16,9 +14,6 @@ import (
 
 	"github.com/sqube/sqube/server/controllers"
 )
-
-// resyncPeriod is kube-controller-manager's --min-resync-period.
-const resyncPeriod = 12 * time.Hour
 
 // Controllers returns kube-controller-manager's controllers except those of package controllers. They work once Complete has returned
 // nil.
@@ -71,7 +66,7 @@ func (o *Options) controllerContext(shared controllers.Shared) app.ControllerCon
 		ComponentConfig:                 settings,
 		RESTMapper:                      shared.Kinds,
 		InformersStarted:                shared.Started,
-		ResyncPeriod:                    func() time.Duration { return time.Duration((1 + rand.Float64()) * float64(resyncPeriod)) },
+		ResyncPeriod:                    controllers.ResyncPeriod,
 		ControllerManagerMetrics:        controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
 	}
 }
