@@ -145,7 +145,7 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 		Storage: b.storage, Loopback: b.loopback.Config(), Admission: chain.Interface, Authorizer: s.authorization.Authorizer,
 		Discovery: discovery, Services: hooks.services,
 		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.egress, hooks.self, b.outbound.tracing),
-		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.MinRequestTimeout,
+		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
 		SoleServer: !o.SharedDatastore, Complete: complete,
 	})

@@ -28,7 +28,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	built, err := handlers.New(handlers.Config{
 		Groups: s.groups(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
 		TypeConverter: converter, EquivalentResources: s.resources.Equivalent,
-		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.MinRequestTimeout,
+		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.minRequestTimeout(),
 		Discovery: discovery.DefaultAddresses{DefaultAddress: address}, APIs: s.discovery,
 		Custom: s.crd, CustomConversionFailures: s.crd.ConversionFailures,
 		DatastoreFailures: s.store.Failures,

@@ -61,7 +61,7 @@ type Options struct {
 	MaxInFlight         int
 	MaxMutatingInFlight int
 	RequestTimeout      time.Duration
-	MinRequestTimeout   time.Duration
+	MinRequestTimeout   int           // in seconds
 	LivezGracePeriod    time.Duration // while /livez assumes that the start will succeed
 	ShutdownDelay       time.Duration // between becoming unready and draining
 	ShutdownGracePeriod time.Duration
@@ -120,7 +120,7 @@ func NewOptions() *Options {
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		RequestTimeout:        time.Minute,
-		MinRequestTimeout:     30 * time.Minute,
+		MinRequestTimeout:     1800,
 		ShutdownGracePeriod:   30 * time.Second,
 		MaxRequestBodyBytes:   3 << 20,
 		Access:                access.NewOptions(),
@@ -194,8 +194,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	addFeatureFlags(fs, sections.FlagSet(DebugFlags), o.Features)
 	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is deleted.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
-	minTimeout := fs.Int("min-request-timeout", int(o.MinRequestTimeout.Seconds()), "Minimum seconds before the server ends a watch, unless the client requests a shorter timeout. A watch runs up to twice as long.")
-	fs.Lookup("min-request-timeout").Value = secondsValue{fs.Lookup("min-request-timeout").Value, minTimeout, &o.MinRequestTimeout}
+	fs.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "Minimum seconds before the server ends a watch, unless the client requests a shorter timeout. A watch runs up to twice as long.")
 	fs.DurationVar(&o.LivezGracePeriod, "livez-grace-period", 0, "How long /livez assumes that the start will succeed.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "How long the server keeps serving after SIGTERM while /readyz fails, so that load balancers stop using it.")
 	fs.BoolVar(&o.ShutdownSendRetryAfter, "shutdown-send-retry-after", false, "While the server stops, answer new requests with 429 and Retry-After until the running ones have finished. If false, the port is closed at once.")
@@ -228,17 +227,8 @@ func addControllersFlag(fs *pflag.FlagSet, o *Options) {
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, usage)
 }
 
-// secondsValue is a flag in seconds for a field that is a duration.
-type secondsValue struct {
-	pflag.Value
-	seconds *int
-	target  *time.Duration
-}
-
-func (v secondsValue) Set(text string) error {
-	err := v.Value.Set(text)
-	*v.target = time.Duration(*v.seconds) * time.Second
-	return err
+func (o *Options) minRequestTimeout() time.Duration {
+	return time.Duration(o.MinRequestTimeout) * time.Second
 }
 
 // Complete checks the options and fills in those that follow from others. Errors name the flag and the values it accepts.
@@ -291,7 +281,7 @@ func (o *Options) Complete() error {
 	if o.DeleteCollectionWorkers < 1 {
 		errs = append(errs, fmt.Errorf("--delete-collection-workers %d must be 1 or more", o.DeleteCollectionWorkers))
 	}
-	for flag, d := range map[string]time.Duration{"request-timeout": o.RequestTimeout, "min-request-timeout": o.MinRequestTimeout} {
+	for flag, d := range map[string]time.Duration{"request-timeout": o.RequestTimeout, "min-request-timeout": o.minRequestTimeout()} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
 		}
