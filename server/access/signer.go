@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,39 +20,35 @@ const (
 
 // newExternal lets another process sign tokens (KEP-740, --service-account-signing-endpoint). It is used until running ends; ctx
 // limits the start. Like upstream, tokens live no longer than the signer allows.
-func newExternal(ctx, running context.Context, o *Options) (*ServiceAccounts, error) {
+func newExternal(ctx, running context.Context, o *Options) (_ *ServiceAccounts, err error) {
 	flags := o.Authentication.ServiceAccounts
 	asking, cancel := context.WithCancel(running)
+	defer func() {
+		if err != nil {
+			cancel()
+			err = fmt.Errorf("--service-account-signing-endpoint %s: %w", o.SigningEndpoint, err)
+		}
+	}()
 	detach := context.AfterFunc(ctx, cancel)
 	signer, keys, err := plugin.New(asking, flags.Issuers[0], o.SigningEndpoint, signerTimeout, false)
 	if err != nil || !detach() {
-		cancel()
-		return nil, fmt.Errorf("--service-account-signing-endpoint %s: %w", o.SigningEndpoint, errors.Join(err, ctx.Err()))
+		return nil, errors.Join(err, ctx.Err())
 	}
 	bounded, done := context.WithTimeout(ctx, metadataTimeout)
 	defer done()
 	metadata, err := signer.GetServiceMetadata(bounded)
 	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("--service-account-signing-endpoint %s: %w", o.SigningEndpoint, err)
+		return nil, err
 	}
 	longest := time.Duration(metadata.MaxTokenExpirationSeconds) * time.Second
 	switch {
 	case metadata.MaxTokenExpirationSeconds < validation.MinTokenAgeSec:
-		err = fmt.Errorf("--service-account-signing-endpoint %s: its tokens live for at most %s, but must live for at least %d seconds", o.SigningEndpoint, longest, validation.MinTokenAgeSec)
+		return nil, fmt.Errorf("its tokens live for at most %s, but must live for at least %d seconds", longest, validation.MinTokenAgeSec)
 	case flags.MaxExpiration > longest:
-		err = fmt.Errorf("--service-account-max-token-expiration %s must not be longer than the %s that --service-account-signing-endpoint allows", flags.MaxExpiration, longest)
-	}
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	maxExpiration := flags.MaxExpiration
-	if maxExpiration == 0 {
-		maxExpiration = longest
+		return nil, fmt.Errorf("--service-account-max-token-expiration %s must not be longer than the %s that it allows", flags.MaxExpiration, longest)
 	}
 	return &ServiceAccounts{
-		Issuer: flags.Issuers[0], Generator: signer, PublicKeys: keys, MaxExpiration: maxExpiration, ExtendExpiration: flags.ExtendExpiration,
+		Issuer: flags.Issuers[0], Generator: signer, PublicKeys: keys, MaxExpiration: cmp.Or(flags.MaxExpiration, longest), ExtendExpiration: flags.ExtendExpiration,
 		MaxExtendedExpiration: min(longest, flags.MaxExtendedExpiration), jwksURI: flags.JWKSURI,
 	}, nil
 }
