@@ -12,7 +12,6 @@ import (
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kubernetes/pkg/capabilities"
-	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
 // setProcessGlobals sets the globals that upstream's code reads. It may be called once for each server in the process; the last
@@ -21,7 +20,6 @@ func setProcessGlobals(o *Options) error {
 	o.Metrics.Apply() // does not affect registered metrics
 	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
 	limitPatches(o.MaxRequestBodyBytes)
-	serviceaccount.RegisterMetrics()
 	metrics.Register()
 	handlersmetrics.Register()
 	flowcontrolmetrics.Register()

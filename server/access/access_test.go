@@ -319,10 +319,10 @@ func TestOpenIDDocuments(t *testing.T) {
 		}
 		return doc
 	}
-	if doc := fetch(OpenIDConfigPath); doc["issuer"] != DefaultIssuer || doc["jwks_uri"] != "https://127.0.0.1:6443"+JWKSPath {
+	if doc := fetch(serviceaccount.OpenIDConfigPath); doc["issuer"] != DefaultIssuer || doc["jwks_uri"] != "https://127.0.0.1:6443"+serviceaccount.JWKSPath {
 		t.Errorf("configuration %v", doc)
 	}
-	if keys, _ := fetch(JWKSPath)["keys"].([]any); len(keys) != 1 {
+	if keys, _ := fetch(serviceaccount.JWKSPath)["keys"].([]any); len(keys) != 1 {
 		t.Errorf("keys %v", keys)
 	}
 }

@@ -78,24 +78,18 @@ func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccou
 	}, nil
 }
 
-// Paths of the documents for verifiers of service account tokens: OpenID Connect Discovery 1.0, section 4, and the key set that it
-// refers to (RFC 7517).
-const (
-	OpenIDConfigPath = serviceaccount.OpenIDConfigPath
-	JWKSPath         = serviceaccount.JWKSPath
-)
-
-// OpenIDHandlers returns the handlers of [OpenIDConfigPath] and [JWKSPath], by path. address is the host and port at
-// which clients reach this server; it is in the URL of the key set, unless --service-account-jwks-uri is set. It returns
-// an error if the issuer is not an https URL, which has no such documents; the server works without them.
+// OpenIDHandlers returns the handlers of the documents for verifiers of tokens, by path: OpenID Connect Discovery 1.0, section 4, and
+// the key set that it refers to (RFC 7517). address is the host and port at which clients reach this server; it is in the URL of the
+// key set, unless --service-account-jwks-uri is set. It returns an error if the issuer is not an https URL, which has no such
+// documents; the server works without them.
 func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handler, error) {
 	provider, err := serviceaccount.NewOpenIDMetadataProvider(s.Issuer, s.jwksURI, address, s.PublicKeys)
 	if err != nil {
-		return nil, fmt.Errorf("token verifiers will not find keys at %s: %w", OpenIDConfigPath, err)
+		return nil, fmt.Errorf("token verifiers will not find keys at %s: %w", serviceaccount.OpenIDConfigPath, err)
 	}
 	return map[string]http.Handler{
-		OpenIDConfigPath: document("application/json", provider.GetConfigJSON),
-		JWKSPath:         document("application/jwk-set+json", provider.GetKeysetJSON),
+		serviceaccount.OpenIDConfigPath: document("application/json", provider.GetConfigJSON),
+		serviceaccount.JWKSPath:         document("application/jwk-set+json", provider.GetKeysetJSON),
 	}, nil
 }
 
