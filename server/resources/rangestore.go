@@ -28,11 +28,10 @@ var rangeAllocations = schema.GroupResource{Resource: "rangeallocations"}
 // in memory is only a working copy: each change first restores it from the stored object, and is kept only if the store accepts
 // it.
 type rangeStore struct {
-	storage  storage.Interface
-	destroy  func()
-	key      string
-	name     string
-	resource schema.GroupResource // named in errors
+	storage storage.Interface
+	destroy func()
+	key     string
+	name    string
 
 	mu     sync.Mutex
 	bitmap allocator.Snapshottable
@@ -58,14 +57,7 @@ func newRangeStore(getter generic.RESTOptionsGetter, name string, bitmap allocat
 	if err != nil {
 		return nil, fmt.Errorf("opening the storage of %s: %w", name, err)
 	}
-	return &rangeStore{
-		storage:  store,
-		destroy:  sync.OnceFunc(destroy),
-		key:      key,
-		name:     name,
-		resource: rangeAllocations,
-		bitmap:   bitmap,
-	}, nil
+	return &rangeStore{storage: store, destroy: sync.OnceFunc(destroy), key: key, name: name, bitmap: bitmap}, nil
 }
 
 // Allocate allocates an item. It returns false if the item is allocated already.
@@ -151,7 +143,7 @@ func (s *rangeStore) Get() (*core.RangeAllocation, error) {
 	defer cancel()
 	stored := &core.RangeAllocation{}
 	if err := s.storage.Get(ctx, s.key, storage.GetOptions{IgnoreNotFound: true}, stored); err != nil {
-		return nil, storeerr.InterpretGetError(err, s.resource, s.name)
+		return nil, storeerr.InterpretGetError(err, rangeAllocations, s.name)
 	}
 	return stored, nil
 }
@@ -166,7 +158,7 @@ func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 	based := snapshot.ResourceVersion // storing snapshot clears it
 	err := s.update(func(stored *core.RangeAllocation) (*core.RangeAllocation, error) {
 		if stored.ResourceVersion != based {
-			return nil, apierrors.NewConflict(s.resource, s.name, fmt.Errorf("it has changed since it was read"))
+			return nil, apierrors.NewConflict(rangeAllocations, s.name, fmt.Errorf("it has changed since it was read"))
 		}
 		return snapshot, nil
 	})
@@ -182,13 +174,9 @@ func (s *rangeStore) update(replace func(*core.RangeAllocation) (*core.RangeAllo
 	defer cancel()
 	err := s.storage.GuaranteedUpdate(ctx, s.key, &core.RangeAllocation{}, true, nil,
 		storage.SimpleUpdate(func(input runtime.Object) (runtime.Object, error) {
-			stored, ok := input.(*core.RangeAllocation)
-			if !ok {
-				return nil, fmt.Errorf("%s holds a %T", s.key, input)
-			}
-			return replace(stored)
+			return replace(input.(*core.RangeAllocation))
 		}), nil)
-	return storeerr.InterpretUpdateError(err, s.resource, s.name)
+	return storeerr.InterpretUpdateError(err, rangeAllocations, s.name)
 }
 
 // context returns the context of a change that the server itself makes, with a timeout.

@@ -73,13 +73,7 @@ func retryFirstPass(newLoop func(interval time.Duration) loop, pause, interval t
 	return func(onFirstSuccess func(), stop chan struct{}) {
 		first := make(chan struct{})
 		end := sync.OnceFunc(func() { close(first) })
-		go func() {
-			select {
-			case <-stop:
-				end()
-			case <-first:
-			}
-		}()
+		defer context.AfterFunc(wait.ContextForChannel(stop), end)()
 		newLoop(pause)(func() { onFirstSuccess(); end() }, first)
 		select {
 		case <-stop:
