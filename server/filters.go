@@ -4,22 +4,19 @@ import (
 	"context"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
-	"github.com/sqube/sqube/server/access"
-	"github.com/sqube/sqube/server/audit"
+	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -36,34 +33,16 @@ var longRunning = serverfilters.BasicLongRunningRequestCheck(
 	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
 )
 
-// chain is the filters that every request passes before the handlers.
-type chain struct {
-	options        *Options
-	serializer     runtime.NegotiatedSerializer
-	authentication *access.Authentication
-	authorizer     authorizer.Authorizer
-	audit          *audit.Log
-	// fairness decides which requests run when there are many; nil if priority and fairness is off.
-	fairness    utilflowcontrol.Interface
-	counts      flowcontrolrequest.StorageObjectCountTracker
-	connections *connections.Connections
-	// serves reports whether a resource is built in.
-	serves func(version schema.GroupVersion, resource string) bool
-	// serving ends when long-running requests must end.
-	serving  context.Context
-	outbound outbound
-}
-
-// wrap adds the filters to the handlers. A request passes them in the order of this list.
-func (c *chain) wrap(handler http.Handler) http.Handler {
-	o := c.options
+// withFilters adds the filters to the handlers. A request passes them in the order of this list.
+func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handler {
+	o, serializer := s.options, codecs.Serving()
 	filters := []func(http.Handler) http.Handler{
 		withStack,
 		apifilters.WithAuditInit,
 		func(h http.Handler) http.Handler { return serverfilters.WithPanicRecovery(h, requestInfo) },
 		apifilters.WithRequestReceivedTimestamp,
 		func(h http.Handler) http.Handler { return apifilters.WithRequestInfo(h, requestInfo) },
-		c.connections.Admit,
+		s.connections.Admit,
 		func(h http.Handler) http.Handler { return connections.LongRunning(h, longRunning, o.RequestTimeout) },
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
@@ -75,40 +54,40 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 			}
 			return serverfilters.WithProbabilisticGoaway(h, o.GoawayChance)
 		},
-		func(h http.Handler) http.Handler { return whileServing(h, c.serving) },
+		func(h http.Handler) http.Handler { return whileServing(h, s.phase.serving) },
 		withSlowClientDetection,
 		func(h http.Handler) http.Handler {
-			return apifilters.WithRequestDeadline(h, c.audit.Backend, c.audit.Policy, longRunning, c.serializer, o.RequestTimeout)
+			return apifilters.WithRequestDeadline(h, s.audit.Backend, s.audit.Policy, longRunning, serializer, o.RequestTimeout)
 		},
-		c.withTimeout,
+		func(h http.Handler) http.Handler { return withTimeout(h, api) },
 		apifilters.WithWarningRecorder,
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
 		},
 		func(h http.Handler) http.Handler {
-			unauthorized := apifilters.WithFailedAuthenticationAudit(apifilters.Unauthorized(c.serializer), c.audit.Backend, c.audit.Policy)
-			return apifilters.WithAuthentication(h, c.authentication.Authenticator, unauthorized,
-				c.authentication.Audiences, c.authentication.RequestHeader)
+			unauthorized := apifilters.WithFailedAuthenticationAudit(apifilters.Unauthorized(serializer), s.audit.Backend, s.audit.Policy)
+			return apifilters.WithAuthentication(h, s.authentication.Authenticator, unauthorized,
+				s.authentication.Audiences, s.authentication.RequestHeader)
 		},
-		c.connections.Authenticated,
+		s.connections.Authenticated,
 		func(h http.Handler) http.Handler {
-			if !c.outbound.traced {
+			if !s.outbound.traced {
 				return h
 			}
-			return apifilters.WithTracing(h, c.outbound.tracing)
+			return apifilters.WithTracing(h, s.outbound.tracing)
 		},
 		func(h http.Handler) http.Handler {
-			return apifilters.WithAudit(h, c.audit.Backend, c.audit.Policy, longRunning)
+			return apifilters.WithAudit(h, s.audit.Backend, s.audit.Policy, longRunning)
 		},
 		func(h http.Handler) http.Handler {
 			if utilfeature.DefaultFeatureGate.Enabled(features.ConstrainedImpersonation) {
-				return impersonation.WithConstrainedImpersonation(h, c.authorizer, c.serializer)
+				return impersonation.WithConstrainedImpersonation(h, s.authorization.Authorizer, serializer)
 			}
-			return impersonation.WithImpersonation(h, c.authorizer, c.serializer)
+			return impersonation.WithImpersonation(h, s.authorization.Authorizer, serializer)
 		},
-		c.limit,
+		s.limit,
 		func(h http.Handler) http.Handler {
-			return apifilters.WithAuthorization(h, c.authorizer, c.serializer)
+			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
 		withAuthor,
 		withMemoryAccount,
@@ -121,13 +100,13 @@ func (c *chain) wrap(handler http.Handler) http.Handler {
 
 // withTimeout responds with 504 to requests that take too long. This takes a goroutine for each request, which would cost more
 // than a get of a built-in resource. Those gets do without it: everything they wait for ends with their context.
-func (c *chain) withTimeout(next http.Handler) http.Handler {
+func withTimeout(next http.Handler, api *handlers.API) http.Handler {
 	limited := connections.UntilDone(func(h http.Handler) http.Handler {
 		return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
 	}, withStack(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "get" && info.Subresource == "" &&
-			c.serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource) {
+			api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -137,13 +116,13 @@ func (c *chain) withTimeout(next http.Handler) http.Handler {
 
 // limit queues or rejects requests while too many run: by priority and fairness (KEP-1040), or by number alone if that is
 // off.
-func (c *chain) limit(next http.Handler) http.Handler {
-	o := c.options
-	if c.fairness == nil {
+func (s *Server) limit(next http.Handler) http.Handler {
+	o := s.options
+	if s.fairness == nil {
 		return serverfilters.WithMaxInFlightLimit(next, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
 	}
-	work := flowcontrolrequest.NewWorkEstimator(c.counts.Get, c.fairness.GetInterestedWatchCount, flowcontrolrequest.DefaultWorkEstimatorConfig(), c.fairness.GetMaxSeats)
-	return serverfilters.WithPriorityAndFairness(next, longRunning, c.fairness, work, o.RequestTimeout/4)
+	work := flowcontrolrequest.NewWorkEstimator(s.objectCounter.tracker.Get, s.fairness.GetInterestedWatchCount, flowcontrolrequest.DefaultWorkEstimatorConfig(), s.fairness.GetMaxSeats)
+	return serverfilters.WithPriorityAndFairness(next, longRunning, s.fairness, work, o.RequestTimeout/4)
 }
 
 // withStack grows the stack for the handlers that follow.

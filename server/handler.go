@@ -8,7 +8,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 
 	"github.com/sqube/sqube/server/bootstrap"
-	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/resources"
@@ -40,12 +39,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	if err != nil {
 		openID = nil // an issuer without https has no discovery documents, and needs none
 	}
-	c := &chain{
-		options: s.options, serializer: codecs.Serving(), authentication: s.authentication, authorizer: s.authorization.Authorizer, audit: s.audit,
-		fairness: s.fairness, counts: s.objectCounter.tracker, connections: s.connections, serves: built.Serves,
-		serving: s.phase.serving, outbound: s.outbound,
-	}
-	return c.wrap(s.aggregation.Handler(checkManager(s.routes(built, documents, openID)))), nil
+	return s.withFilters(s.aggregation.Handler(checkManager(s.routes(built, documents, openID))), built), nil
 }
 
 // address is the host and port at which clients on other machines reach the server.
