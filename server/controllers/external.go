@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -71,7 +70,7 @@ func (c Config) known() []controller {
 	for _, other := range c.Others {
 		known = append(known, other.internal())
 	}
-	return slices.Concat(known, all)
+	return append(known, all...)
 }
 
 // unstarted are shared informers that can't be started.

@@ -38,7 +38,7 @@ func Validate(selection []string, others []Controller) error {
 		}
 	}
 	for _, c := range all {
-		if how := c.selected(selection); how == named && c.uses != "" && !enabled(selection, c.uses) {
+		if how := c.selected(selection); how == named && c.uses != "" && !Runs(selection, nil, c.uses+suffix) {
 			return fmt.Errorf("%s needs %s%s", c.fullName(), c.uses, suffix)
 		}
 	}
@@ -68,11 +68,6 @@ func (c controller) selected(selection []string) choice {
 		return byWildcard
 	}
 	return off
-}
-
-// enabled reports whether a selection includes the controller with a name, given without "-controller".
-func enabled(selection []string, name string) bool {
-	return slices.ContainsFunc(all, func(c controller) bool { return c.name == name && c.selected(selection) != off })
 }
 
 func (c controller) fullName() string { return c.name + suffix }
