@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +14,7 @@ import (
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/cluster-bootstrap/token/api"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/sqube/sqube/server/controllers"
 )
@@ -57,24 +60,14 @@ func (i unfinishedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache
 				object = gone.Obj
 			}
 			pod, ok := object.(*corev1.Pod)
-			return ok && unfinished(pod)
+			return ok && !podutil.IsPodTerminal(pod)
 		},
 		Handler: h,
 	})
 }
 
-func unfinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
 func onlyUnfinished(pods []*corev1.Pod, err error) ([]*corev1.Pod, error) {
-	var kept []*corev1.Pod
-	for _, pod := range pods {
-		if unfinished(pod) {
-			kept = append(kept, pod)
-		}
-	}
-	return kept, err
+	return slices.DeleteFunc(pods, podutil.IsPodTerminal), err
 }
 
 type unfinishedLister struct{ listersv1.PodLister }
@@ -99,7 +92,7 @@ func (l unfinishedNamespace) List(selector labels.Selector) ([]*corev1.Pod, erro
 // Get returns a Pod of the namespace.
 func (l unfinishedNamespace) Get(name string) (*corev1.Pod, error) {
 	pod, err := l.PodNamespaceLister.Get(name)
-	if err == nil && !unfinished(pod) {
+	if err == nil && podutil.IsPodTerminal(pod) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
 	return pod, err

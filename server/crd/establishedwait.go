@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -39,8 +40,7 @@ func (l noWaitLister) Get(name string) (*apiextensionsv1.CustomResourceDefinitio
 	}
 	// The informer's object is shared, so the condition is changed in a copy that shares everything else.
 	older := *definition
-	older.Status.Conditions = make([]apiextensionsv1.CustomResourceDefinitionCondition, len(definition.Status.Conditions))
-	copy(older.Status.Conditions, definition.Status.Conditions)
+	older.Status.Conditions = slices.Clone(definition.Status.Conditions)
 	apihelpers.FindCRDCondition(&older, apiextensionsv1.Established).LastTransitionTime = metav1.NewTime(time.Now().Add(-establishedWait))
 	return &older, nil
 }
