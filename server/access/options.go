@@ -135,16 +135,13 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", f.flag, err))
 		}
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...) // upstream's checks would fail for the same files
-	}
 	for _, mode := range o.Authorization.Modes {
 		if !modes.IsValidAuthorizationMode(mode) {
 			errs = append(errs, fmt.Errorf("--authorization-mode %q must be one of %s", mode, strings.Join(modes.AuthorizationModeChoices, ", ")))
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...)
+		return errors.Join(errs...) // upstream's checks would fail for the same files and modes
 	}
 	errs = slices.Concat(o.validateAuthentication(), o.Authorization.Validate())
 	if o.SigningEndpoint != "" && (o.SigningKeyFile != "" || len(o.Authentication.ServiceAccounts.KeyFiles) > 0) {
