@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,23 +57,15 @@ func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllo
 	}
 	b.storages["componentstatuses"] = componentstatus.NewStorage(componentServers)
 
+	maps.DeleteFunc(b.storages, func(path string, _ rest.Storage) bool {
+		resource, _, _ := strings.Cut(path, "/")
+		return !c.Versions.ResourceEnabled(corev1.SchemeGroupVersion.WithResource(resource))
+	})
 	group := genericapiserver.NewDefaultAPIGroupInfo(api.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
-	if enabled := b.enabled(); len(enabled) > 0 {
-		group.VersionedResourcesStorageMap["v1"] = enabled
+	if len(b.storages) > 0 {
+		group.VersionedResourcesStorageMap["v1"] = b.storages
 	}
 	return &group, nil
-}
-
-// enabled returns the storages, including subresources, that --runtime-config does not disable.
-func (b *coreStorages) enabled() map[string]rest.Storage {
-	enabled := map[string]rest.Storage{}
-	for path, storage := range b.storages {
-		resource, _, _ := strings.Cut(path, "/")
-		if b.config.Versions.ResourceEnabled(corev1.SchemeGroupVersion.WithResource(resource)) {
-			enabled[path] = storage
-		}
-	}
-	return enabled
 }
 
 // addPlain adds the resources that have no subresource, or only status.
