@@ -119,7 +119,7 @@ func New(c Config) (*Aggregator, error) {
 		discovered:  make(chan struct{}),
 	}
 	a.openAPI = openapiv3.NewAggregationController(a.documents)
-	a.proxies = newProxies(c, certificate, a.discovery, a.openAPI)
+	a.proxies = &proxies{config: c, certificate: certificate, discovery: a.discovery, openAPI: a.openAPI}
 	a.installing = apiserver.NewAPIServiceRegistrationController(services, a.proxies)
 	certificate.AddListener(a.installing)
 	return a, nil

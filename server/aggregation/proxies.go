@@ -36,12 +36,7 @@ type proxies struct {
 	discovery   apiserver.DiscoveryAggregationController
 	openAPI     *openapiv3.AggregationController
 
-	mu       sync.RWMutex
-	byTarget map[schema.GroupVersion]*proxy
-}
-
-func newProxies(c Config, certificate dynamiccertificates.CertKeyContentProvider, discovery apiserver.DiscoveryAggregationController, openAPI *openapiv3.AggregationController) *proxies {
-	return &proxies{config: c, certificate: certificate, discovery: discovery, openAPI: openAPI, byTarget: map[schema.GroupVersion]*proxy{}}
+	byTarget sync.Map // of *proxy, by schema.GroupVersion
 }
 
 // AddAPIService adds or updates an APIService.
@@ -52,7 +47,7 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 	}
 	certificate, key := p.certificate.CurrentCertKeyContent()
 	made := newProxy(s, p.config, certificate, key)
-	known := p.set(helper.APIServiceNameToGroupVersion(s.Name), made)
+	_, known := p.byTarget.Swap(helper.APIServiceNameToGroupVersion(s.Name), made)
 	p.discovery.AddAPIService(s, made.assumeAvailable())
 	if known {
 		p.openAPI.UpdateAPIService(made, s)
@@ -64,30 +59,10 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 
 // RemoveAPIService removes an APIService.
 func (p *proxies) RemoveAPIService(name string) {
-	if p.set(helper.APIServiceNameToGroupVersion(name), nil) {
+	if _, known := p.byTarget.LoadAndDelete(helper.APIServiceNameToGroupVersion(name)); known {
 		p.discovery.RemoveAPIService(name)
 		p.openAPI.RemoveAPIService(name)
 	}
-}
-
-// set sets the proxy of a group version, or removes it. It reports whether there was one.
-func (p *proxies) set(target schema.GroupVersion, to *proxy) (known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, known = p.byTarget[target]
-	if to == nil {
-		delete(p.byTarget, target)
-	} else {
-		p.byTarget[target] = to
-	}
-	return known
-}
-
-func (p *proxies) get(target schema.GroupVersion) (*proxy, bool) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	found, ok := p.byTarget[target]
-	return found, ok
 }
 
 // Handler serves the list of groups, proxies requests for the groups of other servers, and calls local for all other requests.
@@ -104,8 +79,8 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 			if path == "/apis/"+target.Group && a.serveGroup(w, r, target.Group) {
 				return
 			}
-			if proxy, remote := a.proxies.get(target); ok && remote {
-				proxy.ServeHTTP(w, r)
+			if remote, found := a.proxies.byTarget.Load(target); ok && found {
+				remote.(*proxy).ServeHTTP(w, r)
 				return
 			}
 			local.ServeHTTP(w, r)
