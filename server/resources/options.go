@@ -24,7 +24,6 @@ var coreEvents = schema.GroupResource{Resource: "events"}
 // given decorator.
 type RESTOptions struct {
 	factory   serverstorage.StorageFactory
-	own       map[string]CodecRESTOptions // groups that legacyscheme does not have
 	decorator generic.StorageDecorator
 	// DeleteCollectionWorkers is how many objects of a collection are deleted at once; 0 means 1.
 	DeleteCollectionWorkers int
@@ -39,25 +38,18 @@ func NewRESTOptions(versions *serverstorage.ResourceConfig, decorator generic.St
 	if err != nil {
 		return nil, fmt.Errorf("choosing storage versions: %w", err)
 	}
-	return &RESTOptions{
-		factory: factory,
-		own: map[string]CodecRESTOptions{
-			apiregistration.GroupName: {
-				Codec:     aggregatorscheme.Codecs.LegacyCodec(apiregistration.SchemeGroupVersion),
-				Versioner: apiregistration.SchemeGroupVersion,
-				Decorator: decorator,
-			},
-		},
-		decorator: decorator,
-	}, nil
+	return &RESTOptions{factory: factory, decorator: decorator}, nil
 }
 
 // GetRESTOptions returns how the resource is stored. The example, if any, determines the storage version of a kind that is newer
 // than the group's. It returns an error for a group that is not built in.
 func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	if own, ok := o.own[resource.Group]; ok {
-		own.DeleteCollectionWorkers = o.DeleteCollectionWorkers
-		return own.GetRESTOptions(resource, example)
+	if resource.Group == apiregistration.GroupName { // legacyscheme does not have it
+		return CodecRESTOptions{
+			Codec:     aggregatorscheme.Codecs.LegacyCodec(apiregistration.SchemeGroupVersion),
+			Versioner: apiregistration.SchemeGroupVersion,
+			Decorator: o.decorator, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
+		}.GetRESTOptions(resource, example)
 	}
 	config, err := o.factory.NewConfig(resource, example)
 	if err != nil {
