@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"crypto/x509"
 	"errors"
 	"slices"
 	"sync"
@@ -184,13 +185,8 @@ func earliestExpiry(file string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	end := certs[0].NotAfter
-	for _, cert := range certs[1:] {
-		if cert.NotAfter.Before(end) {
-			end = cert.NotAfter
-		}
-	}
-	return end, nil
+	first := slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	return first.NotAfter, nil
 }
 
 // instances holds the instances that metrics report on, since a process may run several servers.
