@@ -52,7 +52,7 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 		}
 		err = s.Run(ctx, listener)
 	}
-	if closing := StopWithin(p.Options.ShutdownGracePeriod, "database", store.Close); closing != nil {
+	if closing := stopWithin(p.Options.ShutdownGracePeriod, "database", store.Close); closing != nil {
 		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))
 	}
 	if err == nil {

@@ -114,13 +114,13 @@ func (s *Server) close() error {
 		name string
 		end  func()
 	}{
-		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // StopWithin limits the time
+		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // stopWithin limits the time
 		{"audit log", s.audit.Close},
 		{"tracing", func() { s.outbound.close(context.Background()) }}, // the exporter has its own time limit
 		{"storage", s.resources.Destroy},
 		{"encryption", s.encryption.Close},
 	} {
-		errs = append(errs, StopWithin(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
+		errs = append(errs, stopWithin(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
 	}
 	return errors.Join(append(errs, s.pki.Close())...)
 }

@@ -44,7 +44,7 @@ func (t *tasks) note(name string, more int) {
 
 // wait returns when all tasks have ended. After the timeout it returns an error that names those still running.
 func (t *tasks) wait(timeout time.Duration) error {
-	err := StopWithin(timeout, "", func() error { t.ended.Wait(); return nil })
+	err := stopWithin(timeout, "", func() error { t.ended.Wait(); return nil })
 	if err == nil {
 		return nil
 	}
@@ -53,9 +53,9 @@ func (t *tasks) wait(timeout time.Duration) error {
 	return fmt.Errorf("%w%s", err, strings.Join(slices.Sorted(maps.Keys(t.running)), ", "))
 }
 
-// StopWithin calls stop and returns its error, or an error with the name if stop takes longer than timeout, the
+// stopWithin calls stop and returns its error, or an error with the name if stop takes longer than timeout, the
 // --shutdown-grace-period. The shutdown then continues without it.
-func StopWithin(timeout time.Duration, name string, stop func() error) error {
+func stopWithin(timeout time.Duration, name string, stop func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
 	select {
