@@ -11,13 +11,16 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/kubernetes/pkg/capabilities"
 )
 
 // setProcessGlobals sets the globals that upstream's code reads. It may be called once for each server in the process; the last
 // call wins.
 func setProcessGlobals(o *Options) error {
-	o.Metrics.Apply() // does not affect registered metrics
+	// Neither affects registered metrics.
+	metricsfeatures.ApplyFeatureGates(utilfeature.DefaultFeatureGate)
+	o.Metrics.Apply()
 	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
 	limitPatches(o.MaxRequestBodyBytes)
 	metrics.Register()
