@@ -53,29 +53,24 @@ func (f *conversionFailures) add(r *http.Request) {
 // wrap returns a wrapper that also counts failed calls of the webhooks.
 func (f *conversionFailures) wrap(wrapper webhook.AuthenticationInfoResolverWrapper) webhook.AuthenticationInfoResolverWrapper {
 	return func(resolver webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-		return countedResolver{wrapper(resolver), f}
+		resolver = wrapper(resolver)
+		return &webhook.AuthenticationInfoResolverDelegator{
+			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) {
+				return f.counted(resolver.ClientConfigFor(hostPort))
+			},
+			ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
+				return f.counted(resolver.ClientConfigForService(name, namespace, port))
+			},
+		}
 	}
 }
 
-type countedResolver struct {
-	webhook.AuthenticationInfoResolver
-	conversionFailures *conversionFailures
-}
-
-func (r countedResolver) ClientConfigFor(hostPort string) (*rest.Config, error) {
-	return r.counted(r.AuthenticationInfoResolver.ClientConfigFor(hostPort))
-}
-
-func (r countedResolver) ClientConfigForService(name, namespace string, port int) (*rest.Config, error) {
-	return r.counted(r.AuthenticationInfoResolver.ClientConfigForService(name, namespace, port))
-}
-
-func (r countedResolver) counted(config *rest.Config, err error) (*rest.Config, error) {
+func (f *conversionFailures) counted(config *rest.Config, err error) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countedTransport{next, r.conversionFailures} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countedTransport{next, f} })
 	return config, nil
 }
 
