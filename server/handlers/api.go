@@ -59,9 +59,6 @@ func (a *API) Serves(version schema.GroupVersion, resource string) bool {
 
 // addGroup builds the versions of one group that have resources.
 func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
-	if len(group.PrioritizedVersions) == 0 {
-		return fmt.Errorf("a group has no versions: %v", group.VersionedResourcesStorageMap)
-	}
 	for _, version := range group.PrioritizedVersions {
 		storages := group.VersionedResourcesStorageMap[version.Version]
 		if len(storages) == 0 {

@@ -34,15 +34,10 @@ func (t target) path() string {
 	return t.resource + "/" + t.subresource
 }
 
-// kind returns the kind of the objects that are read and written.
-func (t target) kind() (schema.GroupVersionKind, error) {
-	return genericapi.GetResourceKind(t.version, t.storage, t.group.Scheme)
-}
-
 // newScope returns the scope that the target's verbs share: how objects are named, decoded, defaulted, converted and printed, and
 // how field ownership is tracked.
 func newScope(c Config, t target) (*handlers.RequestScope, error) {
-	kind, err := t.kind()
+	kind, err := genericapi.GetResourceKind(t.version, t.storage, t.group.Scheme)
 	if err != nil {
 		return nil, err
 	}
