@@ -21,13 +21,11 @@ type Authorization struct {
 // invalid.
 func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorization, error) {
 	config, err := o.Authorization.ToAuthorizationConfig(c.Informers)
+	if err == nil && c.Egress != nil {
+		config.CustomDial, err = c.Egress.Lookup(egressselector.ControlPlane.AsNetworkContext())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("setting up authorization: %w", err)
-	}
-	if c.Egress != nil {
-		if config.CustomDial, err = c.Egress.Lookup(egressselector.ControlPlane.AsNetworkContext()); err != nil {
-			return nil, fmt.Errorf("setting up authorization: %w", err)
-		}
 	}
 	auth, rules, err := config.New(ctx, c.ServerID)
 	if err != nil {
