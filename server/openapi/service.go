@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"crypto/sha512"
 	"fmt"
 	"net/http"
 	"strings"
@@ -39,16 +38,16 @@ func New(c Config) (*Service, error) {
 	if c.Remotes == nil {
 		c.Remotes = func() []Remote { return nil }
 	}
-	seed := sha512.New()
+	seed := []string{b.release}
 	for _, f := range b.v2 {
-		fmt.Fprintln(seed, f.Proto)
+		seed = append(seed, fmt.Sprint(f.Proto))
 	}
 	return &Service{
 		builtin:     b,
 		definitions: c.Definitions,
 		remotes:     c.Remotes,
 		rendered:    newCache(keep),
-		seed:        fmt.Sprintf("%s %x", b.release, seed.Sum(nil)),
+		seed:        hash(seed...),
 	}, nil
 }
 
