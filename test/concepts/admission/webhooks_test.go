@@ -160,9 +160,7 @@ var webhookCalls = []kit.Promise{
 		c.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
 		c.Get(t, c.Path("v1", "secrets", "none")).Want(t, http.StatusNotFound)
 		c.Watch(t, c.Path("v1", "secrets")+"?watch=true&timeoutSeconds=1").Stop()
-		if calls := h.Calls(); slices.ContainsFunc(calls, func(call string) bool {
-			return !strings.Contains(call, "kube-root-ca.crt") && !strings.Contains(call, "serviceaccounts")
-		}) {
+		if calls := h.Calls(); len(calls) > 0 {
 			t.Errorf("the webhook was called: %q", calls)
 		}
 		c.Post(t, c.Path("v1", "secrets"), kit.Manifest("{metadata: {name: s}}")).Want(t, http.StatusBadRequest)

@@ -137,10 +137,15 @@ func (c *Cluster) WebhookEntry(name string, h *Webhook, fields string) map[strin
 const AdmissionRegistration = "/apis/admissionregistration.k8s.io/v1/"
 
 // ActivateWebhooks creates a configuration, kind Mutating or Validating, and waits until it is in effect, as shown by an
-// additional webhook in it. The probing requests do not reach the others, except those with an empty objectSelector. The
-// configuration is deleted when the test ends.
+// additional webhook in it. The probing requests do not reach the others, except those with an empty objectSelector. Nor do those
+// of the controllers that fill a new namespace. The configuration is deleted when the test ends.
 func (c *Cluster) ActivateWebhooks(t testing.TB, kind, name string, webhooks ...map[string]any) {
 	t.Helper()
+	if *Against == "" { // it may have no controllers
+		for _, path := range []string{c.Path("v1", "configmaps", "kube-root-ca.crt"), c.Path("v1", "serviceaccounts", "default")} {
+			harness.Eventually(t, path+" exists", func() bool { return c.Get(t, path).Code == http.StatusOK })
+		}
+	}
 	name = c.Namespace + name
 	path := AdmissionRegistration + strings.ToLower(kind) + "webhookconfigurations"
 	beacon := c.WebhookEntry("beacon.example.com", ServeReviews(t, DenyRequest("in effect: "+name)),
