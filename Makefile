@@ -78,7 +78,7 @@ E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_H
        SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
 
 # These packages load the machine or measure memory, so each runs alone.
-HEAVY := ./test/serve ./test/flood ./test/bench
+HEAVY := ./test/serve ./test/crash/... ./test/flood ./test/bench
 
 # Tests mostly wait, so more of them run at once than there are processors.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside

@@ -92,12 +92,12 @@ func (w *Writer) mark(object *unstructured.Unstructured) {
 	object.SetAnnotations(map[string]string{changeAnnotation: strconv.Itoa(w.change)})
 }
 
-// put retries a create or an update until it is acknowledged. A rejection after a lost response may be due to the change
-// itself, so put then reads the object.
+// put retries a create or an update until it is acknowledged. A rejection may be due to the change itself, if its response was
+// lost or was a 503 after which client-go tried again, so put then reads the object.
 func (w *Writer) put(ctx context.Context, kind Kind, name string, refused func(error) bool, write func() (*unstructured.Unstructured, error)) error {
 	floor := w.ledger.floor()
-	stored, uncertain, err := w.persist(ctx, write)
-	if err != nil && uncertain && refused(err) {
+	stored, _, err := w.persist(ctx, write)
+	if err != nil && refused(err) {
 		stored, _, err = w.persist(ctx, func() (*unstructured.Unstructured, error) {
 			return kind.client(w.client).Get(ctx, name, metav1.GetOptions{})
 		})
