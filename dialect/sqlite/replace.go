@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -154,9 +155,10 @@ func removeUnfinished(path string) error {
 	return nil
 }
 
-// removeDatabase deletes the files of the database at path.
+// removeDatabase deletes the files of the database at path. If it is killed, the database is still there, so that
+// removeUnfinished removes the rest.
 func removeDatabase(path string) (err error) {
-	for _, suffix := range suffixes {
+	for _, suffix := range slices.Backward(suffixes) {
 		if failed := os.Remove(path + suffix); !errors.Is(failed, fs.ErrNotExist) {
 			err = errors.Join(err, failed)
 		}

@@ -96,9 +96,9 @@ func (w *Writer) mark(object *unstructured.Unstructured) {
 // lost or was a 503 after which client-go tried again, so put then reads the object.
 func (w *Writer) put(ctx context.Context, kind Kind, name string, refused func(error) bool, write func() (*unstructured.Unstructured, error)) error {
 	floor := w.ledger.floor()
-	stored, _, err := w.persist(ctx, write)
+	stored, err := w.persist(ctx, write)
 	if err != nil && refused(err) {
-		stored, _, err = w.persist(ctx, func() (*unstructured.Unstructured, error) {
+		stored, err = w.persist(ctx, func() (*unstructured.Unstructured, error) {
 			return kind.client(w.client).Get(ctx, name, metav1.GetOptions{})
 		})
 		if err == nil && stored.GetAnnotations()[changeAnnotation] != strconv.Itoa(w.change) {
@@ -116,31 +116,31 @@ func (w *Writer) put(ctx context.Context, kind Kind, name string, refused func(e
 	return w.ledger.acknowledge(kind.key(name), version, floor)
 }
 
+// delete retries a deletion until it is acknowledged. Like put, it may be refused because the deletion has taken effect. Other
+// changes show whether acknowledged writes are lost.
 func (w *Writer) delete(ctx context.Context, kind Kind, name string) error {
 	version, now := w.object.GetResourceVersion(), int64(0)
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}, GracePeriodSeconds: &now}
-	_, uncertain, err := w.persist(ctx, func() (*unstructured.Unstructured, error) {
+	_, err := w.persist(ctx, func() (*unstructured.Unstructured, error) {
 		return nil, kind.client(w.client).Delete(ctx, name, options)
 	})
-	if err != nil && !(uncertain && apierrors.IsNotFound(err)) {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("change %d, deletion of %s: %w", w.change, kind.key(name), err)
 	}
 	w.ledger.acknowledgeDelete(kind.key(name))
 	return nil
 }
 
-// persist retries a request until the server has responded. It reports whether a response was lost, in which case the request
-// may have taken effect without being acknowledged.
-func (w *Writer) persist(ctx context.Context, request func() (*unstructured.Unstructured, error)) (_ *unstructured.Unstructured, uncertain bool, _ error) {
+// persist retries a request until the server has responded.
+func (w *Writer) persist(ctx context.Context, request func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
 	for {
 		object, err := request()
 		if err == nil || !isTransient(err) {
-			return object, uncertain, err
+			return object, err
 		}
-		uncertain = true
 		select {
 		case <-ctx.Done():
-			return nil, uncertain, errors.Join(ctx.Err(), err)
+			return nil, errors.Join(ctx.Err(), err)
 		case <-time.After(retryPause):
 		}
 	}
