@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -27,7 +28,10 @@ const (
 // RunAsLeader runs the controllers whenever this server holds the Lease, until ctx ends. id identifies the server. It then
 // releases the Lease, so that another server can acquire it at once, and returns nil, or the error of Run.
 func RunAsLeader(ctx context.Context, c Config, id string) error {
-	clients, err := newClients(c.Loopback, "leader-election")
+	loopback := rest.CopyConfig(c.Loopback)
+	// Other servers count leaseDuration from when they see a renewal, this one renewDeadline from its response.
+	loopback.Timeout = leaseDuration - renewDeadline
+	clients, err := newClients(loopback, "leader-election")
 	if err != nil {
 		return err
 	}
