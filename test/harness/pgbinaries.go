@@ -127,7 +127,7 @@ func lockFile(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("waiting for another installation of Postgres: %w", err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("waiting for another process: %w", err), lock.Close())
 	}
 	return func() { lock.Close() }, nil // also releases the lock
 }

@@ -254,15 +254,6 @@ func (s *PostgresServer) Close() error {
 	return errors.Join(s.StopAtOnce(), s.keeper.Dismiss())
 }
 
-// FreePort returns a TCP port of 127.0.0.1 that nothing listens on at the moment.
-func FreePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
-}
-
 func (s *PostgresServer) dataDir() string { return filepath.Join(s.dir, "data") }
 func (s *PostgresServer) logFile() string { return filepath.Join(s.dir, "log") }
 
