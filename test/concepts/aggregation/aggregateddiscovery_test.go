@@ -28,7 +28,12 @@ func TestAggregatedDocuments(t *testing.T) {
 				at := slices.Index(names, r.Group)
 				return names[0] == "apiregistration.k8s.io" && at > 0 && at < slices.Index(names, "apps")
 			})
-			group := c.Get(t, "/apis/"+r.Group).Want(t, http.StatusOK)
+			var group kit.Answer
+			harness.Eventually(t, "the group has both versions", func() bool {
+				group = c.Get(t, "/apis/"+r.Group).Want(t, http.StatusOK)
+				versions, _ := group.Value(t, "versions").([]any)
+				return len(versions) == 2
+			})
 			kit.Equal(t, group.Object(t), kit.Manifest(`{kind: APIGroup, apiVersion: v1, name: %[1]s, preferredVersion: {groupVersion: %[1]s/v2beta1, version: v2beta1},
 				versions: [{groupVersion: %[1]s/v2beta1, version: v2beta1}, {groupVersion: %[1]s/v1, version: v1}]}`, r.Group))
 			harness.Eventually(t, "aggregated discovery has it in the same place", func() bool {

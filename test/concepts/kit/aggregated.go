@@ -359,7 +359,8 @@ func RegisterAPIService(t *testing.T, c *Cluster, object map[string]any) {
 	c.DeleteAtEnd(t, APIServices+"/"+made.Text(t, "metadata", "name"))
 }
 
-// WaitAvailable waits until the condition Available of an APIService has this status and reason, and returns its message.
+// WaitAvailable waits until the condition Available of an APIService has this status and reason, and returns its message. Once
+// an APIService is available, it also waits until its group version is served: requests get 503 until the proxies have heard of it.
 func WaitAvailable(t *testing.T, c *Cluster, name, status, reason string) (message string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("APIService %s is available: %s, %s", name, status, reason), func() bool {
@@ -377,6 +378,11 @@ func WaitAvailable(t *testing.T, c *Cluster, name, status, reason string) (messa
 		}
 		return false
 	})
+	if status == "True" {
+		version, group, _ := strings.Cut(name, ".")
+		path := "/apis/" + group + "/" + version
+		harness.Eventually(t, path+" is served", func() bool { return c.Get(t, path).Code == http.StatusOK })
+	}
 	return message
 }
 
