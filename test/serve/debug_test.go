@@ -86,7 +86,7 @@ func drains(t *testing.T, s *server) {
 	const watches = 90
 	watcher := httpClient(t, s.kubeconfig(), "HTTP/2.0")
 	var mutex sync.Mutex
-	var first, last time.Time
+	var last time.Time
 	var ended sync.WaitGroup
 	for range watches {
 		response, err := watcher.Get(s.url + "/api/v1/namespaces/kube-public/secrets?watch=true")
@@ -98,12 +98,11 @@ func drains(t *testing.T, s *server) {
 			}
 			mutex.Lock()
 			defer mutex.Unlock()
-			if last = time.Now(); first.IsZero() {
-				first = last
-			}
+			last = time.Now()
 		})
 	}
 	post := startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1",`)
+	began := time.Now() // a busy machine may read several ends at once, so the time of the first one says nothing
 	s.signal(t, syscall.SIGTERM)
 	eventually(t, "new requests are told to retry", func() error {
 		response, err := newConnection().Get(s.url + "/api")
@@ -117,7 +116,7 @@ func drains(t *testing.T, s *server) {
 		return nil
 	})
 	ended.Wait()
-	if took := last.Sub(first); took < watches*time.Second/200/2 {
+	if took := last.Sub(began); took < watches*time.Second/200/2 {
 		t.Errorf("%d watches ended within %s", watches, took)
 	}
 	if got := post.finish(t, `"metadata":{"name":"late"}}`); got != http.StatusCreated {
