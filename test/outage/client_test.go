@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -46,12 +47,12 @@ func (c *cluster) create(t *testing.T, name string) error {
 	return err
 }
 
-// creates is create with as many retries as necessary.
+// creates is create with as many retries as necessary, including those of client-go. One that failed may have taken effect.
 func (c *cluster) creates(t *testing.T, name string) {
 	t.Helper()
 	var err error
 	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = c.create(t, name); err == nil {
+		if err = c.create(t, name); err == nil || apierrors.IsAlreadyExists(err) {
 			return
 		}
 	}

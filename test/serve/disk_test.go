@@ -148,11 +148,16 @@ func (w *writer) send(ctx context.Context, t *testing.T, name string) error {
 	return errors.New(status.Message)
 }
 
-// creates retries until the object is created, and waits for the event.
+// creates tries until an object is created, and waits for the event. Each has another name, since those that failed may still take
+// effect.
 func (w *writer) creates(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, "something can be written", func() error { return w.create(t, name) })
-	await(t, w.events, name)
+	tries := 0
+	eventually(t, "something can be written", func() error {
+		tries++
+		return w.create(t, fmt.Sprint(name, "-", tries))
+	})
+	await(t, w.events, fmt.Sprint(name, "-", tries))
 }
 
 func (w *writer) refused(t *testing.T, name string) {
