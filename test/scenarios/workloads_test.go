@@ -204,7 +204,7 @@ metadata: {name: tick}
 spec:
   schedule: "* * * * *"
   suspend: true
-  successfulJobsHistoryLimit: 1
+  successfulJobsHistoryLimit: 2 # the next minute's Job must not remove the manual one
   jobTemplate:
     metadata: {labels: {app: tick}}
     spec:
