@@ -20,8 +20,9 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// endsAtOnce is how long a process with nothing to wait for may take to end, on a busy machine.
-const endsAtOnce = 5 * time.Second
+// endsAtOnce is how long a process with nothing to wait for may take to end, on a busy machine. It is less than the time for which
+// a server waits for running requests, 30 s.
+const endsAtOnce = 20 * time.Second
 
 // TestStopFinishesRunningRequests stops the server while the body of a request is being sent. The request is completed and
 // acknowledged, and its object is there after the next start.
