@@ -26,7 +26,7 @@ const (
 	memoryGuard = 4096
 	// answerTimeout limits a response on a machine with two cores, shared with the attack and other tests. A successful attack
 	// blocks others for minutes.
-	answerTimeout = 20 * time.Second
+	answerTimeout = harness.Patience
 	// probeInterval is how often a well-behaved client sends a request.
 	probeInterval = 100 * time.Millisecond
 )
