@@ -131,7 +131,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 // insecure does not verify certificates, like a health check.
 var insecure = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
-	Timeout:   10 * time.Second,
+	Timeout:   patience / 2, // what never gets a response is tried again
 }
 
 // server is a process that serves.
