@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // What webhooks may respond, and the consequences.
@@ -58,6 +60,11 @@ var webhookAnswers = []kit.Promise{
 	{Statement: "if a webhook can't be called, failurePolicy decides whether the request fails", Proof: func(t *testing.T, c *kit.Cluster) {
 		dead := kit.ServeReviews(t, kit.AllowRequest)
 		dead.Close()
+		port, err := harness.FreePort() // its own might be another server's by now
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead.URL = fmt.Sprint("https://127.0.0.1:", port)
 		stranger := kit.ServeReviews(t, kit.AllowRequest)
 		stranger.CA = kit.ServeReviews(t, kit.AllowRequest).CA
 		done := make(chan struct{})
