@@ -150,6 +150,7 @@ validations:
 		allows(t, c, "a", map[string]string{"a": "", "b": ""})
 	}},
 	{Statement: "parameters can be Pods, and all their fields can be read", Proof: func(t *testing.T, c *kit.Cluster) {
+		c.MakeDefaultServiceAccount(t)
 		c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("params"), map[string]any{"limit": "few"}, "metadata", "labels")).Want(t, http.StatusCreated)
 		policy(t, c, "Validating", `{paramKind: {apiVersion: v1, kind: Pod}, validations: [{expression: "object.metadata.name != params.spec.containers[0].image", messageExpression: "string(params.metadata.labels.limit)"}]}`,
 			"paramRef: {name: params, namespace: "+c.Namespace+", parameterNotFoundAction: Deny}")
