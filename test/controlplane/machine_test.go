@@ -105,14 +105,17 @@ func (m *machine) client(t *testing.T, config *rest.Config) kubernetes.Interface
 func (m *machine) bootstrap(t *testing.T, token string) {
 	config := &rest.Config{Host: m.server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: m.ca}}
 	c := m.client(t, config)
+	// Like kubeadm, it tries again until authentication and authorization know the token.
 	for _, name := range []string{"kubeadm-config", "kubelet-config"} {
-		if _, err := c.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			t.Error(err)
-		}
+		harness.Eventually(t, name+" can be read with the token", func() bool {
+			_, err := c.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil
+		})
 	}
-	if _, err := c.CoreV1().Nodes().Get(t.Context(), m.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("checking that the node's name is free: %v", err)
-	}
+	harness.Eventually(t, "the node's name is free", func() bool {
+		_, err := c.CoreV1().Nodes().Get(t.Context(), m.name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 	m.useCertificate(t, c)
 }
 
