@@ -66,7 +66,7 @@ var compression = []kit.Promise{
 		raw := uncompressing(t, c)
 		gzipped := kit.Header{"Accept-Encoding", "gzip"}
 		created := raw.Send(t, http.MethodPost, c.Path("v1", "configmaps"), gzipped, kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
-		watch := raw.Send(t, http.MethodGet, c.Path("v1", "configmaps")+"?watch=true&timeoutSeconds=3&resourceVersion=0", gzipped, nil).Want(t, http.StatusOK)
+		watch := raw.WatchAs(t, 1, gzipped, c.Path("v1", "configmaps")+"?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dlarge")
 		if encoding := watch.Header.Get("Content-Encoding"); encoding != "" || len(watch.Body) < largeEnough {
 			t.Errorf("a watch of %d bytes is encoded as %q", len(watch.Body), encoding)
 		}

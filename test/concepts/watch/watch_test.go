@@ -281,8 +281,8 @@ var watchAccess = []kit.Promise{
 		forbidden(as("list", "watch=1&timeoutSeconds=1"), "list", "watch")
 		forbidden(as("watch", ""), "watch", "list")
 		forbidden(as("one", "watch=1&timeoutSeconds=1"), "one", "watch")
-		if events := as("one", "watch=1&timeoutSeconds=3&fieldSelector=metadata.name=a").Events(t); len(events) != 1 ||
-			events[0].Name() != "a" {
+		if events := c.WatchAs(t, 1, kit.Header{"Impersonate-User", c.Namespace + "-one"},
+			c.Path("v1", "configmaps")+"?watch=1&fieldSelector=metadata.name=a").Events(t); len(events) != 1 || events[0].Name() != "a" {
 			t.Errorf("a user who may watch one object receives %v", events)
 		}
 	}},
