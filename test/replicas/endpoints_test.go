@@ -53,10 +53,11 @@ func TestEndpoints(t *testing.T) {
 	}
 	last := replicas[2]
 	harness.Eventually(t, "all are published", func() bool { return published(last, 0, 1, 2) })
-	before := identities(t, last)
-	if len(before) != len(replicas) {
-		t.Errorf("the identity Leases are %v", before)
-	}
+	var before []string
+	harness.Eventually(t, "each has an identity Lease", func() bool { // made a moment after the server is ready
+		before = identities(t, last)
+		return len(before) == len(replicas)
+	})
 
 	// SIGTERM: server 0 withdraws its address, but keeps serving for an hour.
 	if err := syscall.Kill(replicas[0].Pid(), syscall.SIGTERM); err != nil {
