@@ -40,6 +40,9 @@ var legacyTokens = []kit.Promise{
 	{Statement: "a Secret of type kubernetes.io/service-account-token is filled with a token, its namespace and the server's authority", Proof: func(t *testing.T, c *kit.Cluster) {
 		account := c.MakeServiceAccount(t, "robot")
 		secret := tokenSecret(t, c, "s", "robot")
+		// The authenticator hears of the Secret's token a moment after it is there.
+		token := c.Bearer(t, string(secret.Data["token"]))
+		harness.Eventually(t, "the token is accepted", func() bool { return token.IsAuthenticated(t) })
 		if user := isAccount(t, c, string(secret.Data["token"]), "robot"); user.UID != string(account.UID) {
 			t.Errorf("the uid is %q", user.UID)
 		}
