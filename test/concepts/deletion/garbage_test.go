@@ -37,6 +37,15 @@ func family(t *testing.T, c *kit.Cluster) (owner kit.Answer) {
 	return owner
 }
 
+// collectorKnows waits until the collector knows the objects of a resource that exist: it has deleted a new one, whose owner is
+// missing.
+func collectorKnows(t *testing.T, c *kit.Cluster, path string, object map[string]any) {
+	t.Helper()
+	absent := kit.Answer{Body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none","uid":"none"}}`)}
+	name := c.Post(t, path, own(t, object, absent, true)).Created(t).Text(t, "metadata", "name")
+	c.WaitGone(t, path+"/"+name)
+}
+
 // deletes waits until an object is marked as being deleted.
 func deletes(t *testing.T, c *kit.Cluster, path string) {
 	t.Helper()
@@ -146,10 +155,9 @@ var cascades = []kit.Promise{
 		built := c.Post(t, configMaps, kit.With(kit.ConfigMap("top", nil), "v1", "apiVersion")).Created(t)
 		custom := c.Post(t, widgets, own(t, kit.Widget(groupVersion, "middle"), built, true)).Created(t)
 		c.Post(t, configMaps, own(t, kit.WithFinalizers("child", "example.com/one"), custom, true)).Created(t)
-		// In the foreground, the collector waits for the dependents that it knows: it must have found the widgets.
-		absent := kit.Answer{Body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none","uid":"none"}}`)}
-		c.Post(t, widgets, own(t, kit.Widget(groupVersion, "orphan"), absent, true)).Created(t)
-		c.WaitGone(t, widgets+"/orphan")
+		// In the foreground, the collector waits for the dependents that it knows.
+		collectorKnows(t, c, widgets, kit.Widget(groupVersion, "orphan"))
+		collectorKnows(t, c, configMaps, kit.ConfigMap("orphan", nil))
 		c.Delete(t, configMaps+"/top?propagationPolicy=Foreground").OK(t)
 		deletes(t, c, widgets+"/middle")
 		deletes(t, c, configMaps+"/child")
@@ -218,6 +226,9 @@ var defaultPolicies = []kit.Promise{
 			created := c.Post(t, path, owner).Created(t)
 			child := c.Path("v1", "configmaps", kind.resource)
 			c.Post(t, c.Path("v1", "configmaps"), own(t, kit.ConfigMap(kind.resource, nil), created, true)).Created(t)
+			if kind.orphan { // else it would be deleted
+				collectorKnows(t, c, c.Path("v1", "configmaps"), kit.ConfigMap("orphan", nil))
+			}
 			a := c.Delete(t, path+"/owner").OK(t)
 			warning := "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them" +
 				" or set propagationPolicy=Orphan to suppress this warning"
