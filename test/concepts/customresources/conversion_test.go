@@ -2,6 +2,7 @@ package customresources
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -157,6 +158,11 @@ var customConversion = []kit.Promise{
 		var calls atomic.Int32
 		h := converter(t, &calls, addresses)
 		h.Close()
+		port, err := harness.FreePort() // the webhook's own may be another test's by now
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
 		w := convertedBy(t, c, h, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
 		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
 		c.Get(t, w.At("v1")).Want(t, http.StatusOK)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,8 +41,8 @@ func (p published) fetch(t testing.TB) string {
 	return filepath.Join(harness.Module(t, p.module, p.sum), p.path)
 }
 
-// install applies the definitions, the large ones as documented, and waits until they are established. It returns kubectl's
-// arguments that name them all.
+// install applies the definitions, the large ones as documented, and waits until kubectl can find their resources. It returns
+// kubectl's arguments that name them all.
 func (p published) install(t testing.TB, c *kit.Cluster) []string {
 	t.Helper()
 	files := []string{"-f", p.fetch(t)}
@@ -49,14 +50,31 @@ func (p published) install(t testing.TB, c *kit.Cluster) []string {
 		files[0] = "-k"
 	}
 	names := strings.Fields(kit.MustKubectl(t, c, append([]string{"apply", "--server-side", "-o", "name"}, files...)...))
+	var definitions []string
 	for _, name := range names {
 		if definition, ok := strings.CutPrefix(name, "customresourcedefinition.apiextensions.k8s.io/"); ok {
+			definitions = append(definitions, definition)
 			harness.Eventually(t, definition+" is established", func() bool {
 				status, _ := kit.Condition(t, c.Get(t, kit.Definitions+"/"+definition), "Established")
 				return status == "True"
 			})
 		}
 	}
+	// Discovery has them a moment later.
+	harness.Eventually(t, "all definitions are discovered", func() bool {
+		_, lists, err := c.Kube.Discovery().ServerGroupsAndResources()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, list := range lists {
+			group, _, _ := strings.Cut(list.GroupVersion, "/")
+			for _, resource := range list.APIResources {
+				found[resource.Name+"."+group] = true
+			}
+		}
+		return !slices.ContainsFunc(definitions, func(name string) bool { return !found[name] })
+	})
 	return files
 }
 

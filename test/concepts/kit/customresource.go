@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"testing"
@@ -88,13 +89,21 @@ func Condition(t testing.TB, a Answer, kind string) (status, reason string) {
 	return status, reason
 }
 
-// Established waits until the definition is established.
+// Established waits until the definition is established and served. The handler of custom resources hears of the condition a
+// moment after it is there, at the same time as the versions' documents of discovery.
 func (w CustomResource) Established(t testing.TB) {
 	t.Helper()
 	harness.Eventually(t, w.Name()+" is established", func() bool {
 		status, _ := w.Condition(t, "Established")
 		return status == "True"
 	})
+	versions, _ := w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK).Value(t, "spec", "versions").([]any)
+	for _, entry := range versions {
+		if v := entry.(map[string]any); v["served"] == true {
+			path := fmt.Sprintf("/apis/%s/%s", w.Group, v["name"])
+			harness.Eventually(t, path+" is served", func() bool { return w.Get(t, path).Code == http.StatusOK })
+		}
+	}
 }
 
 // Redefine changes the definition.
