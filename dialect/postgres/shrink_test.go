@@ -104,7 +104,7 @@ func TestStartWhileAnotherShrinks(t *testing.T) {
 	if _, err := shrinking.Exec(t.Context(), "SELECT pg_advisory_lock($1)", postgres.ShrinkLock); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	e, err := postgres.Open(ctx, dsn)
 	if err != nil {
