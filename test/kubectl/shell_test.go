@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// commandTimeout limits one command of a transcript, including what it waits for.
-const commandTimeout = time.Minute
+// commandTimeout limits one command of a transcript, including what it waits for, on a busy machine. It is longer than the
+// timeouts in transcripts.
+const commandTimeout = 3 * time.Minute
 
 // prelude comes before every command of a transcript.
 const prelude = `
