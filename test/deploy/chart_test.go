@@ -26,7 +26,10 @@ func newCluster(t *testing.T) *cluster {
 	definitions := filepath.Join(harness.Module(t, "github.com/prometheus-operator/prometheus-operator@v0.85.0",
 		"h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="), "example/prometheus-operator-crd/monitoring.coreos.com_")
 	c.kubectl(t, "", "apply", "--server-side", "-f", definitions+"servicemonitors.yaml", "-f", definitions+"prometheusrules.yaml")
-	c.kubectl(t, "", "wait", "--for=condition=Established", "--timeout=5m", "crd", "--all")
+	harness.Eventually(t, "kubectl finds the custom resources", func() bool { // `kubectl wait` fails if there are no conditions yet
+		_, err := c.run("", sqube.KubectlBinary(t), "get", "servicemonitors,prometheusrules", "-A")
+		return err == nil
+	})
 	c.kubectl(t, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sqube", "labels": {
 		"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted"}}}`, "create", "-f", "-")
 	return c

@@ -42,13 +42,19 @@ func TestChartServes(t *testing.T) {
 		config := pod.Config(t)
 		authorities = append(authorities, config.CAData)
 		for _, probe := range []*corev1.Probe{container.StartupProbe, container.ReadinessProbe, container.LivenessProbe} {
-			if code, text := ask(t, pod, config, probe.HTTPGet.Path, ""); code != http.StatusOK {
-				t.Errorf("%s returns %d\n%s", probe.HTTPGet.Path, code, text)
+			// The authorizer hears of the default roles after they are made.
+			harness.Eventually(t, probe.HTTPGet.Path+" returns 200", func() bool {
+				code, _ := ask(t, pod, config, probe.HTTPGet.Path, "")
+				return code == http.StatusOK
+			})
+		}
+		harness.Eventually(t, "/metrics returns 200 for Prometheus", func() bool {
+			code, text := ask(t, pod, config, "/metrics", "prometheus-token")
+			if code == http.StatusOK && !strings.Contains(text, "\nsqube_store_revision ") {
+				t.Fatalf("for Prometheus, /metrics returns\n%.1000s", text)
 			}
-		}
-		if code, text := ask(t, pod, config, "/metrics", "prometheus-token"); code != http.StatusOK || !strings.Contains(text, "\nsqube_store_revision ") {
-			t.Errorf("for Prometheus, /metrics returns %d\n%.1000s", code, text)
-		}
+			return code == http.StatusOK
+		})
 		if code, _ := ask(t, pod, config, "/api/v1/secrets", "prometheus-token"); code != http.StatusForbidden {
 			t.Errorf("for Prometheus, /api/v1/secrets returns %d", code)
 		}
