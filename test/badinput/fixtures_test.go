@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // The objects that exist before the cases.
@@ -44,7 +46,7 @@ func (s *sender) prepare(t *testing.T) {
 			t.Fatalf("create %s: %+v", object.path, a)
 		}
 	}
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(harness.Patience)
 	for s.send(t, badCase{method: http.MethodPost, path: widgets, body: widget}).Code != 201 {
 		select {
 		case <-deadline:
