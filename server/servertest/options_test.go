@@ -1,6 +1,7 @@
 package servertest_test
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -56,6 +57,11 @@ func TestOptions(t *testing.T) {
 		}
 	})
 	t.Run("the test's webhooks are called", func(t *testing.T) {
+		// The server calls a webhook some time after its configuration was created.
+		eventually(t, "the webhook is called", func(ctx context.Context) bool {
+			_, err := ships.Create(ctx, boat("forbidden", 9), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err != nil
+		})
 		if _, err := ships.Create(t.Context(), boat("forbidden", 9), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "no boat of that name") {
 			t.Errorf("an object that the webhook denies: %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -64,15 +65,25 @@ func (s *Server) prepareWebhooks(wanted bool, definitions []*apiextensionsv1.Cus
 	return nil
 }
 
+// unusedPort returns a port of 127.0.0.1 on which nothing listens. It is outside the range from which kernels choose, 32768 to
+// 60999, so that no connection gets it before the test listens.
+func unusedPort() (port int, err error) {
+	for range 100 {
+		port = 20000 + 2*mathrand.IntN(5000)
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, err
+}
+
 func newWebhookServer(folder string) (*WebhookServer, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := unusedPort()
 	if err != nil {
 		return nil, err
 	}
-	w := &WebhookServer{Host: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, CertDir: folder}
-	if err := listener.Close(); err != nil {
-		return nil, err
-	}
+	w := &WebhookServer{Host: "127.0.0.1", Port: port, CertDir: folder}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
