@@ -6,12 +6,14 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,15 +154,25 @@ func eventually(t *testing.T, what string, try func() bool) {
 	}
 }
 
+// unusedPort returns a port on which nothing listens. It is outside the range from which kernels choose, 32768 to 60999, so that
+// no connection gets it before the server listens, and even, since the other module's tests use odd ones.
+func unusedPort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		port := strconv.Itoa(20000 + 2*mathrand.IntN(5000))
+		if free, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			free.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
 // serve starts a server on a folder and returns a client.
 func serve(t *testing.T, dir string) (*process, kubernetes.Interface) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	free.Close()
+	port := unusedPort(t)
 	p := start(t, "serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", port)
 	eventually(t, "the server is ready", func() bool { return strings.Contains(p.text(), "msg=ready") })
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
