@@ -158,14 +158,14 @@ func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error 
 func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error) error {
 	tx, err := e.writer.BeginTx(ctx, nil)
 	if err != nil {
-		return failure(op, err)
+		return e.writeFailure(op, err)
 	}
 	if err := do(tx); err != nil {
 		_ = tx.Rollback() // the cause is returned; the driver rolls back a lost connection
-		return failure(op, err)
+		return e.writeFailure(op, err)
 	}
 	if err := tx.Commit(); err != nil {
-		return failure(op, err)
+		return e.writeFailure(op, err)
 	}
 	return nil
 }

@@ -110,14 +110,14 @@ func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) in
 	// The pragma frees one page per step, so its result has to be iterated.
 	rows, err := e.writer.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(surplus, most/pageSize)))
 	if err != nil {
-		return false, failure("vacuum", err)
+		return false, e.writeFailure("vacuum", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		some = true
 	}
 	if err := rows.Err(); err != nil {
-		return false, failure("vacuum", err)
+		return false, e.writeFailure("vacuum", err)
 	}
 	return some, nil
 }

@@ -32,6 +32,8 @@ type reserve struct {
 	released atomic.Bool // whether others may use the space
 	// mu is held by the one that uses the space, or wants to know whether there is enough.
 	mu sync.Mutex
+	// resizing is held while the size of the file changes.
+	resizing sync.Mutex
 }
 
 // release gives the space of the reserve back to the file system.
@@ -56,12 +58,36 @@ func (r *reserve) restore() bool {
 	return true
 }
 
+// isExhausted reports whether not even one page fits beside the reserve.
+func (r *reserve) isExhausted() bool {
+	const largestPage = 64 << 10
+	return isFull(r.resize(os.O_CREATE, func(file *os.File) error {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		return errors.Join(allocate(file, info.Size()+largestPage), file.Truncate(info.Size()))
+	}))
+}
+
 func (r *reserve) resize(flag int, do func(*os.File) error) error {
+	r.resizing.Lock()
+	defer r.resizing.Unlock()
 	file, err := os.OpenFile(r.path, os.O_WRONLY|flag, fileMode)
 	if err != nil {
 		return err
 	}
 	return errors.Join(do(file), file.Close())
+}
+
+// writeFailure is failure for writes. SQLite tells a full disk from other
+// failed writes, but not a disk quota that is used up, so the file system is
+// asked.
+func (e *Engine) writeFailure(op string, err error) error {
+	if codeOf(err)&0xff == sqlite3.SQLITE_IOERR && e.reserve.isExhausted() {
+		return &dialect.Error{Op: op, Engine: "sqlite", Err: fmt.Errorf("%w: %w", dialect.ErrFull, err)}
+	}
+	return failure(op, err)
 }
 
 // lacksSpace reports whether opening a database may have failed because the disk

@@ -24,6 +24,7 @@ type Disk struct {
 	mu       sync.Mutex
 	readOnly bool
 	room     int64
+	full     unix.Errno // the error when there is no room
 	failSync bool
 	slowSync time.Duration
 	changed  chan struct{} // closed when slowSync changes
@@ -33,7 +34,7 @@ type Disk struct {
 // NewDisk returns a disk that exists until the test ends. Create it before what runs on it.
 func NewDisk(t testing.TB) *Disk {
 	t.Helper()
-	d := &Disk{room: noLimit, changed: make(chan struct{})}
+	d := &Disk{room: noLimit, full: unix.ENOSPC, changed: make(chan struct{})}
 	d.interceptor = newInterceptor(t, d.decide, unix.SYS_PWRITE64, unix.SYS_PWRITEV, unix.SYS_PWRITEV2,
 		unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE)
 	return d
@@ -58,6 +59,13 @@ func (d *Disk) Room(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.room = bytes
+}
+
+// Quota makes the disk full for its user only: writes then fail with EDQUOT.
+func (d *Disk) Quota() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = unix.EDQUOT
 }
 
 // ReadOnly makes writes, except to open files, fail with EROFS, or no longer: like a card that has turned read-only.
@@ -105,7 +113,7 @@ func (d *Disk) decide(c *call) unix.Errno {
 	}
 	by := growth(c)
 	if by > d.room {
-		return unix.ENOSPC
+		return d.full
 	}
 	d.room -= by
 	return 0

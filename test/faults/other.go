@@ -26,6 +26,9 @@ func (*Disk) Full(bool) {}
 // Room is for Linux.
 func (*Disk) Room(int64) {}
 
+// Quota is for Linux.
+func (*Disk) Quota() {}
+
 // ReadOnly is for Linux.
 func (*Disk) ReadOnly(bool) {}
 

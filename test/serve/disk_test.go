@@ -257,6 +257,21 @@ func (w *writer) failingDisk(t *testing.T, disk *faults.Disk) {
 	disk.FailSync(false)
 }
 
+// TestQuota uses up the quota of the database's user: like on a full disk, objects can still be deleted.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	disk := faults.NewDisk(t)
+	disk.Quota()
+	s := serve(t, nil, disk.Run)
+	w := newWriter(t, s)
+	w.fullDisk(t, disk)
+	disk.Full(true)
+	for i := 0; w.create(t, fmt.Sprint("filler-", i)) == nil; i++ {
+	}
+	must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
+	w.absent(t, w.names[0])
+}
+
 // TestDiskFullAtStart starts a server on a full disk: with the space that an earlier one set aside, without it, and with an
 // empty folder.
 func TestDiskFullAtStart(t *testing.T) {
