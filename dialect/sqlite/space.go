@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -59,13 +60,38 @@ func waitFor(size int64) time.Duration {
 
 // checkpointLeftover moves what a killed process left in the write-ahead log into the file. It may have been killed because a
 // sync failed. The kernel then treats unwritten pages as written, so another sync of the log proves nothing: only data written
-// again is known to be on disk.
+// again is known to be on disk. Commits that followed damage in the log would be lost.
 func (e *Engine) checkpointLeftover(ctx context.Context) error {
 	if size, err := e.walSize(); err != nil || size == 0 {
 		return err
 	}
-	_, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
-	return err
+	if _, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		return err
+	}
+	return e.rewriteWAL() // another process that reads may have kept it
+}
+
+// rewriteWAL writes the write-ahead log to disk again, unchanged. No commit may be running.
+func (e *Engine) rewriteWAL() (err error) {
+	log, err := os.OpenFile(e.path+"-wal", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	part := make([]byte, 1<<20)
+	for offset := int64(0); ; {
+		n, err := log.ReadAt(part, offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if n == 0 {
+			return log.Sync()
+		}
+		if _, err := log.WriteAt(part[:n], offset); err != nil {
+			return err
+		}
+		offset += int64(n)
+	}
 }
 
 // truncateWAL tries to empty the write-ahead log, and waits up to wait for

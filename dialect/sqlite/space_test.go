@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
 )
 
 // TestWriteAheadLogUnderReads writes much while reads always overlap.
@@ -117,6 +118,41 @@ func TestHeldWriteAheadLog(t *testing.T) {
 	}
 	if report := held(); report != nil {
 		t.Errorf("after the read, it reports %q", report)
+	}
+}
+
+// TestLeftoverThatIsRead opens a file while a read keeps the write-ahead log that another process left: the log is written again.
+func TestLeftoverThatIsRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	before, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := commit(t, before, []dialect.Write{create("a", []byte(`{}`))})
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	reader, err := db.Query("SELECT 1 FROM log")
+	if err != nil || !reader.Next() {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	longAgo := time.Unix(1, 0)
+	if err := os.Chtimes(path+"-wal", longAgo, longAgo); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, path)
+	if info, err := os.Stat(path + "-wal"); err != nil || info.Size() == 0 || info.ModTime().Equal(longAgo) {
+		t.Errorf("the log is as it was: %v %v", info, err)
+	}
+	if next := commit(t, e, []dialect.Write{create("b", []byte(`{}`))}); next.Last != made.Last+1 {
+		t.Errorf("after revision %d follows %d", made.Last, next.Last)
 	}
 }
 
