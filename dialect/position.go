@@ -27,8 +27,10 @@ func (n *Newest) Raise(revision int64) {
 // than the commits that can have been lost, plus RevisionJumpPerSecond for each
 // second since its last write, which is more than any cluster commits. The
 // latter matters if a backup is restored twice: the counter starts at the same
-// value, but clients have seen what was written in between.
+// value, but clients have seen what was written in between. They may also have
+// seen further jumps, such as those of failovers: 17 minutes of writing make up
+// for each.
 const (
 	RevisionJump          = 1_000_000_000
-	RevisionJumpPerSecond = 10_000
+	RevisionJumpPerSecond = 1_000_000
 )
