@@ -68,8 +68,10 @@ type Follower struct {
 	// advanced is when its client last received something, reading when the
 	// follower last began to read; see memory.clock.
 	advanced, reading atomic.Int64
-	ended             atomic.Bool
-	sub               atomic.Pointer[Subscription]
+	// awaitsStore is set while it reads: its client can't receive anything yet.
+	awaitsStore atomic.Bool
+	ended       atomic.Bool
+	sub         atomic.Pointer[Subscription]
 }
 
 // Follow returns a Follower for the client in ctx. The caller works under the
@@ -158,7 +160,10 @@ func (f *Follower) Read(resource Resource, read func() (cost int, err error)) er
 	f.reading.Store(int64(f.memory.clock()))
 	f.held.Add(int64(expected))
 	f.reserved.Add(int64(expected))
+	f.awaitsStore.Store(true)
 	cost, err := read()
+	f.Advance()
+	f.awaitsStore.Store(false)
 	f.memory.learn(resource, cost)
 	f.adjust(cost - expected)
 	return err

@@ -11,8 +11,9 @@ import (
 // DefaultFollowerMemory is how many bytes all followers together may hold.
 const DefaultFollowerMemory = 32 << 20
 
-// While others wait for memory, a follower is ended if its client has received
-// nothing for stuckAfter, or if it still holds what it reserved slowAfter ago.
+// While others wait for memory, a follower is ended if its client could have
+// received something for stuckAfter and has not, or if it still holds what it
+// reserved slowAfter ago.
 const (
 	stuckAfter = 2 * time.Second
 	slowAfter  = 15 * time.Second
@@ -178,7 +179,8 @@ func (m *memory) endStuck() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for f := range m.followers {
-		if f.reserved.Load() > 0 && (now-f.progress() > stuckAfter || now-time.Duration(f.reading.Load()) > slowAfter) {
+		stuck := !f.awaitsStore.Load() && now-f.progress() > stuckAfter
+		if f.reserved.Load() > 0 && (stuck || now-time.Duration(f.reading.Load()) > slowAfter) {
 			f.end()
 		}
 	}

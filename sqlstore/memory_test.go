@@ -126,6 +126,33 @@ func TestReadsWaitForMemory(t *testing.T) {
 	})
 }
 
+// TestSlowDatabase reads for longer than a client may receive nothing, while another follower waits for memory.
+func TestSlowDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := newFollowers(t, 1, 2)
+		next := make(chan error, 1)
+		err := f[0].Read(Resource{}, func() (int, error) {
+			go func() { next <- f[1].page() }()
+			time.Sleep(2 * stuckAfter)
+			return pageCost, nil
+		})
+		if err != nil || f[0].isSlow() || len(next) != 0 {
+			t.Errorf("the read returned %v; ended: %t; %d others have read", err, f[0].isSlow(), len(next))
+		}
+		f[0].Forget(pageCost)
+		if err := <-next; err != nil || f[1].isSlow() {
+			t.Errorf("the next read returned %v; ended: %t", err, f[1].isSlow())
+		}
+		f[1].Forget(pageCost)
+		for _, f := range f {
+			f.Close()
+		}
+		if held := m.held.Load(); held != 0 {
+			t.Errorf("without followers, %d bytes are held", held)
+		}
+	})
+}
+
 // TestLargeReadsAreExpected estimates the cost of reads by that of earlier ones.
 func TestLargeReadsAreExpected(t *testing.T) {
 	m := newMemory(DefaultFollowerMemory)
