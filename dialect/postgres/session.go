@@ -130,7 +130,11 @@ func configureServing(config *pgx.ConnConfig, c capabilities, onConnect pgconn.A
 	for name := range config.RuntimeParams {
 		delete(set, name) // those in the DSN win
 	}
+	timeout := config.ConnectTimeout
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		// pgx's own timeout is over, and a pool connects without one: a connection that hangs would keep its place for long.
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
 		if err := apply(ctx, conn, set); err != nil {
 			return err
 		}

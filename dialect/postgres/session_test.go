@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -78,6 +79,27 @@ func TestSessionsEndWithTheirClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestConnectionsThatHang has all new connections wait for a lock. They are given up, and so leave their places in the pool.
+func TestConnectionsThatHang(t *testing.T) {
+	dsn := harness.Postgres(t)
+	e := open(t, withParameter(t, dsn, "connect_timeout", "1"))
+	other, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.Background()) }()
+	if _, err := other.Exec(t.Context(), `BEGIN; LOCK TABLE counter IN ACCESS EXCLUSIVE MODE;
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err = e.Query(ctx, "SELECT 1", nil, func(dialect.Row) error { return nil })
+	if !errors.Is(err, dialect.ErrUnavailable) || ctx.Err() != nil {
+		t.Errorf("a read: %v", err)
 	}
 }
 
