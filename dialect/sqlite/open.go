@@ -133,7 +133,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 		return before, err
 	}
 	if e.writer, err = sql.Open("sqlite", dsn(path, "journal_mode(wal)", synchronous, "cache_size(-8000)",
-		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/pageSize), fmt.Sprintf("journal_size_limit(%d)", walStep))+existing); err != nil {
+		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/pageSize), fmt.Sprintf("journal_size_limit(%d)", reserveBytes))+existing); err != nil {
 		return before, err
 	}
 	e.writer.SetMaxOpenConns(1)

@@ -16,7 +16,9 @@ import (
 )
 
 // reserveBytes is the size of the reserve: as much as the write-ahead log holds
-// when a commit has it written to the database file, and the largest group.
+// when a commit has it written to the database file, and the largest group. It
+// also limits the log's file when the log starts over: on a full disk, commits
+// would fill a larger one, and the reserve could not take all of that.
 const reserveBytes = walCheckpoint + 4<<20
 
 const reserveSuffix = "-reserve"

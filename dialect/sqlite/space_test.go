@@ -121,6 +121,38 @@ func TestHeldWriteAheadLog(t *testing.T) {
 	}
 }
 
+// TestLogStartsOver has the write-ahead log grow under a read. Once it starts over, it fits into the reserve again.
+func TestLogStartsOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	reader, err := db.Query("SELECT 1 FROM log")
+	if err != nil || !reader.Next() {
+		t.Fatal(err)
+	}
+	value := bytes.Repeat([]byte("x"), 1<<20)
+	for i := range 12 {
+		commit(t, e, []dialect.Write{create(fmt.Sprint(i), value)})
+	}
+	if size := fileSize(t, path+"-wal"); size < 12<<20 {
+		t.Errorf("under the read, the log has %d bytes", size)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"b", "c"} {
+		commit(t, e, []dialect.Write{create(key, []byte(`{}`))})
+	}
+	if size := fileSize(t, path+"-wal"); size > 8<<20 {
+		t.Errorf("after the read, the log has %d bytes", size)
+	}
+}
+
 // TestLeftoverThatIsRead opens a file while a read keeps the write-ahead log that another process left: the log is written again.
 func TestLeftoverThatIsRead(t *testing.T) {
 	t.Parallel()
