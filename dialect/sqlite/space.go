@@ -68,11 +68,16 @@ func (e *Engine) checkpointLeftover(ctx context.Context) error {
 	if _, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
 		return err
 	}
-	return e.rewriteWAL() // another process that reads may have kept it
+	return e.rewriteWAL(ctx) // another process that reads may have kept it
 }
 
-// rewriteWAL writes the write-ahead log to disk again, unchanged. No commit may be running.
-func (e *Engine) rewriteWAL() (err error) {
+// rewriteWAL writes the write-ahead log to disk again, unchanged.
+func (e *Engine) rewriteWAL(ctx context.Context) (err error) {
+	tx, err := e.writer.BeginTx(ctx, nil) // so that no other process writes to it
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	log, err := os.OpenFile(e.path+"-wal", os.O_RDWR, 0)
 	if err != nil {
 		return err
