@@ -105,5 +105,13 @@ if [ "$format" = deb ]; then
 	for path in /var/lib/sqube /etc/sqube; do
 		[ ! -e "$root$path" ] || fail "$path is left: $(ls -la "$root$path")"
 	done
+
+	echo "== purged, with the state on a file system of its own"
+	install "$second"
+	mkdir "$root/var/lib/sqube"
+	mount -t tmpfs tmpfs "$root/var/lib/sqube"
+	touch "$root/var/lib/sqube/sqube.db"
+	within dpkg --purge sqube
+	[ -z "$(ls -A "$root/var/lib/sqube")" ] || fail "/var/lib/sqube has $(ls -A "$root/var/lib/sqube")"
 fi
 echo "== done"
