@@ -239,4 +239,7 @@ func TestFollowIsRefused(t *testing.T) {
 	}
 	refuses(t, "holds no backup", []string{"restore", empty, "--data-dir", empty})
 	refuses(t, "holds no backup", []string{"restore", empty, "--list"})
+	file := filepath.Join(empty, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	refuses(t, file+": stat .: not a directory", []string{"restore", file, "--list"})
 }

@@ -3,6 +3,7 @@ package logbackup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -35,6 +36,9 @@ func (f folder) List(ctx context.Context) (files []File, err error) {
 		if files, err = f.list(); !errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
 			break
 		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f, err) // which names the path below f
 	}
 	return files, err
 }
