@@ -262,7 +262,7 @@ func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision
 	})
 	if err != nil {
 		f.stray = g.snapshotPath()
-		return err
+		return errors.Join(err, f.removeExpired(ctx)) // the place may be full
 	}
 	g.snapshot = &File{Name: g.snapshotPath(), Changed: began}
 	f.known, f.current, f.began = append(f.known, g), g, began

@@ -353,3 +353,34 @@ func TestKeep(t *testing.T) {
 	}
 	d.restores(t, place, d.newest, false)
 }
+
+// full is a folder without room for snapshots while there are two generations.
+type full struct{ folder }
+
+func (p full) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	if there, err := os.ReadDir(string(p.folder)); strings.HasSuffix(name, snapshotName) && (err != nil || len(there) > 1) {
+		return errors.Join(errInjected, err)
+	}
+	return p.folder.Put(ctx, name, write)
+}
+
+// TestKeepMakesRoom checks that old generations are removed even if there is no room for a new one.
+func TestKeepMakesRoom(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := full{folder(t.TempDir())}
+	f := d.follow(t, place, Options{SnapshotInterval: time.Nanosecond})
+	for range 2 {
+		d.write(t)
+		if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
+			t.Fatal(err)
+		}
+	}
+	f.options.Keep = time.Nanosecond
+	if err := f.Step(t.Context()); !errors.Is(err, errInjected) {
+		t.Fatalf("there was room for a third generation: %v", err)
+	}
+	if err := f.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.restores(t, place, d.newest, false)
+}
