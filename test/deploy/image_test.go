@@ -19,6 +19,7 @@ type imageConfig struct {
 	OS           string `json:"os"`
 	Config       struct {
 		User         string
+		Env          []string
 		ExposedPorts map[string]struct{}
 		Volumes      map[string]struct{}
 		Entrypoint   []string
@@ -39,7 +40,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("the image contains %v", files)
 	}
 	c := config.Config
-	if _, exposed := c.ExposedPorts["6443/tcp"]; config.Architecture != "arm64" || config.OS != "linux" || c.User != "65532:65532" || !exposed || c.StopSignal != "SIGTERM" {
+	if _, exposed := c.ExposedPorts["6443/tcp"]; config.Architecture != "arm64" || config.OS != "linux" || c.User != "65532:65532" || !exposed || c.StopSignal != "SIGTERM" || !slices.Contains(c.Env, "TMPDIR=/data") {
 		t.Errorf("the image is %+v", config)
 	}
 	if _, there := c.Volumes["/data"]; !there {
@@ -49,7 +50,7 @@ func TestImage(t *testing.T) {
 	s := sqube.Start(t, sqube.Options{DataDir: data, Datastore: "sqlite:///data/sqube.db", Prepare: func(cmd *exec.Cmd) {
 		address := cmd.Args[slices.Index(cmd.Args, "--bind-address"):]
 		cmd.Args = slices.Concat(c.Entrypoint, c.Cmd, address)
-		cmd.Path, cmd.Dir, cmd.Env = cmd.Args[0], "/", []string{}
+		cmd.Path, cmd.Dir, cmd.Env = cmd.Args[0], "/", c.Env
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 		if uid := os.Geteuid(); uid != 0 {
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
