@@ -54,7 +54,11 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if err != nil {
 		return "", err
 	}
-	if err := chownLike(fresh, old); err != nil {
+	like := path
+	if empty { // this command has created it, or one that was killed
+		like = filepath.Dir(path)
+	}
+	if err := chownLike(fresh, like); err != nil {
 		return "", errors.Join(err, removeDatabase(fresh))
 	}
 	if !empty {
@@ -116,9 +120,9 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 	return name, nil
 }
 
-// chownLike gives the file at path the owner of another file, so that the same server can open it. Only root can.
-func chownLike(path string, other *os.File) error {
-	info, err := other.Stat()
+// chownLike gives the file at path the owner of another file or folder, so that the same server can open it. Only root can.
+func chownLike(path, other string) error {
+	info, err := os.Stat(other)
 	if err != nil || os.Geteuid() != 0 {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,5 +72,35 @@ func TestReplaceBesideAJournal(t *testing.T) {
 				t.Errorf("the new database has %s rows", n)
 			}
 		})
+	}
+}
+
+// TestOwnerOfANewDatabase restores as root to a folder of another user, whose
+// server must be able to open the file.
+func TestOwnerOfANewDatabase(t *testing.T) {
+	const nobody = 65534
+	dir := t.TempDir()
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "sqube.db")
+	_, err := sqlite.Replace(t.Context(), path, false, time.Now(), func(e *sqlite.Engine) error {
+		_, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := func(path string) uint32 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	if folder, file := owner(dir), owner(path); file != folder {
+		t.Errorf("the file belongs to user %d, its folder to user %d", file, folder)
 	}
 }
