@@ -122,16 +122,12 @@ func (o *tokenOptions) text(cluster *join.Cluster, token string) (string, error)
 		kubeconfig, err := cluster.BootstrapKubeconfig(token)
 		return string(kubeconfig), err
 	case o.printJoin:
-		server, err := url.Parse(cluster.Server)
-		if err != nil {
-			return "", err
-		}
 		pins, err := cluster.Pins()
 		if err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("kubeadm join %s --token %s --discovery-token-ca-cert-hash %s\n",
-			server.Host, token, strings.Join(pins, " --discovery-token-ca-cert-hash ")), nil
+			cluster.Endpoint(), token, strings.Join(pins, " --discovery-token-ca-cert-hash ")), nil
 	}
 	return token + "\n", nil
 }

@@ -1,10 +1,12 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +83,15 @@ func advertised(ctx context.Context, client kubernetes.Interface) (string, error
 		}
 	}
 	return "", nil
+}
+
+// Endpoint is the host and port of Server, which kubeadm needs both.
+func (c *Cluster) Endpoint() string {
+	u, err := url.Parse(c.Server)
+	if err != nil || u.Host == "" {
+		return c.Server
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
 }
 
 // Pins returns the hashes of the CA's public keys, in the format of kubeadm's --discovery-token-ca-cert-hash (RFC 7469).

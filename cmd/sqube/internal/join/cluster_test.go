@@ -14,3 +14,18 @@ func TestNoContext(t *testing.T) {
 		t.Error("a cluster was read")
 	}
 }
+
+// TestEndpoint checks that the endpoint has a port even if the URL has none.
+func TestEndpoint(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://192.0.2.1:6443":      "192.0.2.1:6443",
+		"https://api.example.com":     "api.example.com:443",
+		"https://[2001:db8::1]/":      "[2001:db8::1]:443",
+		"https://[2001:db8::1]:6443/": "[2001:db8::1]:6443",
+		"192.0.2.1:6443":              "192.0.2.1:6443",
+	} {
+		if got := (&Cluster{Server: server}).Endpoint(); got != want {
+			t.Errorf("that of %s is %s, want %s", server, got, want)
+		}
+	}
+}

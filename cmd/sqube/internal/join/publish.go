@@ -3,7 +3,6 @@ package join
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,10 +63,6 @@ func publishInfo(ctx context.Context, client kubernetes.Interface, kubeconfig st
 
 // configurations are the ConfigMaps of kubeadm join, by name.
 func (c *Cluster) configurations() map[string]map[string]string {
-	endpoint := c.Server
-	if u, err := url.Parse(c.Server); err == nil {
-		endpoint = u.Host
-	}
 	return map[string]map[string]string{
 		constants.KubeadmConfigConfigMap: {constants.ClusterConfigurationConfigMapKey: fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -77,7 +72,7 @@ controlPlaneEndpoint: %s
 networking:
   dnsDomain: cluster.local
   serviceSubnet: %s
-`, c.Version, endpoint, c.ServiceRange)},
+`, c.Version, c.Endpoint(), c.ServiceRange)},
 		constants.KubeletBaseConfigurationConfigMap: {constants.KubeletBaseConfigurationConfigMapKey: fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
