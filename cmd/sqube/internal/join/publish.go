@@ -68,7 +68,7 @@ func (c *Cluster) configurations() map[string]map[string]string {
 kind: ClusterConfiguration
 clusterName: kubernetes
 kubernetesVersion: %s
-controlPlaneEndpoint: %s
+controlPlaneEndpoint: %q
 networking:
   dnsDomain: cluster.local
   serviceSubnet: %s
