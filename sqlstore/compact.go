@@ -34,6 +34,7 @@ func (s *Store) compact(ctx context.Context) {
 	var marks []mark
 	const unmeasured = -1
 	var target, done, measured int64 = 0, 0, unmeasured // revisions
+	var due int64                                       // the target when it began to lag
 	failing := ""                                       // the last failure logged
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
 		now, newest := time.Now(), s.hub.at() // monotonic, unlike perhaps opts.Now
@@ -48,15 +49,15 @@ func (s *Store) compact(ctx context.Context) {
 		surplus = min(surplus, newest)
 		target = max(target, surplus)
 		upTo := s.archived(target, surplus)
-		if err == nil && target > done {
-			s.size.began(now)
+		if err == nil && target > done && s.size.began(now) {
+			due = target
 		}
 		if err == nil && upTo > done {
 			err = s.Compact(ctx, upTo)
 		}
 		if err == nil {
 			done = max(done, upTo)
-			if done >= target {
+			if done >= due { // only the process that writes the archive reaches each target
 				s.size.caughtUp()
 			}
 			failing = ""

@@ -53,12 +53,14 @@ type size struct {
 func (z *size) removed(n int) { z.update(func() { z.stats.Removed += int64(n) }) }
 func (z *size) caughtUp()     { z.update(func() { z.due = time.Time{} }) }
 
-func (z *size) began(now time.Time) {
+// began returns false if compaction has been running or failing already.
+func (z *size) began(now time.Time) (first bool) {
 	z.update(func() {
-		if z.due.IsZero() {
+		if first = z.due.IsZero(); first {
 			z.due = now
 		}
 	})
+	return first
 }
 
 func (z *size) update(change func()) {

@@ -33,6 +33,7 @@ func Run(t *testing.T, open Opener) {
 		{"RetentionRows", testRetentionRows},
 		{"Stats", testStats},
 		{"HeldBack", testHeldBack},
+		{"CompactedElsewhere", testCompactedElsewhere},
 		{"Unreachable", testUnreachable},
 		{"FullDisk", testFullDisk},
 		{"Unread", testUnread},
