@@ -13,5 +13,6 @@ if [ -e $config ] && [ "$(stat -c %G $config)" = root ]; then
 fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
-	systemctl try-restart sqube.service # only if it runs
+	# Only if it runs. The package is configured even if it can't run now, such as without Postgres.
+	systemctl try-restart sqube.service || echo "sqube did not start: see journalctl -u sqube" >&2
 fi
