@@ -202,3 +202,16 @@ func TestFailedUpload(t *testing.T) {
 		t.Fatalf("got %v after %d uploads", err, uploads)
 	}
 }
+
+// TestPrefix checks that files are listed where they are written, however the prefix is written.
+func TestPrefix(t *testing.T) {
+	for text, prefix := range map[string]string{"s3://bucket": "", "s3://bucket/": "", "s3://bucket//a//b/./c/": "a/b/c"} {
+		place, err := ParsePlace(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := place.(*bucket); b.prefix != prefix || b.key("file") != strings.TrimPrefix(prefix+"/file", "/") {
+			t.Errorf("%s: files are listed under %q, and written to %q", text, b.prefix, b.key("file"))
+		}
+	}
+}

@@ -59,7 +59,7 @@ func parseS3(text string) (Place, error) {
 		return nil, fmt.Errorf("S3 at %s: %w", endpoint, err)
 	}
 	client.SetAppInfo("sqube", "")
-	return &bucket{client, u.Host, strings.Trim(u.Path, "/")}, nil
+	return &bucket{client, u.Host, strings.Trim(path.Clean("/"+u.Path), "/")}, nil // see key
 }
 
 func (b *bucket) String() string { return "s3://" + path.Join(b.name, b.prefix) }
