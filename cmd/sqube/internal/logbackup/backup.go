@@ -81,7 +81,7 @@ func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
 		return errEnough
 	}, nil)
 	if err != nil && !errors.Is(err, errEnough) {
-		return nil, err
+		return nil, withHint(err)
 	}
 	s := &Span{From: first.UpTo, To: first.UpTo, Began: time.UnixMilli(first.WrittenAt), Ended: time.UnixMilli(first.ReadAt), Size: g.snapshot.Size, snapshot: *g.snapshot}
 	s.chain, _ = g.chain(first.UpTo)

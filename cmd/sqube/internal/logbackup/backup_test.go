@@ -215,3 +215,26 @@ func TestPrefix(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedEnd checks that the error about a damaged last file says how to continue, and that this works.
+func TestDamagedEnd(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	f := d.follow(t, place, Options{})
+	d.write(t)
+	if err := f.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := place.path(f.current.segments[0].Name)
+	if err := os.Truncate(last, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Follow(t.Context(), place, f.open, f.options); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("after the last file got damaged: %v", err)
+	}
+	if err := os.Rename(last, last+".away"); err != nil {
+		t.Fatal(err)
+	}
+	d.follow(t, place, Options{})
+	d.restores(t, place, d.newest, false)
+}

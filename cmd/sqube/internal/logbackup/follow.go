@@ -87,7 +87,7 @@ func (f *Follower) resume(ctx context.Context) error {
 	g := f.known[len(f.known)-1]
 	h, err := readHead(ctx, f.place, g.snapshot.Name, f.last.set)
 	if err != nil {
-		return err
+		return withHint(err)
 	}
 	chain, covered := g.chain(h.UpTo)
 	f.current, f.began, f.shipped = g, g.snapshot.Changed, h.UpTo
@@ -95,7 +95,7 @@ func (f *Follower) resume(ctx context.Context) error {
 		end := chain[len(chain)-1]
 		f.shipped = end.upTo
 		if _, err := readHead(ctx, f.place, end.Name, f.last.set); err != nil {
-			return err
+			return withHint(err)
 		}
 	}
 	f.seen, g.segments = f.shipped, chain

@@ -65,6 +65,14 @@ func (w *writer) close() error {
 // errDamaged means that a file is corrupt.
 var errDamaged = errors.New("the file is damaged")
 
+// withHint adds to the error about a damaged file what to do if nothing works with it.
+func withHint(err error) error {
+	if errors.Is(err, errDamaged) {
+		return fmt.Errorf("%w: move it away to go on without it", err)
+	}
+	return err
+}
+
 // maxLine is the longest line, which fits the largest value of a database in JSON.
 const maxLine = 256 << 20
 
@@ -157,5 +165,8 @@ func readPart(lines *bufio.Scanner, begin func(head) error, row func([]byte) err
 			}
 		}
 	}
-	return errors.Join(fmt.Errorf("%w: it is truncated", errDamaged), lines.Err())
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return fmt.Errorf("%w: it is truncated", errDamaged)
 }
