@@ -32,7 +32,7 @@ func lockDatabase(path string) (*os.File, error) {
 		case err != nil:
 			err = fmt.Errorf("locking %s: %w", path, err)
 		default:
-			err = errors.Join(checkFile(path), checkOneName(path), checkOldLock(path))
+			err = errors.Join(checkFile(path), removeTwin(path), checkOneName(path), checkOldLock(path))
 		}
 		current := false
 		if err == nil {

@@ -21,6 +21,9 @@ import (
 // unfinished is in the name of a file that is being filled.
 const unfinished = ".unfinished-"
 
+// replaced is in the name of a file that was put aside.
+const replaced = ".before-restore-"
+
 // Replace fills a new database with fill, and renames it to path once it is complete and on disk. Until then, whatever happens,
 // the old database stays at path. It is then renamed, and Replace returns its new name, or "" if there was none or it had no
 // rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
@@ -62,7 +65,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 		return "", errors.Join(err, removeDatabase(fresh))
 	}
 	if !empty {
-		aside = path + ".before-restore-" + now.UTC().Format("20060102T150405.000Z")
+		aside = path + replaced + now.UTC().Format("20060102T150405.000Z")
 	}
 	if err := exchange(ctx, path, fresh, aside); err != nil {
 		return "", errors.Join(fmt.Errorf("replacing %[2]s with %[1]s: %[3]w", fresh, path, err), removeDatabase(fresh))
@@ -191,6 +194,36 @@ func exchange(ctx context.Context, path, fresh, aside string) error {
 	return err
 }
 
+// removeTwin removes the second name of the file at path, which is locked, if an exchange was killed between two of its steps.
+func removeTwin(path string) error {
+	file, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if stat, ok := file.Sys().(*syscall.Stat_t); !ok || stat.Nlink < 2 {
+		return nil
+	}
+	folder, name := filepath.Split(path)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), name+replaced) && !strings.HasPrefix(entry.Name(), "."+name+unfinished) {
+			continue
+		}
+		twin, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		_, noLog := os.Lstat(folder + entry.Name() + "-wal")
+		if os.SameFile(file, twin) && errors.Is(noLog, fs.ErrNotExist) {
+			return os.Remove(folder + entry.Name())
+		}
+	}
+	return nil
+}
+
 // checkpointFile moves the write-ahead log of the file at path, which is not being served, into the file, or has SQLite undo
 // what its rollback journal says was interrupted. Neither may stay: SQLite would apply it to the next file at path.
 func checkpointFile(ctx context.Context, path string) error {
@@ -246,7 +279,10 @@ func exchangeDamaged(path, fresh, aside string) error {
 	if err := os.Link(fresh, path); err != nil { // unlike a rename, it replaces nothing that was created meanwhile
 		return err
 	}
-	return os.Remove(fresh)
+	if err := os.Remove(fresh); !errors.Is(err, fs.ErrNotExist) { // a server may have removed it: see removeTwin
+		return err
+	}
+	return nil
 }
 
 // syncFolder makes the names in a folder durable.

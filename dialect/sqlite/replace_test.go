@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"database/sql"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -102,5 +103,24 @@ func TestOwnerOfANewDatabase(t *testing.T) {
 	}
 	if folder, file := owner(dir), owner(path); file != folder {
 		t.Errorf("the file belongs to user %d, its folder to user %d", file, folder)
+	}
+}
+
+// TestKilledExchange opens a database that a killed restore has left with two
+// names.
+func TestKilledExchange(t *testing.T) {
+	for _, left := range []string{"sqube.db.before-restore-20261123T030000.000Z", ".sqube.db.unfinished-1"} {
+		path := filepath.Join(t.TempDir(), "sqube.db")
+		if _, err := sqlite.Migrate(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+		twin := filepath.Join(filepath.Dir(path), left)
+		if err := os.Link(path, twin); err != nil {
+			t.Fatal(err)
+		}
+		open(t, path)
+		if _, err := os.Lstat(twin); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", left, err)
+		}
 	}
 }
