@@ -77,10 +77,11 @@ func buildImage(t *testing.T) (root string, config imageConfig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(context, "bin"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(context, "bin/dist"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", binary, filepath.Join(context, "bin/sqube-arm64")).CombinedOutput(); err != nil {
+	const copied = "bin/dist/sqube-1.0.0-linux-arm64" // as by make dist
+	if out, err := exec.Command("cp", binary, filepath.Join(context, copied)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	buildah := func(args ...string) []byte {
@@ -95,8 +96,8 @@ func buildImage(t *testing.T) (root string, config imageConfig) {
 		return out
 	}
 	root = filepath.Join(dir, "root")
-	buildah("build", "--isolation", "chroot", "--platform", "linux/arm64", "--build-arg", "BINARY=bin/sqube-arm64",
-		"--file", "../../deploy/Dockerfile", "--tag", "sqube", "--output", "type=local,dest="+root, context)
+	buildah("build", "--isolation", "chroot", "--platform", "linux/arm64", "--build-arg", "BINARY="+copied,
+		"--file", "../../deploy/Dockerfile", "--ignorefile", "../../deploy/Dockerfile.dockerignore", "--tag", "sqube", "--output", "type=local,dest="+root, context)
 	var inspected struct{ OCIv1 imageConfig }
 	if err := json.Unmarshal(buildah("inspect", "--type", "image", "sqube"), &inspected); err != nil {
 		t.Fatal(err)
