@@ -182,7 +182,7 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	if err != nil {
 		// The parser's error masks the password, but repeats a DSN that it
 		// could not parse, which may contain it.
-		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…")
+		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…, with / in the password as %2F")
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
 		config.MaxConns = maxConns

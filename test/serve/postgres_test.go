@@ -64,6 +64,9 @@ func TestPostgresRefuses(t *testing.T) {
 	t.Run("wrong escape", func(t *testing.T) {
 		refusesOnPostgres(t, "postgres://sqube:"+secret+"%zz@127.0.0.1/sqube", "the DSN is not valid", secret)
 	})
+	t.Run("slash in the password", func(t *testing.T) {
+		refusesOnPostgres(t, "postgres://sqube:12/"+secret+"@127.0.0.1/sqube", "must have / in the password as %2F", secret)
+	})
 	t.Run("another engine", func(t *testing.T) {
 		refusesOnPostgres(t, "mysql://sqube:"+secret+"@127.0.0.1/sqube", "--datastore must be sqlite://PATH or postgres://", secret)
 	})

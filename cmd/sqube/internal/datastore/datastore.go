@@ -44,6 +44,10 @@ func Parse(flag, dataDir string) (Datastore, error) {
 		}
 		return Datastore{Path: path}, nil
 	case found && (scheme == "postgres" || scheme == "postgresql"):
+		if u, err := url.Parse(flag); err == nil && u.User == nil && strings.Contains(u.EscapedPath()+u.Fragment, "@") {
+			// Messages would show the rest of the password as the name of the database.
+			return Datastore{}, errors.New("--datastore must have / in the password as %2F, and # as %23")
+		}
 		return Datastore{DSN: flag}, nil
 	}
 	// The value may hold a password, so it is not repeated.

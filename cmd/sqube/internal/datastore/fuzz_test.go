@@ -12,7 +12,7 @@ import (
 func FuzzDatastore(f *testing.F) {
 	for _, flag := range []string{
 		"", "sqlite://data/sqube.db", "sqlite:///var/lib/sq%20ube.db", "sqlite://", "sqlite://a%zz", "postgres://sqube:secret@127.0.0.1:5432/sqube?sslmode=disable", "postgresql://h1:1,h2:2/db?password=secret",
-		"postgres://user:se%3Acret@host/db", "postgres:///db?host=/run/postgresql&user=u&password=secret", "host=h password=secret", "mysql://u:secret@h/db", "postgres://u:sec/ret@h/db", "postgres://u:se?cret@h/db", "postgres://:0000@/ 000",
+		"postgres://user:se%3Acret@host/db", "postgres:///db?host=/run/postgresql&user=u&password=secret", "host=h password=secret", "mysql://u:secret@h/db", "postgres://u:sec/ret@h/db", "postgres://u:se?cret@h/db", "postgres://:0000@/ 000", "postgres://u:12/secret@h/db",
 	} {
 		f.Add(flag)
 	}
