@@ -24,7 +24,7 @@ func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err err
 	if err != nil {
 		return err
 	}
-	err = errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close())
+	err = errors.Join(write(f), allow(f, mode), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -67,12 +67,7 @@ func Create(path string, write func(*os.File) error) (err error) {
 			}
 		}
 	}()
-	// A umask may remove the owner's permissions, too. On a file system without modes, they are never missing.
-	info, err := f.Stat()
-	if err == nil && info.Mode().Perm()&private != private {
-		err = f.Chmod(private)
-	}
-	if err != nil {
+	if err := allow(f, private); err != nil {
 		return err
 	}
 	if err := write(f); err != nil {
@@ -85,6 +80,16 @@ func Create(path string, write func(*os.File) error) (err error) {
 		return err
 	}
 	return SyncFolder(folder)
+}
+
+// allow gives a new file the permissions that it lacks: a umask may remove the owner's, too. On a file system without modes, none
+// is missing, and only the owner of its mount could change them.
+func allow(f *os.File, mode fs.FileMode) error {
+	info, err := f.Stat()
+	if err == nil && info.Mode().Perm()&mode != mode {
+		err = f.Chmod(mode)
+	}
+	return err
 }
 
 // free returns an error if path exists.
