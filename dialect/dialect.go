@@ -1,9 +1,8 @@
 // Package dialect defines what the store needs from a database engine.
 //
-// The schema is the same on every engine (see the migrations folder), and so is
-// the SQL of every read, which the store writes itself. An Engine runs those
-// reads, and implements what engines do differently: committing a group of
-// writes, noticing other processes' writes, returning free space.
+// The schema is the same on every engine (see the migrations folder), and so is the SQL of every read, which the store writes
+// itself. An Engine runs those reads, and implements what engines do differently: committing a group of writes, noticing other
+// processes' writes, returning free space.
 package dialect
 
 import (
@@ -12,14 +11,11 @@ import (
 	"fmt"
 )
 
-// Reader is a database with a log, opened for reading. Another process may
-// serve it at the same time.
+// Reader is a database with a log, opened for reading. Another process may serve it at the same time.
 //
-// Every method may return the error of its context, or an *Error. One that
-// wraps ErrUnavailable can be retried; the operation may or may not have taken
-// effect. Retrying does not help with ErrCorrupt. If it wraps neither, the
-// database rejected its input and did nothing. All methods are safe for
-// concurrent use.
+// Every method may return the error of its context, or an *Error. One that wraps ErrUnavailable can be retried; the operation may
+// or may not have taken effect. Retrying does not help with ErrCorrupt. If it wraps neither, the database rejected its input and
+// did nothing. All methods are safe for concurrent use.
 type Reader interface {
 	// Name is "sqlite" or "postgres".
 	Name() string
@@ -27,60 +23,49 @@ type Reader interface {
 	// Placeholder returns the n-th parameter (counted from 1) of a statement.
 	Placeholder(n int) string
 
-	// Contains returns the SQL condition that the text in column contains the
-	// text in parameter.
+	// Contains returns the SQL condition that the text in column contains the text in parameter.
 	Contains(column, parameter string) string
 
-	// Query runs one read-only statement in one snapshot, and calls row for
-	// each row of the result. An error from row ends the query and is returned
-	// unchanged.
+	// Query runs one read-only statement in one snapshot, and calls row for each row of the result. An error from row ends the
+	// query and is returned unchanged.
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
 
-	// Streams reports whether a Query that row ends early costs no more than
-	// the rows it has seen. Otherwise the whole result is sent.
+	// Streams reports whether a Query that row ends early costs no more than the rows it has seen. Otherwise the whole result is
+	// sent.
 	Streams() bool
 
 	// Close stops all operations and closes the database.
 	Close() error
 }
 
-// Engine is a database with a log, opened for serving. Its methods return the
-// same errors as Reader's. Commit, Load, Compact and Shrink are each called by
-// one goroutine at a time.
+// Engine is a database with a log, opened for serving. Its methods return the same errors as Reader's. Commit, Load, Compact and
+// Shrink are each called by one goroutine at a time.
 type Engine interface {
 	Reader
 
-	// Commit appends a group of writes in one transaction. Either all of them
-	// become visible and durable together, or none do. A conflict fails only
-	// the write concerned. After ErrFull, a group of deletions alone may still
-	// succeed. In the group, writes that replace a row come before those that
-	// create an object, since an engine may handle replacements first.
+	// Commit appends a group of writes in one transaction. Either all of them become visible and durable together, or none do. A
+	// conflict fails only the write concerned. After ErrFull, a group of deletions alone may still succeed. In the group, writes
+	// that replace a row come before those that create an object, since an engine may handle replacements first.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
-	// Load fills an empty log in one transaction with the rows that rows passes
-	// to add, and sets the counter. It returns ErrNotEmpty if the log already
-	// has rows, and an error from rows unchanged. Nothing else may be using the
-	// database.
+	// Load fills an empty log in one transaction with the rows that rows passes to add, and sets the counter. It returns
+	// ErrNotEmpty if the log already has rows, and an error from rows unchanged. Nothing else may be using the database.
 	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error) error
 
-	// Compact records upTo as the compacted revision, and then removes up to
-	// limit rows that were replaced at or before upTo, in one short
-	// transaction. It may stop early if rows are large, so that writers wait a
-	// few milliseconds at most. It returns the number of rows removed; 0 means
-	// that it is done.
+	// Compact records upTo as the compacted revision, and then removes up to limit rows that were replaced at or before upTo, in
+	// one short transaction. It may stop early if rows are large, so that writers wait a few milliseconds at most. It returns the
+	// number of rows removed; 0 means that it is done.
 	Compact(ctx context.Context, upTo int64, limit int) (int, error)
 
-	// Shrink makes free space usable again, or returns it to the file system, a
-	// little at a time. It reports whether there may be more to do. It may take
-	// a long time, as long as it does not block other operations.
+	// Shrink makes free space usable again, or returns it to the file system, a little at a time. It reports whether there may be
+	// more to do. It may take a long time, as long as it does not block other operations.
 	Shrink(ctx context.Context) (more bool, err error)
 
-	// Space returns how much space the database takes. It is cheap for
-	// databases of any size, and may be called at any time.
+	// Space returns how much space the database takes. It is cheap for databases of any size, and may be called at any time.
 	Space(ctx context.Context) (Space, error)
 
-	// Notifications returns a channel of newest revisions that other processes
-	// may have written. It is nil if there can be none (SQLite).
+	// Notifications returns a channel of newest revisions that other processes may have written. It is nil if there can be none
+	// (SQLite).
 	Notifications() <-chan int64
 }
 
@@ -89,9 +74,8 @@ type Space struct {
 	Database int64 // without write-ahead logs
 	Free     int64 // the unused part of Database; 0 if unknown
 	WAL      int64 // the write-ahead log; 0 if the database has none of its own (Postgres)
-	// HeldBack has a sentence for each thing that keeps the space of removed
-	// rows from being reused, including what to do about it. A sentence does
-	// not change while its cause remains.
+	// HeldBack has a sentence for each thing that keeps the space of removed rows from being reused, including what to do about
+	// it. A sentence does not change while its cause remains.
 	HeldBack []string
 }
 
@@ -114,13 +98,12 @@ const (
 // Write is a row to append to the log.
 type Write struct {
 	Operation Operation
-	// Replaces is the id of the row that must be live for the write to succeed.
-	// 0 means that there must be none.
+	// Replaces is the id of the row that must be live for the write to succeed. 0 means that there must be none.
 	Replaces int64
 
 	Group, Resource string
-	// Key orders the rows of a resource and names the object in it:
-	// "namespace/name", or "name" for a resource without namespaces.
+	// Key orders the rows of a resource and names the object in it: "namespace/name", or "name" for a resource without
+	// namespaces.
 	Key             string
 	Namespace, Name string
 	UID             string
@@ -136,8 +119,7 @@ type Write struct {
 	Value []byte
 }
 
-// Committed is the result of a group commit. Each write got a revision, in
-// order; those of conflicting writes stay unused.
+// Committed is the result of a group commit. Each write got a revision, in order; those of conflicting writes stay unused.
 type Committed struct {
 	Last   int64  // the revision of the last write
 	Landed []bool // whether write i is in the log
@@ -162,11 +144,10 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Engine, e.Op
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
-	// ErrUnavailable marks a failure that may be temporary: the database is
-	// down, busy or out of space. A commit may have taken effect.
+	// ErrUnavailable marks a failure that may be temporary: the database is down, busy or out of space. A commit may have taken
+	// effect.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrFull is the ErrUnavailable of a full disk: reads still work, and
-	// writes will work once there is space again.
+	// ErrFull is the ErrUnavailable of a full disk: reads still work, and writes will work once there is space again.
 	ErrFull = fmt.Errorf("%w: no space is left on its disk", ErrUnavailable)
 	// ErrCorrupt marks a database whose contents contradict the schema.
 	ErrCorrupt = errors.New("the database is damaged")

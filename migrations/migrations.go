@@ -1,17 +1,12 @@
-// Package migrations holds the schema as numbered steps, and migrates a
-// database from any step to the newest.
+// Package migrations holds the schema as numbered steps, and migrates a database from any step to the newest.
 //
-// A number means the same change on every engine; if there is nothing to do on
-// one of them, the step's file says so. Every step can be run again after an
-// interruption: golang-migrate marks a step before it runs and clears the mark
-// afterwards, so a mark left by a power failure does not tell whether the step
-// happened. Up then runs it again.
+// A number means the same change on every engine; if there is nothing to do on one of them, the step's file says so. Every step
+// can be run again after an interruption: golang-migrate marks a step before it runs and clears the mark afterwards, so a mark
+// left by a power failure does not tell whether the step happened. Up then runs it again.
 //
-// A step leaves in place what servers of the previous version use, since they
-// may keep running alongside newer ones. A released step never changes. The
-// tests migrate every released version to the newest, filled with the rows of
-// testdata: a step that changes the format of rows adds a file with rows in the
-// new format.
+// A step leaves in place what servers of the previous version use, since they may keep running alongside newer ones. A released
+// step never changes. The tests migrate every released version to the newest, filled with the rows of testdata: a step that
+// changes the format of rows adds a file with rows in the new format.
 package migrations
 
 import (
@@ -46,16 +41,15 @@ const (
 type Status struct {
 	Current uint // the last step applied, 0 for none
 	Newest  uint // the last step that this binary knows
-	// Interrupted is set if the step Current began and is not known to have
-	// ended.
+	// Interrupted is set if the step Current began and is not known to have ended.
 	Interrupted bool
 }
 
 // ErrNewer is returned for a database with the schema of a newer sqube.
 var ErrNewer = errors.New("use a sqube at least as new as the one that last served it")
 
-// Usable returns nil if the schema is this binary's, and otherwise an error
-// that says what to do. It wraps ErrNewer if the schema is newer.
+// Usable returns nil if the schema is this binary's, and otherwise an error that says what to do. It wraps ErrNewer if the schema
+// is newer.
 func (s Status) Usable() error {
 	switch {
 	case s.Current == 0:
@@ -70,8 +64,7 @@ func (s Status) Usable() error {
 	return nil
 }
 
-// Older reports whether Up has something to do: an older sqube made the schema,
-// or its last step was interrupted.
+// Older reports whether Up has something to do: an older sqube made the schema, or its last step was interrupted.
 func (s Status) Older() bool {
 	return s.Current != 0 && (s.Current < s.Newest || s.Current == s.Newest && s.Interrupted)
 }
@@ -80,10 +73,9 @@ func (s Status) newer() error {
 	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
 }
 
-// Up migrates db to the newest step and returns its previous status. If db is
-// newer than this binary, it does nothing and returns ErrNewer. If several
-// processes call it at once, one migrates and the others wait for it or until
-// ctx ends. A step that fails changes nothing, and the next Up runs it again.
+// Up migrates db to the newest step and returns its previous status. If db is newer than this binary, it does nothing and returns
+// ErrNewer. If several processes call it at once, one migrates and the others wait for it or until ctx ends. A step that fails
+// changes nothing, and the next Up runs it again.
 func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err error) {
 	unlock, err := lock(ctx, db, engine)
 	if err != nil {
@@ -120,10 +112,9 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 	return before, nil
 }
 
-// lock keeps other processes out of Up until unlock is called. golang-migrate
-// locks too, but only around the steps: a process that reads the version during
-// a step would consider that interrupted. On SQLite there are no other
-// processes, since the engine has locked the file.
+// lock keeps other processes out of Up until unlock is called. golang-migrate locks too, but only around the steps: a process
+// that reads the version during a step would consider that interrupted. On SQLite there are no other processes, since the engine
+// has locked the file.
 func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err error) {
 	if engine == Postgres {
 		return lockPostgres(ctx, db)
@@ -155,8 +146,7 @@ func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err er
 	return status, versionError(err)
 }
 
-// hasVersion counts golang-migrate's tables without creating one, as its
-// drivers would.
+// hasVersion counts golang-migrate's tables without creating one, as its drivers would.
 var hasVersion = map[Engine]string{
 	SQLite:   "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'",
 	Postgres: "SELECT count(to_regclass('schema_migrations'))",
@@ -169,8 +159,7 @@ func versionError(err error) error {
 	return fmt.Errorf("reading the schema version: %w", cause(err))
 }
 
-// cause returns the database's error in an error of golang-migrate, which
-// repeats the whole step and has no Unwrap.
+// cause returns the database's error in an error of golang-migrate, which repeats the whole step and has no Unwrap.
 func cause(err error) error {
 	if wrapped := new(database.Error); errors.As(err, &wrapped) || errors.As(err, wrapped) {
 		return wrapped.OrigErr

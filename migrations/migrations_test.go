@@ -176,8 +176,8 @@ WHERE c.relname = 'log' AND c.reloptions @> '{autovacuum_vacuum_scale_factor=0.0
 	}
 }
 
-// TestReplicasMigrateOnce starts several processes at once on an empty Postgres
-// database: one runs the steps, the others find them done.
+// TestReplicasMigrateOnce starts several processes at once on an empty Postgres database: one runs the steps, the others find
+// them done.
 func TestReplicasMigrateOnce(t *testing.T) {
 	dsn := harness.Postgres(t)
 	const replicas = 8
@@ -210,8 +210,7 @@ func TestReplicasMigrateOnce(t *testing.T) {
 	}
 }
 
-// TestEnginesHaveTheSameSteps checks that all engines have steps of the same
-// numbers and names, each with an up and a down file.
+// TestEnginesHaveTheSameSteps checks that all engines have steps of the same numbers and names, each with an up and a down file.
 func TestEnginesHaveTheSameSteps(t *testing.T) {
 	steps := map[migrations.Engine][]string{}
 	for _, engine := range []migrations.Engine{migrations.SQLite, migrations.Postgres} {

@@ -13,9 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// postgresDriver runs steps on Postgres, with the table of golang-migrate's own
-// driver. That one takes a session lock, which fails behind a pooler in
-// transaction mode and on some engines; this one leaves locking to Up.
+// postgresDriver runs steps on Postgres, with the table of golang-migrate's own driver. That one takes a session lock, which
+// fails behind a pooler in transaction mode and on some engines; this one leaves locking to Up.
 type postgresDriver struct{ db *sql.DB }
 
 var _ database.Driver = postgresDriver{}
@@ -97,9 +96,8 @@ func (postgresDriver) Drop() error { return errors.ErrUnsupported }
 // lockKey is the advisory lock of Up.
 const lockKey int64 = 0x7371756265 // "sqube"
 
-// lockPostgres keeps other processes out of Up until unlock is called. It locks
-// in a transaction, which stays in one session even behind a pooler. An engine
-// without advisory locks is not locked: it does no harm to run steps twice.
+// lockPostgres keeps other processes out of Up until unlock is called. It locks in a transaction, which stays in one session even
+// behind a pooler. An engine without advisory locks is not locked: it does no harm to run steps twice.
 func lockPostgres(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	// Not with ctx, whose end would release the lock during a step.
 	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// ErrArchivedElsewhere is returned by Options.Archived if another process
-// archives the log.
+// ErrArchivedElsewhere is returned by Options.Archived if another process archives the log.
 var ErrArchivedElsewhere = errors.New("another process writes the archive")
 
-// archived returns the revision up to which compaction may go, at most target: as far as the removed versions are archived, or
-// as far as the process that writes the archive has compacted. If the archive fails, compaction still goes up to surplus, which
+// archived returns the revision up to which compaction may go, at most target: as far as the removed versions are archived, or as
+// far as the process that writes the archive has compacted. If the archive fails, compaction still goes up to surplus, which
 // bounds the database.
 func (s *Store) archived(target, surplus int64) (upTo int64) {
 	if s.opts.Archived == nil {

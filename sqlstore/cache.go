@@ -8,20 +8,17 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// cache holds the live rows of collections in memory, so that reads do not need
-// the database.
+// cache holds the live rows of collections in memory, so that reads do not need the database.
 //
 //	first read ─► fill: one list from the log ─► changes of the hub, as they
 //	come ─► snapshots, shared by all readers between two changes
 //
-// A collection is an ordered tree of records. A snapshot is a copy-on-write
-// copy of it, which costs nothing until the collection changes. Records share
-// their values with the hub's changes, so a row that this process wrote is in
-// memory only once.
+// A collection is an ordered tree of records. A snapshot is a copy-on-write copy of it, which costs nothing until the collection
+// changes. Records share their values with the hub's changes, so a row that this process wrote is in memory only once.
 //
-// The rows of all collections, their indexes and encodings, and the recent changes take no more than the budget. If a
-// collection does not fit, its rows are kept without values, except for as many compressed values as possible; the others are
-// read by id. If even that does not fit, the collection is read from the database.
+// The rows of all collections, their indexes and encodings, and the recent changes take no more than the budget. If a collection
+// does not fit, its rows are kept without values, except for as many compressed values as possible; the others are read by id. If
+// even that does not fit, the collection is read from the database.
 type cache struct {
 	budget int64
 
@@ -40,25 +37,21 @@ const (
 	treeDegree = 16
 	// recordOverhead is roughly the memory of a record besides its strings.
 	recordOverhead = 200
-	// refillAfter is how long a collection that did not fit stays out of memory at first. Each time that it does not fit
-	// again, it stays out for longer, up to maxRefillAfter. retryAfter is for a collection that could not be read.
+	// refillAfter is how long a collection that did not fit stays out of memory at first. Each time that it does not fit again,
+	// it stays out for longer, up to maxRefillAfter. retryAfter is for a collection that could not be read.
 	refillAfter    = time.Minute
 	maxRefillAfter = time.Hour
 	retryAfter     = time.Second
-	// olderShare is the part of the budget for rows that a collection keeps
-	// only for lists that began earlier.
+	// olderShare is the part of the budget for rows that a collection keeps only for lists that began earlier.
 	olderShare   = 16
 	maxSnapshots = 16
-	// largeShare is the part of the budget for a collection with rows of
-	// largeRow bytes or more on average. Reading such a row from the database
-	// costs little compared to sending it, and memory has room for only a few.
+	// largeShare is the part of the budget for a collection with rows of largeRow bytes or more on average. Reading such a row
+	// from the database costs little compared to sending it, and memory has room for only a few.
 	largeShare = 16
 	largeRow   = 32 << 10
-	// smallShare is the part of the budget up to which a collection is always
-	// read into memory while others are.
+	// smallShare is the part of the budget up to which a collection is always read into memory while others are.
 	smallShare = 128
-	// bareReserve is the part of the budget that a bare collection leaves for
-	// others.
+	// bareReserve is the part of the budget that a bare collection leaves for others.
 	bareReserve = 4
 	// recentShare is the part of the budget for recent changes.
 	recentShare = 8
@@ -165,8 +158,7 @@ func (c *cache) room() int64 { return c.budget - c.recent.bytes.Load() }
 // bareLimit returns how many bytes a bare collection may take.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 
-// evict drops encodings, and then shrinks the least recently read collections,
-// until the rest fits.
+// evict drops encodings, and then shrinks the least recently read collections, until the rest fits.
 func (c *cache) evict() {
 	c.encodings.shrink(c.room() - c.bytes)
 	for c.bytes > c.room() {
@@ -180,8 +172,7 @@ func (c *cache) evict() {
 	}
 }
 
-// shrink drops the indexes of a collection, or else its values, or compressed
-// values, or all of it.
+// shrink drops the indexes of a collection, or else its values, or compressed values, or all of it.
 func (c *cache) shrink(col *collection) {
 	switch {
 	case len(col.indexes) > 0 && c.fits(col):
@@ -211,9 +202,8 @@ func (c *cache) shrink(col *collection) {
 	}
 }
 
-// grows reports whether to read a bare collection into memory with its values:
-// if it fits in addition to the collections that were read since it became
-// bare.
+// grows reports whether to read a bare collection into memory with its values: if it fits in addition to the collections that
+// were read since it became bare.
 func (c *cache) grows(col *collection) bool {
 	if !col.bare || time.Now().Before(col.retry) {
 		return false
@@ -257,9 +247,8 @@ func (c *cache) reset(position int64) {
 	c.recent.reset(c.position)
 }
 
-// lookup returns a snapshot of a collection at a revision, 0 for the newest,
-// and the revision of that state. If the collection is not in memory but should
-// be, it returns the filling in progress, and whether the caller must start it.
+// lookup returns a snapshot of a collection at a revision, 0 for the newest, and the revision of that state. If the collection is
+// not in memory but should be, it returns the filling in progress, and whether the caller must start it.
 func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at int64, f *filling, begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,8 +283,7 @@ func (c *cache) held() int64 {
 // size is held for a caller that holds c.mu.
 func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() + c.recent.bytes.Load() }
 
-// peek returns the newest snapshot of a collection, or nil if it is not in
-// memory.
+// peek returns the newest snapshot of a collection, or nil if it is not in memory.
 func (c *cache) peek(resource Resource) *snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,18 +9,15 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// tailTimeout is how long a read waits for the tail to catch up with other
-// processes. Then it reads from the database.
+// tailTimeout is how long a read waits for the tail to catch up with other processes. Then it reads from the database.
 const tailTimeout = time.Second
 
-// cached returns the state that q reads and the log's position, or nil if q
-// must be read from the database. Like Page, it returns ErrFuture and
-// ErrCompacted.
+// cached returns the state that q reads and the log's position, or nil if q must be read from the database. Like Page, it returns
+// ErrFuture and ErrCompacted.
 //
-// A read without a revision sees every write that any process acknowledged
-// before it began: if other processes write too, it reads the newest revision
-// from the database and waits until the cache has reached it, as
-// kube-apiserver's consistent reads from its watch cache do (KEP-2340).
+// A read without a revision sees every write that any process acknowledged before it began: if other processes write too, it
+// reads the newest revision from the database and waits until the cache has reached it, as kube-apiserver's consistent reads from
+// its watch cache do (KEP-2340).
 func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Position, error) {
 	if s.opts.CacheBytes == NoCache {
 		return nil, dialect.Position{}, nil
@@ -91,8 +88,8 @@ func (s *Store) fill(resource Resource, f *filling) {
 	})
 }
 
-// current returns the position of the log. If no other process writes, the hub
-// has it, unless a failed commit may have taken effect.
+// current returns the position of the log. If no other process writes, the hub has it, unless a failed commit may have taken
+// effect.
 func (s *Store) current(ctx context.Context) (dialect.Position, error) {
 	if s.engine.Notifications() == nil && s.ambiguous.Load() == s.resolved.Load() {
 		return dialect.Position{Revision: s.hub.at(), Compacted: s.compacted.Load()}, nil
@@ -102,8 +99,7 @@ func (s *Store) current(ctx context.Context) (dialect.Position, error) {
 	return s.newest.read(ctx, func() (dialect.Position, error) { return s.Position(s.ctx) })
 }
 
-// awaitTail waits until the cache has the changes up to revision. It returns
-// false after tailTimeout.
+// awaitTail waits until the cache has the changes up to revision. It returns false after tailTimeout.
 func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 	if s.hub.before(revision) == nil {
 		return true
@@ -116,19 +112,17 @@ func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 	return s.Await(ctx, revision) == nil
 }
 
-// published waits until the hub has passed on the revision that a read of the
-// log has seen. A commit is in the log a moment before that, and the next read
-// of its object, if it comes from memory, must not return an older version.
-// With other writers, such a read asks the log for the newest revision first.
+// published waits until the hub has passed on the revision that a read of the log has seen. A commit is in the log a moment
+// before that, and the next read of its object, if it comes from memory, must not return an older version. With other writers,
+// such a read asks the log for the newest revision first.
 func (s *Store) published(ctx context.Context, revision int64) {
 	if s.engine.Notifications() == nil && s.opts.CacheBytes != NoCache {
 		s.awaitTail(ctx, revision)
 	}
 }
 
-// revisions shares reads of the log's position between callers: while one read
-// is in progress, new callers wait for the next one, which begins after their
-// call.
+// revisions shares reads of the log's position between callers: while one read is in progress, new callers wait for the next one,
+// which begins after their call.
 type revisions struct {
 	mu      sync.Mutex
 	reading bool

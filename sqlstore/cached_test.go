@@ -33,8 +33,8 @@ func openMemory(t *testing.T, opts Options) *Store {
 	return s
 }
 
-// TestReaderThatComesBackLate has a reader wait for a list that fails. By the time it looks into the cache again, another list
-// is due, and whoever reads next must not wait for one that nobody makes.
+// TestReaderThatComesBackLate has a reader wait for a list that fails. By the time it looks into the cache again, another list is
+// due, and whoever reads next must not wait for one that nobody makes.
 func TestReaderThatComesBackLate(t *testing.T) {
 	s := openMemory(t, Options{})
 	failing := &filling{done: make(chan struct{})}

@@ -10,8 +10,7 @@ import (
 // collection has the rows of one resource in the cache.
 type collection struct {
 	rows *btree.BTreeG[*Record] // nil while it is not in memory
-	// filled is the revision of the list that filled it, which includes older
-	// changes.
+	// filled is the revision of the list that filled it, which includes older changes.
 	filled int64
 	// changed is the revision of the last change.
 	changed int64
@@ -25,13 +24,11 @@ type collection struct {
 
 	indexes  map[attr]*index
 	indexing *indexing // nil if no index is being made
-	// unindexed is the time until which no index is made, because one did not
-	// fit.
+	// unindexed is the time until which no index is made, because one did not fit.
 	unindexed time.Time
 
 	filling *filling
-	// retry is when the collection may be read into memory again, after it or
-	// its values did not fit.
+	// retry is when the collection may be read into memory again, after it or its values did not fit.
 	retry time.Time
 	pause time.Duration // the last pause before retry
 
@@ -51,8 +48,8 @@ type snapshot struct {
 	indexes map[attr]*btree.BTreeG[valueKey]
 }
 
-// add adds a row to the collection and returns the one it replaces. In a bare
-// collection, by compresses its value, or is nil to leave it in the database.
+// add adds a row to the collection and returns the one it replaces. In a bare collection, by compresses its value, or is nil to
+// leave it in the database.
 func (col *collection) add(r *Record, by *packer) (before *Record) {
 	if col.bare {
 		r = by.pack(r)
@@ -80,8 +77,7 @@ func (col *collection) forget(r *Record) {
 	}
 }
 
-// retire makes the current snapshot, which ends at revision to, an older one,
-// and drops those that hold too much memory.
+// retire makes the current snapshot, which ends at revision to, an older one, and drops those that hold too much memory.
 func (col *collection) retire(to, maxBytes int64) {
 	if col.current != nil {
 		col.current.to = to

@@ -7,25 +7,22 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// A batch of compaction removes compactBatch rows, then leaves the database to
-// others for compactPause. Shrinking may take longer than other accesses, since
-// it blocks nothing.
+// A batch of compaction removes compactBatch rows, then leaves the database to others for compactPause. Shrinking may take longer
+// than other accesses, since it blocks nothing.
 const (
 	compactBatch  = 500
 	compactPause  = 20 * time.Millisecond
 	shrinkTimeout = 10 * time.Minute
 )
 
-// compact keeps removing what was replaced longer ago than the retention, and
-// what exceeds RetentionRows.
+// compact keeps removing what was replaced longer ago than the retention, and what exceeds RetentionRows.
 //
 //	remember (now, revision) ─► the newest remembered one that is older than
 //	the retention, or the one before which there are too many rows ─► no further
 //	than the archive is ─► remove in batches what was replaced up to it ─► shrink
 //	─► measure
 //
-// Times are kept in the process, so after a start nothing is removed for one
-// retention, and jumps of the clock do no harm.
+// Times are kept in the process, so after a start nothing is removed for one retention, and jumps of the clock do no harm.
 func (s *Store) compact(ctx context.Context) {
 	type mark struct {
 		when     time.Time
@@ -72,8 +69,7 @@ func (s *Store) compact(ctx context.Context) {
 	}
 }
 
-// surplus returns the revision up to which versions must be removed so that no
-// more than RetentionRows remain; 0 for none.
+// surplus returns the revision up to which versions must be removed so that no more than RetentionRows remain; 0 for none.
 func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 	if s.opts.RetentionRows == 0 {
 		return 0, nil
@@ -84,9 +80,8 @@ func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 	return revision, err
 }
 
-// Compact removes all versions that were replaced at or before revision upTo.
-// From then on, reads and watches at earlier revisions fail with ErrCompacted.
-// It returns ErrFuture if there is no such revision yet.
+// Compact removes all versions that were replaced at or before revision upTo. From then on, reads and watches at earlier
+// revisions fail with ErrCompacted. It returns ErrFuture if there is no such revision yet.
 func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	at, err := s.Position(ctx)
 	if err != nil {
@@ -111,8 +106,7 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	return s.repeat(ctx, shrinkTimeout, s.engine.Shrink)
 }
 
-// repeat calls step, each time with a timeout, until there is no more to do. It
-// pauses in between.
+// repeat calls step, each time with a timeout, until there is no more to do. It pauses in between.
 func (s *Store) repeat(ctx context.Context, timeout time.Duration, step func(context.Context) (more bool, err error)) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, timeout)

@@ -36,8 +36,8 @@ func TestDamageIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestNoCounter checks that a log without its counter does not look like one without the object, nor like one that is
-// unavailable for a moment.
+// TestNoCounter checks that a log without its counter does not look like one without the object, nor like one that is unavailable
+// for a moment.
 func TestNoCounter(t *testing.T) {
 	for name, opener := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
 		t.Run(name, func(t *testing.T) {

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// encodings are the values of rows in the encoding that readers want, such as
-// protobuf: at most one for each row in memory. An encoding is dropped with its
-// row, or when the cache needs its memory.
+// encodings are the values of rows in the encoding that readers want, such as protobuf: at most one for each row in memory. An
+// encoding is dropped with its row, or when the cache needs its memory.
 type encodings struct {
 	mu         sync.RWMutex
 	byRevision map[int64][]byte
@@ -29,8 +28,8 @@ func (s *Store) Encoding(revision int64) []byte {
 	return e.byRevision[revision]
 }
 
-// KeepEncoding keeps a copy of an encoding of a row's value for as long as the row is in memory with its value, and returns
-// the copy, or nil if there is no room.
+// KeepEncoding keeps a copy of an encoding of a row's value for as long as the row is in memory with its value, and returns the
+// copy, or nil if there is no room.
 func (s *Store) KeepEncoding(resource Resource, r *Record, encoding []byte) []byte {
 	c := s.cache
 	c.mu.Lock()

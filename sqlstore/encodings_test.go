@@ -6,8 +6,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// TestEncodings checks that encodings are kept as long as their rows are in
-// memory and nothing else needs the space.
+// TestEncodings checks that encodings are kept as long as their rows are in memory and nothing else needs the space.
 func TestEncodings(t *testing.T) {
 	const budget = 1 << 20
 	c := newPods(t, budget, 10)

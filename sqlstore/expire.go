@@ -10,9 +10,8 @@ import (
 // ExpiryAuthor is the user in the log for deletions of expired objects.
 const ExpiryAuthor = "system:sqube:expiry"
 
-// expire deletes objects when they expire, by ordinary deletions that watchers
-// see. If several processes share the log, all of them try; one succeeds and
-// the others get a conflict, which they ignore.
+// expire deletes objects when they expire, by ordinary deletions that watchers see. If several processes share the log, all of
+// them try; one succeeds and the others get a conflict, which they ignore.
 func (s *Store) expire(ctx context.Context) {
 	ctx = WithAuthor(ctx, Author{User: ExpiryAuthor})
 	for s.pause(ctx, s.opts.ExpiryInterval) {
@@ -47,8 +46,7 @@ func (s *Store) expireDue(ctx context.Context) error {
 	}
 }
 
-// due returns the deletions of objects that have expired, as many as one group
-// may have.
+// due returns the deletions of objects that have expired, as many as one group may have.
 func (s *Store) due(ctx context.Context) ([]*Write, error) {
 	b := s.statement().add("SELECT id, api_group, resource, key, namespace, name, uid, labels, fields, value FROM log WHERE expires_at IS NOT NULL AND replaced_by IS NULL AND expires_at <= ")
 	b.add(b.arg(s.opts.Now().UnixMilli()) + " ORDER BY expires_at LIMIT " + b.arg(maxGroupWrites))

@@ -36,8 +36,8 @@ func newFailures(log *slog.Logger) *failures {
 	return &failures{log: log, unavailable: rate.Sometimes{Interval: unavailableEvery}, refusals: rate.Sometimes{Interval: refusalEvery}}
 }
 
-// Failures returns how many database accesses have failed, not counting callers' mistakes. It is incremented before the error
-// is returned.
+// Failures returns how many database accesses have failed, not counting callers' mistakes. It is incremented before the error is
+// returned.
 func (s *Store) Failures() uint64 { return s.failures.seen.Load() }
 
 // contact records whether the database answered an access. A database that rejects a statement, is damaged or has a full disk

@@ -15,14 +15,13 @@ type filling struct {
 	done   chan struct{}
 }
 
-// fill reads a collection into memory. list calls its argument with each record
-// and returns the revision of the list.
+// fill reads a collection into memory. list calls its argument with each record and returns the revision of the list.
 func (c *cache) fill(resource Resource, f *filling, list func(func(*Record) error) (int64, error)) {
 	col := collection{rows: newTree(byKey)}
 	counted := int64(0) // of col.bytes in c.filling
 	defer func() { c.filling.Add(-counted) }()
-	// After a start all collections are filled at once. Together they must fit.
-	// Only large ones give way: leaving out small ones would make no room.
+	// After a start all collections are filled at once. Together they must fit. Only large ones give way: leaving out small ones
+	// would make no room.
 	fits := func() bool {
 		all := c.filling.Add(col.bytes - counted)
 		counted = col.bytes

@@ -8,13 +8,11 @@ import (
 	"time"
 )
 
-// ErrSlow ends a follower that holds too much memory because its client, or
-// this process, fell too far behind. A new follower can begin from the last
-// revision seen; Replay returns ErrCompacted if that is too old by then.
+// ErrSlow ends a follower that holds too much memory because its client, or this process, fell too far behind. A new follower can
+// begin from the last revision seen; Replay returns ErrCompacted if that is too old by then.
 var ErrSlow = errors.New("the watcher is too slow")
 
-// Client receives what a follower reads. The zero value is a client that need
-// not be disconnected.
+// Client receives what a follower reads. The zero value is a client that need not be disconnected.
 type Client struct {
 	// Disconnect makes the current write to the client and all later ones fail. It is called at most once. Optional.
 	Disconnect func()
@@ -44,18 +42,15 @@ func clientFrom(ctx context.Context) *Client {
 	return &Client{}
 }
 
-// FollowBytes is how much a follower reads for itself at a time: up to the
-// record whose value reaches it.
+// FollowBytes is how much a follower reads for itself at a time: up to the record whose value reaches it.
 const FollowBytes = 256 << 10
 
-// Cost is the memory that a record takes while it is sent to a client: its stored, decoded and encoded forms. bytes is the
-// length of its value.
+// Cost is the memory that a record takes while it is sent to a client: its stored, decoded and encoded forms. bytes is the length
+// of its value.
 func Cost(bytes int) int { return 3 * (bytes + recordOverhead) }
 
-// Follower is one watch: it replays changes from the log and then subscribes to
-// new ones. What it holds in memory until its client has received it counts
-// towards a limit for all followers. Beyond the limit, the slowest are ended;
-// see memory.
+// Follower is one watch: it replays changes from the log and then subscribes to new ones. What it holds in memory until its
+// client has received it counts towards a limit for all followers. Beyond the limit, the slowest are ended; see memory.
 type Follower struct {
 	store  *Store
 	memory *memory
@@ -65,8 +60,7 @@ type Follower struct {
 
 	held     atomic.Int64 // bytes, including those shared with others
 	reserved atomic.Int64 // the part of held that it read for itself
-	// advanced is when its client last received something, reading when the
-	// follower last began to read; see memory.clock.
+	// advanced is when its client last received something, reading when the follower last began to read; see memory.clock.
 	advanced, reading atomic.Int64
 	// awaitsStore is set while it reads: its client can't receive anything yet.
 	awaitsStore atomic.Bool
@@ -74,8 +68,8 @@ type Follower struct {
 	sub         atomic.Pointer[Subscription]
 }
 
-// Follow returns a Follower for the client in ctx. The caller works under the
-// follower's Context, releases everything it received, and then calls Close.
+// Follow returns a Follower for the client in ctx. The caller works under the follower's Context, releases everything it
+// received, and then calls Close.
 func (s *Store) Follow(ctx context.Context) *Follower {
 	f := &Follower{store: s, memory: s.memory, client: clientFrom(ctx)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
@@ -85,8 +79,7 @@ func (s *Store) Follow(ctx context.Context) *Follower {
 	return f
 }
 
-// Context ends with the context given to Follow, with Stop, and with cause
-// ErrSlow if the follower is too slow.
+// Context ends with the context given to Follow, with Stop, and with cause ErrSlow if the follower is too slow.
 func (f *Follower) Context() context.Context { return f.ctx }
 
 // Stop ends the Context.
@@ -109,8 +102,7 @@ func (f *Follower) progress() time.Duration {
 	return time.Duration(f.advanced.Load())
 }
 
-// end ends the follower, once, and disconnects its client: a client that does
-// not read would not notice otherwise.
+// end ends the follower, once, and disconnects its client: a client that does not read would not notice otherwise.
 func (f *Follower) end() {
 	if !f.ended.CompareAndSwap(false, true) {
 		return
@@ -137,8 +129,7 @@ func (f *Follower) Hold(bytes int) {
 	f.memory.hold(int64(bytes))
 }
 
-// Share adds to the bytes, counted by Store.Hold, that this follower uses. A
-// negative number subtracts.
+// Share adds to the bytes, counted by Store.Hold, that this follower uses. A negative number subtracts.
 func (f *Follower) Share(bytes int) { f.held.Add(int64(bytes)) }
 
 // Release releases bytes counted by Hold.
@@ -147,10 +138,8 @@ func (f *Follower) Release(bytes int) {
 	f.memory.release(int64(bytes))
 }
 
-// Read waits until there is memory for what the follower is about to read of a
-// resource, and then calls read, which returns the Cost of what it has read. It
-// returns the error of read, or the cause of the follower's Context if that
-// ends first.
+// Read waits until there is memory for what the follower is about to read of a resource, and then calls read, which returns the
+// Cost of what it has read. It returns the error of read, or the cause of the follower's Context if that ends first.
 func (f *Follower) Read(resource Resource, read func() (cost int, err error)) error {
 	expected := f.memory.expected(resource)
 	if err := f.memory.reserve(f.ctx, int64(expected)); err != nil {
@@ -204,8 +193,8 @@ func (c *Change) release(m *memory) {
 }
 
 // Replay calls yield with the changes after revision from and up to to that a subscription with the same resource, prefix and
-// terms would receive, in order. yield must release each with Done. Replay returns ErrCompacted, possibly after some changes,
-// if not all are kept.
+// terms would receive, in order. yield must release each with Done. Replay returns ErrCompacted, possibly after some changes, if
+// not all are kept.
 func (f *Follower) Replay(resource Resource, prefix string, terms []Term, from, to int64, yield func(*Change) error) error {
 	if from >= to {
 		return nil

@@ -26,8 +26,8 @@ func newHub(position int64, cache *cache, m *memory) *hub {
 	return h
 }
 
-// offer passes on the changes of the revisions after from and up to to. If
-// earlier ones are missing, it wakes the tail to read them all from the log.
+// offer passes on the changes of the revisions after from and up to to. If earlier ones are missing, it wakes the tail to read
+// them all from the log.
 func (h *hub) offer(from, to int64, changes []*Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,8 +57,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 	h.moveTo(to)
 }
 
-// skip continues after revision to, without the changes before it.
-// Subscriptions can no longer get those, so all of them end.
+// skip continues after revision to, without the changes before it. Subscriptions can no longer get those, so all of them end.
 func (h *hub) skip(to int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,13 +9,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// index orders the keys of a collection by the values of one label or field, so
-// that the cost of a selection depends on what it selects. Rows whose value is
-// unknown are under unknownValue; rows without the label are not in the index.
+// index orders the keys of a collection by the values of one label or field, so that the cost of a selection depends on what it
+// selects. Rows whose value is unknown are under unknownValue; rows without the label are not in the index.
 //
-// It is made from a snapshot when a selection first needs it, concurrently with
-// writes, and then follows the changes. Most changes affect no labels or
-// fields, and so no index.
+// It is made from a snapshot when a selection first needs it, concurrently with writes, and then follows the changes. Most
+// changes affect no labels or fields, and so no index.
 type index struct {
 	keys  *btree.BTreeG[valueKey]
 	bytes int64
@@ -38,17 +36,15 @@ func byValue(a, b valueKey) bool {
 const (
 	// indexFrom is how many rows a query must look at for an index to pay off.
 	indexFrom = 64
-	// rowByKey is how many times longer it takes to find a row by key than to
-	// reach it in a scan.
+	// rowByKey is how many times longer it takes to find a row by key than to reach it in a scan.
 	rowByKey = 3
-	// maxIndexes limits the indexes of a collection by labels, and those by
-	// fields: clients must not be able to exhaust the memory.
+	// maxIndexes limits the indexes of a collection by labels, and those by fields: clients must not be able to exhaust the
+	// memory.
 	maxIndexes = 8
-	// idleIndex is how long an index must be unused before another may replace
-	// it: making one costs more than a selection without it.
+	// idleIndex is how long an index must be unused before another may replace it: making one costs more than a selection without
+	// it.
 	idleIndex = time.Minute
-	// indexOverhead is roughly the memory of a row in an index besides its
-	// strings.
+	// indexOverhead is roughly the memory of a row in an index besides its strings.
 	indexOverhead = 64
 )
 
@@ -139,8 +135,8 @@ func (c *cache) findIndex(resource Resource, snap *snapshot, a attr) *btree.BTre
 	return snap.indexes[a]
 }
 
-// makeIndex makes the index of a snapshot by a. It returns nil if it can't: the
-// snapshot is no longer the newest, or there is no room.
+// makeIndex makes the index of a snapshot by a. It returns nil if it can't: the snapshot is no longer the newest, or there is no
+// room.
 func (c *cache) makeIndex(resource Resource, snap *snapshot, a attr) *btree.BTreeG[valueKey] {
 	begun := c.beginIndex(resource, snap, a)
 	if begun == nil {
@@ -149,8 +145,7 @@ func (c *cache) makeIndex(resource Resource, snap *snapshot, a attr) *btree.BTre
 	return c.endIndex(resource, snap, a, begun, newIndex(snap.rows, a))
 }
 
-// endIndex keeps the index of a snapshot by a if there is room, and returns its
-// state for the snapshot.
+// endIndex keeps the index of a snapshot by a if there is room, and returns its state for the snapshot.
 func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *indexing, x *index) *btree.BTreeG[valueKey] {
 	keys := x.keys.Copy()
 	c.mu.Lock()
@@ -181,8 +176,7 @@ func (c *cache) endIndex(resource Resource, snap *snapshot, a attr, begun *index
 	return keys
 }
 
-// beginIndex starts to collect changes for an index by a. It returns nil if
-// none can be made.
+// beginIndex starts to collect changes for an index by a. It returns nil if none can be made.
 func (c *cache) beginIndex(resource Resource, snap *snapshot, a attr) *indexing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,9 +189,8 @@ func (c *cache) beginIndex(resource Resource, snap *snapshot, a attr) *indexing 
 	return col.indexing
 }
 
-// makeRoom ensures that a collection may have another index by labels, or by
-// fields. If it has too many, makeRoom drops the least recently used, or
-// returns false if all are in use.
+// makeRoom ensures that a collection may have another index by labels, or by fields. If it has too many, makeRoom drops the least
+// recently used, or returns false if all are in use.
 func (c *cache) makeRoom(col *collection, of column) bool {
 	n := 0
 	var oldest attr
@@ -224,8 +217,7 @@ func (c *cache) makeRoom(col *collection, of column) bool {
 	return true
 }
 
-// dropIndexes drops the indexes of a collection. No new one is made for a
-// while.
+// dropIndexes drops the indexes of a collection. No new one is made for a while.
 func (c *cache) dropIndexes(col *collection) {
 	c.bytes -= col.indexBytes()
 	col.indexes, col.unindexed = nil, time.Now().Add(refillAfter)

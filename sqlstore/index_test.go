@@ -77,8 +77,7 @@ func (c *cache) sound(t *testing.T) {
 	}
 }
 
-// TestSelectionLooksAtWhatMatches selects a few of many pods, and checks that
-// it looks at no others.
+// TestSelectionLooksAtWhatMatches selects a few of many pods, and checks that it looks at no others.
 func TestSelectionLooksAtWhatMatches(t *testing.T) {
 	c := newPods(t, 64<<20, 10_000)
 	for _, s := range []struct {
@@ -111,8 +110,7 @@ func TestSelectionLooksAtWhatMatches(t *testing.T) {
 	c.sound(t)
 }
 
-// TestIndexesAreBounded selects by more and more labels: a few have indexes,
-// and labels in use keep theirs.
+// TestIndexesAreBounded selects by more and more labels: a few have indexes, and labels in use keep theirs.
 func TestIndexesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPods(t, 64<<20, 1000)
@@ -177,8 +175,7 @@ func TestIndexesGiveWayToRows(t *testing.T) {
 	})
 }
 
-// TestIndexMadeAmongWrites changes rows while an index is made: earlier
-// snapshots are unchanged, and the index has the changes.
+// TestIndexMadeAmongWrites changes rows while an index is made: earlier snapshots are unchanged, and the index has the changes.
 func TestIndexMadeAmongWrites(t *testing.T) {
 	c := newPods(t, 64<<20, 1000)
 	q := selecting("", "app=7", "")
@@ -225,9 +222,8 @@ func TestIndexMadeAmongWrites(t *testing.T) {
 	c.sound(t)
 }
 
-// TestValuesGiveWayToRows reads a collection that does not fit. It is kept
-// without its values, and with them again once it has shrunk and others need no
-// memory.
+// TestValuesGiveWayToRows reads a collection that does not fit. It is kept without its values, and with them again once it has
+// shrunk and others need no memory.
 func TestValuesGiveWayToRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 1000

@@ -10,8 +10,7 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestCloseEndsEverything opens, uses and closes logs, and checks that no
-// goroutines remain.
+// TestCloseEndsEverything opens, uses and closes logs, and checks that no goroutines remain.
 func TestCloseEndsEverything(t *testing.T) {
 	for name, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
 		t.Run(name, func(t *testing.T) {

@@ -11,21 +11,18 @@ import (
 // DefaultFollowerMemory is how many bytes all followers together may hold.
 const DefaultFollowerMemory = 32 << 20
 
-// While others wait for memory, a follower is ended if its client could have
-// received something for stuckAfter and has not, or if it still holds what it
-// reserved slowAfter ago.
+// While others wait for memory, a follower is ended if its client could have received something for stuckAfter and has not, or if
+// it still holds what it reserved slowAfter ago.
 const (
 	stuckAfter = 2 * time.Second
 	slowAfter  = 15 * time.Second
 )
 
-// memory limits what followers hold: changes that they have not sent yet, each
-// counted once however many followers hold it, and what they read from the log
-// for themselves.
+// memory limits what followers hold: changes that they have not sent yet, each counted once however many followers hold it, and
+// what they read from the log for themselves.
 //
-// The hub never waits, so its changes are always accepted. When they exceed the
-// limit, the followers that have not advanced for longest are ended until the
-// rest fits. Reads from the log wait for memory, and share half of it.
+// The hub never waits, so its changes are always accepted. When they exceed the limit, the followers that have not advanced for
+// longest are ended until the rest fits. Reads from the log wait for memory, and share half of it.
 type memory struct {
 	limit int64
 	began time.Time
@@ -50,8 +47,7 @@ func newMemory(limit int64) *memory {
 	return &memory{limit: limit, began: time.Now(), followers: map[*Follower]struct{}{}, costs: map[Resource]int{}}
 }
 
-// clock returns the time since began, unaffected by changes of the system
-// clock.
+// clock returns the time since began, unaffected by changes of the system clock.
 func (m *memory) clock() time.Duration { return time.Since(m.began) }
 
 // hold counts bytes, and ends followers if the total exceeds the limit.
@@ -63,8 +59,7 @@ func (m *memory) hold(bytes int64) {
 
 func (m *memory) release(bytes int64) { m.held.Add(-bytes) }
 
-// relieve ends followers until the rest is within the limit, once they have
-// released what they hold.
+// relieve ends followers until the rest is within the limit, once they have released what they hold.
 func (m *memory) relieve() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,8 +79,7 @@ func (m *memory) relieve() {
 	}
 }
 
-// slowest returns, among the followers that hold something, the one that has
-// not advanced for longest. The caller holds m.mu.
+// slowest returns, among the followers that hold something, the one that has not advanced for longest. The caller holds m.mu.
 func (m *memory) slowest() (slowest *Follower) {
 	for f := range m.followers {
 		if f.held.Load() > 0 && !f.ended.Load() && (slowest == nil || f.progress() < slowest.progress()) {
@@ -95,8 +89,7 @@ func (m *memory) slowest() (slowest *Follower) {
 	return slowest
 }
 
-// reserve waits until a follower may read that many bytes. If no other read is
-// in progress, any number may be read.
+// reserve waits until a follower may read that many bytes. If no other read is in progress, any number may be read.
 func (m *memory) reserve(ctx context.Context, bytes int64) error {
 	r := &reservation{bytes: bytes, ready: make(chan struct{})}
 	m.mu.Lock()
@@ -153,16 +146,14 @@ func (m *memory) adjust(bytes int64) {
 	m.hold(bytes)
 }
 
-// expected returns what a read of the resource will cost, judging by earlier
-// ones.
+// expected returns what a read of the resource will cost, judging by earlier ones.
 func (m *memory) expected(resource Resource) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return max(m.costs[resource], Cost(FollowBytes))
 }
 
-// learn records the cost of a read. The largest counts, until all have been
-// smaller for a while.
+// learn records the cost of a read. The largest counts, until all have been smaller for a while.
 func (m *memory) learn(resource Resource, cost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 
 const pageCost = 3 * (FollowBytes + recordOverhead)
 
-// newFollowers returns n followers, and a memory that lets them read that many pages: twice as large, since reads get half of
-// it.
+// newFollowers returns n followers, and a memory that lets them read that many pages: twice as large, since reads get half of it.
 func newFollowers(t *testing.T, pages int64, n int) (*memory, []*Follower) {
 	t.Helper()
 	s := &Store{memory: newMemory(2 * pages * pageCost)}
@@ -31,8 +30,8 @@ func (f *Follower) page() error {
 	return f.Read(Resource{}, func() (int, error) { return pageCost, nil })
 }
 
-// TestSharedChangesCountOnce lets two followers fall behind by the same changes, which are counted once. Over the limit, the
-// one that does not advance is ended.
+// TestSharedChangesCountOnce lets two followers fall behind by the same changes, which are counted once. Over the limit, the one
+// that does not advance is ended.
 func TestSharedChangesCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 1, 3)

@@ -8,22 +8,18 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Resource names a collection: an API group ("" for the core group) and the
-// plural name of a resource in it.
+// Resource names a collection: an API group ("" for the core group) and the plural name of a resource in it.
 type Resource struct{ Group, Name string }
 
-// Record is a row in memory: one version of an object. It is shared and never
-// changed.
+// Record is a row in memory: one version of an object. It is shared and never changed.
 type Record struct {
 	Revision int64
 	Key      string
-	// Labels and Fields are JSON objects of strings (see EncodeSet), or
-	// Withheld.
+	// Labels and Fields are JSON objects of strings (see EncodeSet), or Withheld.
 	Labels, Fields string
 	// Value is the stored form of the object.
 	Value []byte
-	// Note is that of the Write if this process wrote the version and has kept
-	// it in memory, else 0.
+	// Note is that of the Write if this process wrote the version and has kept it in memory, else 0.
 	Note uint64
 
 	left   int     // length of a value that is left in the database
@@ -38,24 +34,20 @@ func (r *Record) bare() *Record {
 	return &Record{Revision: r.Revision, Key: r.Key, Labels: r.Labels, Fields: r.Fields, left: r.length()}
 }
 
-// Change is one row of the log in the form that watchers need. It is shared by
-// all of them and never changed, except for Cache.
+// Change is one row of the log in the form that watchers need. It is shared by all of them and never changed, except for Cache.
 type Change struct {
 	Resource  Resource
 	Operation dialect.Operation
-	// Record is the version that the change made. For a deletion it has only
-	// Revision and Key.
+	// Record is the version that the change made. For a deletion it has only Revision and Key.
 	Record Record
 	// Previous is the version that the change replaced, nil for a creation.
 	Previous *Record
 
-	// Watchers is how many followers receive the change from the hub, 0 if a
-	// follower read it from the log for itself.
+	// Watchers is how many followers receive the change from the hub, 0 if a follower read it from the log for itself.
 	Watchers int
 	holders  atomic.Int32 // how many of them hold it
 
-	// Cache has what is derived from the change once for all watchers, such as
-	// the decoded object and its encodings.
+	// Cache has what is derived from the change once for all watchers, such as the decoded object and its encodings.
 	Cache sync.Map
 }
 

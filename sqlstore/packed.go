@@ -73,8 +73,7 @@ func (r *Record) with(value []byte) *Record {
 	return &whole
 }
 
-// strip drops the values of a collection, except those that by compresses. by
-// may be nil.
+// strip drops the values of a collection, except those that by compresses. by may be nil.
 func (col *collection) strip(by *packer) {
 	rows := newTree(byKey)
 	col.bytes, col.bare, col.packer = 0, true, by
@@ -87,8 +86,7 @@ func (col *collection) strip(by *packer) {
 	col.rows, col.current, col.older = rows, nil, nil
 }
 
-// thin drops compressed values until the rows take at most three quarters of
-// what they did, or of the limit.
+// thin drops compressed values until the rows take at most three quarters of what they did, or of the limit.
 func (col *collection) thin(limit int64) {
 	excess := col.bytes - min(col.bytes, limit)*3/4
 	rows := newTree(byKey)
@@ -113,8 +111,7 @@ func packerOf(rows *btree.BTreeG[*Record]) *packer {
 	return newPacker(r.Value)
 }
 
-// packBatch is how many rows are put back at a time, while readers and writers
-// wait.
+// packBatch is how many rows are put back at a time, while readers and writers wait.
 const packBatch = 256
 
 // pack puts the values of rows back, compressed, into a collection that was stripped, as long as there is room.
@@ -134,8 +131,8 @@ func (c *cache) pack(col *collection, by *packer, rows *btree.BTreeG[*Record]) {
 	c.putPacked(col, by, batch)
 }
 
-// putPacked replaces bare rows with the same rows with compressed values. It returns false if there is no more room, or if
-// the collection is no longer the one that was stripped.
+// putPacked replaces bare rows with the same rows with compressed values. It returns false if there is no more room, or if the
+// collection is no longer the one that was stripped.
 func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

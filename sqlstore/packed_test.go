@@ -17,8 +17,8 @@ func valued(revision int64, i int) *Record {
 	return r
 }
 
-// TestValuesArePacked reads a collection whose values don't fit into memory. They are kept compressed, survive changes, and
-// give way to rows.
+// TestValuesArePacked reads a collection whose values don't fit into memory. They are kept compressed, survive changes, and give
+// way to rows.
 func TestValuesArePacked(t *testing.T) {
 	create := func(c *cache, from, to int) {
 		for i := from; i < to; i++ {

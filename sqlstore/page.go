@@ -7,10 +7,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// A page has at most PageRecords records, and ends with the one whose value
-// brings it to PageBytes. So walking a collection takes the memory and the
-// database snapshot of one page at a time, however large the collection and its
-// objects are.
+// A page has at most PageRecords records, and ends with the one whose value brings it to PageBytes. So walking a collection takes
+// the memory and the database snapshot of one page at a time, however large the collection and its objects are.
 const (
 	PageRecords = 500
 	PageBytes   = 2 << 20
@@ -22,14 +20,12 @@ type Page struct {
 	dialect.Position
 	// Records are in the order of keys.
 	Records []*Record
-	// More reports that there may be more records, after the last one and at
-	// the Revision of this page.
+	// More reports that there may be more records, after the last one and at the Revision of this page.
 	More bool
 }
 
-// Page returns the first records of q, at most q.Limit. It returns ErrFuture or
-// ErrCompacted, with the position, if q.Revision can't be read. The records
-// come from memory if the collection is there; see cached.
+// Page returns the first records of q, at most q.Limit. It returns ErrFuture or ErrCompacted, with the position, if q.Revision
+// can't be read. The records come from memory if the collection is there; see cached.
 func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 || q.Limit > PageRecords {
 		q.Limit = PageRecords
@@ -63,8 +59,8 @@ func (c *cache) page(snap *snapshot, q Query, at dialect.Position) Page {
 	return page
 }
 
-// addValues replaces bare records with whole ones. It returns false if some are
-// no longer in the database: they were replaced and compacted.
+// addValues replaces bare records with whole ones. It returns false if some are no longer in the database: they were replaced and
+// compacted.
 func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool, err error) {
 	left := make([]int, 0, len(records)) // to be read from the database
 	for i, r := range records {
@@ -84,8 +80,7 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 		byID[records[i].Revision] = i
 		b.add(b.arg(records[i].Revision))
 	}
-	// Rounded up to a power of two, since engines cache a plan for each
-	// statement.
+	// Rounded up to a power of two, since engines cache a plan for each statement.
 	for n := len(left); n&(n-1) != 0; n++ {
 		b.add(", " + b.arg(records[left[0]].Revision))
 	}
@@ -107,9 +102,8 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 
 // pageOfLog is Page from the database.
 //
-// Every read is one statement and sees one snapshot, whose position comes with
-// each row. If there are no rows, another statement reads the position,
-// provided that there are still none.
+// Every read is one statement and sees one snapshot, whose position comes with each row. If there are no rows, another statement
+// reads the position, provided that there are still none.
 func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 	for {
 		page, err := s.page(ctx, q)

@@ -12,11 +12,10 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// Query plans decide whether the cost of reads depends on what they return or
-// on the size of the table. These tests have the engines explain them.
+// Query plans decide whether the cost of reads depends on what they return or on the size of the table. These tests have the
+// engines explain them.
 
-// recorder keeps the last statement on the log that was run with a context that
-// carries it.
+// recorder keeps the last statement on the log that was run with a context that carries it.
 type recorder struct {
 	dialect.Engine
 	text string
@@ -143,8 +142,7 @@ func TestPlansSQLite(t *testing.T) {
 				t.Errorf("the plan of %s lacks %q:\n%s", name, line, plan)
 			}
 		}
-		// A page at a revision may sort its keys and those changed since, but
-		// never the whole collection or any values.
+		// A page at a revision may sort its keys and those changed since, but never the whole collection or any values.
 		body, _, _ := strings.Cut(plan, "SCAN live")
 		_, values, _ := strings.Cut(plan, "SCAN page")
 		if strings.Contains(plan, "SCAN log") || strings.Contains(body+values, "TEMP B-TREE") {

@@ -32,8 +32,7 @@ func replicas(t *testing.T, dsn string, n int, opts sqlstore.Options) []*sqlstor
 	return stores
 }
 
-// terminate ends the sessions on the database at dsn that match a condition,
-// and returns their number.
+// terminate ends the sessions on the database at dsn that match a condition, and returns their number.
 func terminate(t *testing.T, dsn, condition string) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -50,8 +49,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+condition+`
 	return n
 }
 
-// meanwhile calls disturb repeatedly until the returned function is called, and
-// at least once.
+// meanwhile calls disturb repeatedly until the returned function is called, and at least once.
 func meanwhile(disturb func()) (end func()) {
 	ended := make(chan struct{})
 	var running sync.WaitGroup
@@ -114,8 +112,7 @@ func TestReplicasSeeEachOther(t *testing.T) {
 	}
 }
 
-// TestNotificationsWakeAReplica checks that a replica receives a change long
-// before its poll would find it.
+// TestNotificationsWakeAReplica checks that a replica receives a change long before its poll would find it.
 func TestNotificationsWakeAReplica(t *testing.T) {
 	t.Parallel()
 	stores := replicas(t, harness.Postgres(t), 2, sqlstore.Options{PollInterval: time.Hour})
@@ -130,8 +127,7 @@ func TestNotificationsWakeAReplica(t *testing.T) {
 	}
 }
 
-// unavailable accepts the errors that a client gets while the database is down,
-// and counts them.
+// unavailable accepts the errors that a client gets while the database is down, and counts them.
 func unavailable(count *atomic.Int64) func(error) bool {
 	return func(err error) bool {
 		count.Add(1)
@@ -139,8 +135,8 @@ func unavailable(count *atomic.Int64) func(error) bool {
 	}
 }
 
-// checkSurvived checks that the log has every acknowledged write, and that a
-// watch that ran all the time received exactly what is in the log.
+// checkSurvived checks that the log has every acknowledged write, and that a watch that ran all the time received exactly what is
+// in the log.
 func checkSurvived(t *testing.T, s *sqlstore.Store, follower *storetest.Followed, from int64, h *storetest.History) {
 	t.Helper()
 	storetest.Eventually(t, "the store writes again", func() bool {

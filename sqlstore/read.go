@@ -29,8 +29,7 @@ type Query struct {
 	Revision int64
 	// Limit is the maximum number of records, 0 for no limit.
 	Limit int
-	// Bytes ends a page with the record whose value reaches that total; 0 means
-	// PageBytes.
+	// Bytes ends a page with the record whose value reaches that total; 0 means PageBytes.
 	Bytes int
 	// Terms narrow the query; see Term.
 	Terms []Term
@@ -69,8 +68,7 @@ func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 	return at, err
 }
 
-// Get returns the live version of the object at key, nil if there is none, and
-// the log's position.
+// Get returns the live version of the object at key, nil if there is none, and the log's position.
 func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
 	snap, at, err := s.cached(ctx, Query{Resource: resource, Exactly: &key})
 	if err != nil {
@@ -117,8 +115,7 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 	return found, at, err
 }
 
-// Count returns the number of records of q, up to its Limit. It returns
-// ErrFuture or ErrCompacted if q.Revision can't be read.
+// Count returns the number of records of q, up to its Limit. It returns ErrFuture or ErrCompacted if q.Revision can't be read.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	snap, _, err := s.cached(ctx, q)
 	if err != nil {
@@ -136,8 +133,7 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	return n, err
 }
 
-// Size returns the number of objects of a resource and the total length of
-// their values in bytes.
+// Size returns the number of objects of a resource and the total length of their values in bytes.
 func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int64, err error) {
 	if snap := s.cache.peek(resource); snap != nil {
 		return int64(snap.rows.Len()), snap.values, nil
@@ -150,8 +146,8 @@ func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int
 
 var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
 
-// readable returns ErrFuture or ErrCompacted if a log at that position can't be read at revision, 0 for the newest. It fails
-// if no position was read.
+// readable returns ErrFuture or ErrCompacted if a log at that position can't be read at revision, 0 for the newest. It fails if
+// no position was read.
 func readable(at dialect.Position, revision int64) error {
 	switch {
 	case at.Revision == 0:
@@ -164,18 +160,16 @@ func readable(at dialect.Position, revision int64) error {
 	return nil
 }
 
-// One read of the log ends after maxChanges rows or maxChangeBytes of values.
-// It covers at most maxSpan revisions, so that it is short whatever plan the
-// database chooses, even if nearly all of them belong to other resources.
+// One read of the log ends after maxChanges rows or maxChangeBytes of values. It covers at most maxSpan revisions, so that it is
+// short whatever plan the database chooses, even if nearly all of them belong to other resources.
 const (
 	maxChanges     = 500
 	maxChangeBytes = 16 << 20
 	maxSpan        = 5000
 )
 
-// changes returns the changes of the revisions after from and up to to, oldest
-// first, of one resource or (nil) of all. read is the revision up to which they
-// are complete: to, or an earlier one if there is too much to read at once.
+// changes returns the changes of the revisions after from and up to to, oldest first, of one resource or (nil) of all. read is
+// the revision up to which they are complete: to, or an earlier one if there is too much to read at once.
 func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource, maxRows, maxBytes int) (changes []*Change, read int64, err error) {
 	to = min(to, from+maxSpan)
 	b := s.statement().changes(from, to, resource, maxRows, maxBytes)

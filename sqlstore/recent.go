@@ -7,10 +7,9 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// recent has the last changes of the log, of all resources, without their
-// values. A watch that resumes finds here which of them concern it, and reads
-// only those. When a server stops, the watch of each kubelet resumes on another
-// one and selects a few of thousands of changes.
+// recent has the last changes of the log, of all resources, without their values. A watch that resumes finds here which of them
+// concern it, and reads only those. When a server stops, the watch of each kubelet resumes on another one and selects a few of
+// thousands of changes.
 type recent struct {
 	limit  int64        // bytes
 	bytes  atomic.Int64 // may be read without the cache's lock
@@ -39,8 +38,7 @@ const recentBlocks = 16
 // recentOverhead is roughly the memory of a change besides its versions.
 const recentOverhead = 80
 
-// readOver is how many changes of other objects a read of the log includes to
-// avoid a second read.
+// readOver is how many changes of other objects a read of the log includes to avoid a second read.
 const readOver = 8
 
 func (r *recent) reset(position int64) {
@@ -86,8 +84,7 @@ func (r *recent) add(c *Change) {
 // span is a part of the log: after revision from and up to to.
 type span struct{ from, to int64 }
 
-// missed returns the parts of the log, after from and up to to, with changes
-// that may concern i, in order.
+// missed returns the parts of the log, after from and up to to, with changes that may concern i, in order.
 func (c *cache) missed(i *interest, from, to int64) (spans []span) {
 	c.mu.Lock()
 	position, since, blocks := c.position, c.recent.since, slices.Clone(c.recent.blocks)

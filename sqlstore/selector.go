@@ -11,9 +11,8 @@ import (
 
 // Term narrows a Query, or what a Subscription receives, by one label or field.
 //
-// The database can apply terms, without anything being decoded. Every row that
-// a selector matches passes its terms, but not every row that passes also
-// matches, so the caller still decides with Record.Sets.
+// The database can apply terms, without anything being decoded. Every row that a selector matches passes its terms, but not every
+// row that passes also matches, so the caller still decides with Record.Sets.
 type Term struct {
 	attr
 	// values are the values that the attribute may have, as JSON; nil for any.
@@ -34,13 +33,11 @@ const (
 	fieldColumn column = "fields"
 )
 
-// unknownValue stands for an attribute's value that is not in the row, so that
-// the object must be decoded.
+// unknownValue stands for an attribute's value that is not in the row, so that the object must be decoded.
 const unknownValue = ""
 
-// of returns the value of the attribute as JSON, or false if the version does
-// not have it. The value is unknownValue if the row withholds its sets, or was
-// written before the field was selectable.
+// of returns the value of the attribute as JSON, or false if the version does not have it. The value is unknownValue if the row
+// withholds its sets, or was written before the field was selectable.
 func (a attr) of(r *Record) (value string, has bool) {
 	if a.column == fieldColumn {
 		return find(r.Fields, a.key), true
@@ -49,14 +46,12 @@ func (a attr) of(r *Record) (value string, has bool) {
 	return value, value != "" || r.Withheld()
 }
 
-// required returns the values one of which the attribute must have for a row to
-// pass, or false if there is no such requirement.
+// required returns the values one of which the attribute must have for a row to pass, or false if there is no such requirement.
 func (t Term) required() (values []string, ok bool) {
 	return t.values, !t.none && t.values != nil
 }
 
-// passes reports whether r passes the term. It decides like condition in the
-// database.
+// passes reports whether r passes the term. It decides like condition in the database.
 func (t Term) passes(r *Record) bool {
 	value, has := t.of(r)
 	switch {
@@ -106,12 +101,11 @@ func (t Term) condition(b *statement) string {
 // someSet is a string that every encoded set contains, but Withheld does not.
 const someSet = "{"
 
-// maxPatterns keeps long selectors from becoming statements that databases
-// reject, or that run long while others wait.
+// maxPatterns keeps long selectors from becoming statements that databases reject, or that run long while others wait.
 const maxPatterns = 100
 
-// boundTerms returns the first terms that together have at most maxPatterns
-// values. Without the others more rows pass, and the caller decides.
+// boundTerms returns the first terms that together have at most maxPatterns values. Without the others more rows pass, and the
+// caller decides.
 func boundTerms(terms []Term) []Term {
 	patterns := 0
 	for i, term := range terms {
@@ -122,8 +116,8 @@ func boundTerms(terms []Term) []Term {
 	return terms
 }
 
-// LabelTerms returns terms that every object matched by selector passes. Rows
-// with withheld labels pass too: their objects must be decoded.
+// LabelTerms returns terms that every object matched by selector passes. Rows with withheld labels pass too: their objects must
+// be decoded.
 func LabelTerms(selector labels.Selector) []Term {
 	if selector == nil {
 		return nil
@@ -153,9 +147,8 @@ func LabelTerms(selector labels.Selector) []Term {
 	return terms
 }
 
-// FieldTerms returns terms that every object matched by selector passes. Rows
-// that lack the field pass too: they were written before it was selectable, so
-// their objects must be decoded.
+// FieldTerms returns terms that every object matched by selector passes. Rows that lack the field pass too: they were written
+// before it was selectable, so their objects must be decoded.
 func FieldTerms(selector fields.Selector) []Term {
 	if selector == nil {
 		return nil

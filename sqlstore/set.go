@@ -5,13 +5,11 @@ import (
 	"strings"
 )
 
-// Set is a set of labels or fields as stored in the columns labels and fields;
-// see EncodeSet. It implements labels.Labels and fields.Fields on that text, so
-// that selectors are decided without decoding it.
+// Set is a set of labels or fields as stored in the columns labels and fields; see EncodeSet. It implements labels.Labels and
+// fields.Fields on that text, so that selectors are decided without decoding it.
 type Set string
 
-// Withheld is stored in place of labels and fields if the value is encrypted.
-// To decide a selector, the object must be decoded.
+// Withheld is stored in place of labels and fields if the value is encrypted. To decide a selector, the object must be decoded.
 const Withheld = "null"
 
 // Sets are the labels and fields by which a version can be selected.
@@ -23,9 +21,8 @@ func (r *Record) Sets() Sets { return Sets{Labels: Set(r.Labels), Fields: Set(r.
 // Withheld reports whether the labels and fields of the row are withheld.
 func (r *Record) Withheld() bool { return r.Labels == Withheld }
 
-// EncodeSet returns set as stored in the columns labels and fields: a JSON
-// object with sorted keys and no spaces, in which a pair can be found as the
-// text "key":"value".
+// EncodeSet returns set as stored in the columns labels and fields: a JSON object with sorted keys and no spaces, in which a pair
+// can be found as the text "key":"value".
 func EncodeSet(set map[string]string) string {
 	if len(set) == 0 {
 		return "{}"
@@ -38,8 +35,7 @@ func EncodeSet(set map[string]string) string {
 	return string(text)
 }
 
-// DecodeSet decodes the output of EncodeSet. Anything else, such as Withheld or
-// a row edited by hand, counts as empty.
+// DecodeSet decodes the output of EncodeSet. Anything else, such as Withheld or a row edited by hand, counts as empty.
 func DecodeSet(text string) map[string]string {
 	if len(text) <= len("{}") {
 		return nil
@@ -75,12 +71,10 @@ func (s Set) Get(key string) string {
 	return value
 }
 
-// find returns the quoted value of key in an encoded set, or "" if the set has
-// no such key. The key is escaped.
+// find returns the quoted value of key in an encoded set, or "" if the set has no such key. The key is escaped.
 //
-// Quotation marks in a JSON string are escaped, and names of labels and fields
-// have none, so the text "key":" occurs in an encoded set only if the set has
-// that key.
+// Quotation marks in a JSON string are escaped, and names of labels and fields have none, so the text "key":" occurs in an
+// encoded set only if the set has that key.
 func find(set, key string) string {
 	for from := 0; ; {
 		i := strings.Index(set[from:], key)
@@ -98,8 +92,7 @@ func find(set, key string) string {
 	}
 }
 
-// quoted returns the JSON string that text begins with, or "" if it begins with
-// something else.
+// quoted returns the JSON string that text begins with, or "" if it begins with something else.
 func quoted(text string) string {
 	if text == "" || text[0] != '"' {
 		return ""

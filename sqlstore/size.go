@@ -12,8 +12,7 @@ import (
 // Stats describes the size and health of a log.
 type Stats struct {
 	dialect.Position
-	// Live and Replaced count the rows: those that are current objects, and
-	// those kept for watches and lists at older revisions.
+	// Live and Replaced count the rows: those that are current objects, and those kept for watches and lists at older revisions.
 	Live, Replaced int64
 	Space          dialect.Space
 	// Cached is how many bytes the live rows in memory take.
@@ -22,20 +21,17 @@ type Stats struct {
 	Removed int64
 	// Lag is for how long there have been rows that should be gone.
 	Lag time.Duration
-	// Archived is the revision up to which the archive is complete, 0 if there
-	// is none or another process writes it. ArchiveFailing is for how long it
-	// has been failing.
+	// Archived is the revision up to which the archive is complete, 0 if there is none or another process writes it.
+	// ArchiveFailing is for how long it has been failing.
 	Archived       int64
 	ArchiveFailing time.Duration
 	// Unreachable is for how long the database has not answered.
 	Unreachable time.Duration
-	// TailLag is for how long the log has had revisions that watches and cached
-	// reads have not seen.
+	// TailLag is for how long the log has had revisions that watches and cached reads have not seen.
 	TailLag time.Duration
 	// Failures counts as Store.Failures does.
 	Failures uint64
-	// Watches is how many bytes watches hold, SlowWatches how many watches were
-	// ended because that was too much.
+	// Watches is how many bytes watches hold, SlowWatches how many watches were ended because that was too much.
 	Watches, SlowWatches int64
 }
 
@@ -69,8 +65,8 @@ func (z *size) update(change func()) {
 	change()
 }
 
-// Stats returns the size of the log, without a database access: rows and space
-// are those after the last compaction, or after the start.
+// Stats returns the size of the log, without a database access: rows and space are those after the last compaction, or after the
+// start.
 func (s *Store) Stats() Stats {
 	s.size.mu.Lock()
 	defer s.size.mu.Unlock()
@@ -87,9 +83,8 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// measure measures the log, and warns about what keeps it from shrinking, once
-// until that changes. It returns false to be called again even if nothing is
-// written meanwhile.
+// measure measures the log, and warns about what keeps it from shrinking, once until that changes. It returns false to be called
+// again even if nothing is written meanwhile.
 func (s *Store) measure(ctx context.Context) bool {
 	at, err := s.Position(ctx)
 	var space dialect.Space
@@ -128,8 +123,7 @@ func (s *Store) warn(before, now []string) {
 	}
 }
 
-// countShare limits the time spent counting rows to one in so many seconds: it
-// scans an index, which may be long.
+// countShare limits the time spent counting rows to one in so many seconds: it scans an index, which may be long.
 const countShare = 100
 
 // count counts the rows, or returns false if it did so recently.

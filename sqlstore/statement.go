@@ -25,8 +25,8 @@ func (b *statement) arg(value any) string {
 
 func (s *Store) statement() *statement { return &statement{engine: s.engine} }
 
-// page adds the statement that selects the records of q, ordered by key. If the
-// engine sends results as a whole, the result is limited to a page.
+// page adds the statement that selects the records of q, ordered by key. If the engine sends results as a whole, the result is
+// limited to a page.
 func (b *statement) page(q Query) *statement {
 	const record = "id, key, labels, fields"
 	b.add("SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + record)
@@ -46,10 +46,8 @@ func (b *statement) page(q Query) *statement {
 	return b.add(" ORDER BY key")
 }
 
-// changes adds the statement that selects the changes after from and up to to,
-// of one resource or (nil) of all, oldest first: at most maxRows, and on an
-// engine that sends results as a whole, none after the one whose values reach
-// maxBytes.
+// changes adds the statement that selects the changes after from and up to to, of one resource or (nil) of all, oldest first: at
+// most maxRows, and on an engine that sends results as a whole, none after the one whose values reach maxBytes.
 func (b *statement) changes(from, to int64, resource *Resource, maxRows, maxBytes int) *statement {
 	const columns = `l.id, l.operation, l.api_group, l.resource, l.key, l.labels, l.fields, l.value,
 p.id AS previous_id, p.labels AS previous_labels, p.fields AS previous_fields, p.value AS previous_value`
@@ -74,11 +72,9 @@ FROM (SELECT ` + columns + ", sum(" + size + ") OVER (ORDER BY l.id ROWS UNBOUND
 
 // rows adds the statement that selects columns of the rows of q.
 //
-// At the newest revision they are a range of the index of live rows. At an
-// older one they are the live rows that existed then, and those replaced since:
-// few, and found by the index of replaced rows. Each half is ordered by key, or
-// quickly sorted, so the cost of a page depends on its size and on what changed
-// since its revision.
+// At the newest revision they are a range of the index of live rows. At an older one they are the live rows that existed then,
+// and those replaced since: few, and found by the index of replaced rows. Each half is ordered by key, or quickly sorted, so the
+// cost of a page depends on its size and on what changed since its revision.
 func (b *statement) rows(q Query, columns string) *statement {
 	if q.Revision == 0 {
 		return b.add("SELECT " + columns + " FROM log").live(q).ordered(q)
@@ -109,15 +105,13 @@ func (b *statement) live(q Query) *statement {
 	return b
 }
 
-// replaced adds the condition for the rows of q that were replaced after its
-// revision.
+// replaced adds the condition for the rows of q that were replaced after its revision.
 func (b *statement) replaced(q Query) *statement {
 	return b.where(q).add(" AND replaced_by > " + b.arg(q.Revision) + " AND id <= " + b.arg(q.Revision))
 }
 
-// ordered adds the order and the limit. Each half of a union needs its own:
-// Postgres can't use the order of an index through a union, and would sort the
-// collection for every page.
+// ordered adds the order and the limit. Each half of a union needs its own: Postgres can't use the order of an index through a
+// union, and would sort the collection for every page.
 func (b *statement) ordered(q Query) *statement {
 	b.add(" ORDER BY key")
 	if q.Limit > 0 {
@@ -145,6 +139,5 @@ func (b *statement) where(q Query) *statement {
 	return b
 }
 
-// prefixEnd is the first key after all that begin with prefix, which ends in
-// "/": "0" is the next byte.
+// prefixEnd is the first key after all that begin with prefix, which ends in "/": "0" is the next byte.
 func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }

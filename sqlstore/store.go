@@ -1,10 +1,9 @@
-// Package sqlstore keeps the state of a cluster as an append-only log of rows
-// in a SQL database, and sends every change to its watchers once and in order.
+// Package sqlstore keeps the state of a cluster as an append-only log of rows in a SQL database, and sends every change to its
+// watchers once and in order.
 //
-// A row is one version of one object. Its id is the object's resourceVersion. Ids
-// rise in the order in which commits become visible, so a reader that has seen
-// revision N has seen everything up to N. A row was current from its id until its
-// replaced_by, so the state at revision R is the rows with
+// A row is one version of one object. Its id is the object's resourceVersion. Ids rise in the order in which commits become
+// visible, so a reader that has seen revision N has seen everything up to N. A row was current from its id until its replaced_by,
+// so the state at revision R is the rows with
 //
 //	id <= R and (replaced_by is null or replaced_by > R)
 //
@@ -34,9 +33,8 @@
 //	withheld      not stored in the clear: labels and fields of an encrypted value
 //	incarnation   a Postgres server on its timeline; a promoted standby is another one
 //
-// The package is independent of Kubernetes' types: subpackage apistorage
-// implements storage.Interface on it. dialect.Engine hides the differences
-// between databases.
+// The package is independent of Kubernetes' types: subpackage apistorage implements storage.Interface on it. dialect.Engine hides
+// the differences between databases.
 package sqlstore
 
 import (
@@ -56,8 +54,7 @@ const DefaultRetention = 5 * time.Minute
 // DefaultTimeout is how long one database access may take.
 const DefaultTimeout = 10 * time.Second
 
-// DefaultCacheBytes leaves enough memory for everything else on a machine of
-// 512 MB.
+// DefaultCacheBytes leaves enough memory for everything else on a machine of 512 MB.
 const DefaultCacheBytes = 128 << 20
 
 // NoCache makes all reads go to the database.
@@ -65,49 +62,37 @@ const NoCache = -1
 
 // Options are the settings of a Store. A zero value means the default.
 type Options struct {
-	// Retention is how long replaced and deleted versions can still be read.
-	// Default DefaultRetention.
+	// Retention is how long replaced and deleted versions can still be read. Default DefaultRetention.
 	Retention time.Duration
-	// RetentionRows limits how many of them are kept, even if that shortens
-	// Retention. Default 0, for no limit.
+	// RetentionRows limits how many of them are kept, even if that shortens Retention. Default 0, for no limit.
 	RetentionRows int64
-	// CompactInterval is how often older versions are removed. Default a tenth
-	// of Retention, at most 30 seconds.
+	// CompactInterval is how often older versions are removed. Default a tenth of Retention, at most 30 seconds.
 	CompactInterval time.Duration
-	// Archived is set if versions are archived before they are removed. It
-	// returns the revision up to which the archive is complete. If the error
-	// wraps ErrArchivedElsewhere, another process removes versions. After any
-	// other error, versions that are not archived stay, except those beyond
-	// RetentionRows.
+	// Archived is set if versions are archived before they are removed. It returns the revision up to which the archive is
+	// complete. If the error wraps ErrArchivedElsewhere, another process removes versions. After any other error, versions that
+	// are not archived stay, except those beyond RetentionRows.
 	Archived func() (revision int64, err error)
-	// Timeout limits one database access, including the wait for a connection.
-	// Default DefaultTimeout.
+	// Timeout limits one database access, including the wait for a connection. Default DefaultTimeout.
 	Timeout time.Duration
-	// PollInterval is how often the log is read for rows of other processes if
-	// no notification comes. Default 1 second; unused on SQLite.
+	// PollInterval is how often the log is read for rows of other processes if no notification comes. Default 1 second; unused on
+	// SQLite.
 	PollInterval time.Duration
-	// ExpiryInterval is how often the store looks for expired objects. Default
-	// 5 seconds.
+	// ExpiryInterval is how often the store looks for expired objects. Default 5 seconds.
 	ExpiryInterval time.Duration
-	// CacheBytes limits the memory of live rows that can be read without the
-	// database. Default DefaultCacheBytes; NoCache for none.
+	// CacheBytes limits the memory of live rows that can be read without the database. Default DefaultCacheBytes; NoCache for
+	// none.
 	CacheBytes int64
-	// FollowerMemory limits the bytes that all followers together hold. Default
-	// DefaultFollowerMemory.
+	// FollowerMemory limits the bytes that all followers together hold. Default DefaultFollowerMemory.
 	FollowerMemory int64
-	// OnBatch is called with the duration of each compaction batch that removed
-	// rows. Optional.
+	// OnBatch is called with the duration of each compaction batch that removed rows. Optional.
 	OnBatch func(took time.Duration)
-	// OnWrite is called with how long each write, including conflicts, waited
-	// for the database. Optional.
+	// OnWrite is called with how long each write, including conflicts, waited for the database. Optional.
 	OnWrite func(took time.Duration)
-	// OnGroup is called with the number of writes of each group commit,
-	// including conflicts. Optional.
+	// OnGroup is called with the number of writes of each group commit, including conflicts. Optional.
 	OnGroup func(writes int)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log receives failures of background work, which has no caller to return
-	// them to.
+	// Log receives failures of background work, which has no caller to return them to.
 	Log *slog.Logger
 }
 
@@ -154,16 +139,15 @@ type Store struct {
 	memory *memory
 	size   size
 	newest revisions
-	// ambiguous counts the commits that may or may not have taken effect;
-	// resolved counts those of them that the tail has read past.
+	// ambiguous counts the commits that may or may not have taken effect; resolved counts those of them that the tail has read
+	// past.
 	ambiguous, resolved atomic.Int64
-	// compacted is the newest revision up to which this process has begun to
-	// remove versions.
+	// compacted is the newest revision up to which this process has begun to remove versions.
 	compacted dialect.Newest
 
 	queue chan *pending
-	// committing is set while the committer commits a group and publishes it.
-	// heard is the newest revision notified of; see isForeign.
+	// committing is set while the committer commits a group and publishes it. heard is the newest revision notified of; see
+	// isForeign.
 	committing atomic.Bool
 	heard      dialect.Newest
 
@@ -182,8 +166,7 @@ type Store struct {
 // ErrClosed is returned for writes after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// Open starts a Store on engine, which Store.Close closes. It fails if the
-// database can't be read.
+// Open starts a Store on engine, which Store.Close closes. It fails if the database can't be read.
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
 	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
 	s.failures = newFailures(s.opts.Log)
@@ -203,8 +186,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	return s, nil
 }
 
-// Close ends background work, commits what is queued, ends all subscriptions
-// and closes the database.
+// Close ends background work, commits what is queued, ends all subscriptions and closes the database.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	if s.closed {

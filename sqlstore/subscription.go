@@ -2,14 +2,12 @@ package sqlstore
 
 import "sync"
 
-// maxQueue limits how many changes are queued for one subscription. For their
-// size, see memory.
+// maxQueue limits how many changes are queued for one subscription. For their size, see memory.
 const maxQueue = 8192
 
 // Subscription receives the changes of one collection or one object.
 type Subscription struct {
-	// Start is the revision after which the subscription receives all changes.
-	// Earlier ones must be replayed from the log.
+	// Start is the revision after which the subscription receives all changes. Earlier ones must be replayed from the log.
 	Start int64
 
 	follower *Follower
@@ -23,11 +21,9 @@ type Subscription struct {
 	wake  chan struct{} // buffered, one
 }
 
-// Subscribe starts to receive changes of the objects of resource whose keys
-// begin with prefix, or of the one object with that key if prefix is not empty
-// and does not end in "/". A change may be left out if neither the version it
-// made nor the one it replaced passes the terms. Call Subscribe once;
-// Follower.Close ends it.
+// Subscribe starts to receive changes of the objects of resource whose keys begin with prefix, or of the one object with that key
+// if prefix is not empty and does not end in "/". A change may be left out if neither the version it made nor the one it replaced
+// passes the terms. Call Subscribe once; Follower.Close ends it.
 func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
 	h := f.store.hub
 	sub := &Subscription{follower: f, hub: h, interest: interest{resource, prefix, boundTerms(terms)}, wake: make(chan struct{}, 1)}
@@ -87,8 +83,7 @@ func (sub *Subscription) enqueue(c *Change) bool {
 	return true
 }
 
-// end ends the subscription with err. After ErrSlow, the reader does not even
-// get what is queued.
+// end ends the subscription with err. After ErrSlow, the reader does not even get what is queued.
 func (sub *Subscription) end(err error) {
 	sub.mu.Lock()
 	if sub.err == nil {
@@ -121,9 +116,8 @@ func (sub *Subscription) signal() {
 // Ready receives a value when Drain has something to return.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
-// Drain returns the changes since the last call, which may be none. Each must
-// be released with Follower.Done. Drain returns ErrSlow or ErrClosed when there
-// will be no more.
+// Drain returns the changes since the last call, which may be none. Each must be released with Follower.Done. Drain returns
+// ErrSlow or ErrClosed when there will be no more.
 func (sub *Subscription) Drain() ([]*Change, error) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -138,8 +132,8 @@ func (sub *Subscription) Drain() ([]*Change, error) {
 	return nil, sub.err
 }
 
-// Progress returns the revision up to which the subscription has received all
-// changes, or false while some are waiting to be read.
+// Progress returns the revision up to which the subscription has received all changes, or false while some are waiting to be
+// read.
 func (sub *Subscription) Progress() (int64, bool) {
 	sub.hub.mu.Lock()
 	defer sub.hub.mu.Unlock()

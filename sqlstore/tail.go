@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// tailLag measures how long the tail has been behind. It keeps one revision that the tail has to reach, and since when. When
-// the tail has reached it, the next one is taken, so a tail that keeps up with steady writers is never far behind.
+// tailLag measures how long the tail has been behind. It keeps one revision that the tail has to reach, and since when. When the
+// tail has reached it, the next one is taken, so a tail that keeps up with steady writers is never far behind.
 type tailLag struct {
 	mu       sync.Mutex
 	revision int64
@@ -33,10 +33,8 @@ func (l *tailLag) since(at int64) time.Duration {
 	return time.Since(l.heard)
 }
 
-// tail reads from the log what this process did not write, and what it wrote
-// without knowing whether that succeeded. On an engine with other writers, it
-// is woken by their notifications, or by a poll if those fail; otherwise only
-// by the committer.
+// tail reads from the log what this process did not write, and what it wrote without knowing whether that succeeded. On an engine
+// with other writers, it is woken by their notifications, or by a poll if those fail; otherwise only by the committer.
 func (s *Store) tail(ctx context.Context) {
 	notifications := s.engine.Notifications()
 	var poll <-chan time.Time
@@ -83,9 +81,8 @@ func (s *Store) tail(ctx context.Context) {
 	}
 }
 
-// isForeign reports whether to read the log because of a notification of
-// revision newest. Usually that is our own commit, whose rows the committer is
-// about to publish; if there are other rows too, the committer wakes the tail.
+// isForeign reports whether to read the log because of a notification of revision newest. Usually that is our own commit, whose
+// rows the committer is about to publish; if there are other rows too, the committer wakes the tail.
 func (s *Store) isForeign(newest int64) bool {
 	if newest == 0 {
 		return true
@@ -100,8 +97,8 @@ func (s *Store) isForeign(newest int64) bool {
 //
 //	position ─► rows up to it ─► position ─► rows up to it …
 //
-// Reading the rows returns everything up to the position read before, unless
-// some of it has been compacted, which the position read afterwards shows.
+// Reading the rows returns everything up to the position read before, unless some of it has been compacted, which the position
+// read afterwards shows.
 func (s *Store) catchUp(ctx context.Context) error {
 	at, err := s.Position(ctx)
 	for err == nil {

@@ -28,20 +28,17 @@ func (i *interest) match(key string) bool {
 	return strings.HasPrefix(key, i.prefix)
 }
 
-// concerns reports whether it selects a change of the object with that key.
-// made and replaced are the versions that the change made and replaced; nil
-// means none.
+// concerns reports whether it selects a change of the object with that key. made and replaced are the versions that the change
+// made and replaced; nil means none.
 func (i *interest) concerns(key string, made, replaced *Record) bool {
 	return i.match(key) && (made != nil && passesAll(i.terms, made) || replaced != nil && passesAll(i.terms, replaced))
 }
 
-// topic has the subscriptions to one resource, arranged so that a change finds
-// those it may concern without looking at the others: if a thousand kubelets
-// each watch the pods of their node, a change of a pod concerns only one of
-// them.
+// topic has the subscriptions to one resource, arranged so that a change finds those it may concern without looking at the
+// others: if a thousand kubelets each watch the pods of their node, a change of a pod concerns only one of them.
 //
-// A subscription is in one place: under the single key that it watches, under a
-// label or field that it requires, or else under the prefix of its keys.
+// A subscription is in one place: under the single key that it watches, under a label or field that it requires, or else under
+// the prefix of its keys.
 type topic struct {
 	all        map[*Subscription]struct{}
 	byKey      subscribers
@@ -72,9 +69,8 @@ func newTopic() *topic {
 	}
 }
 
-// requires returns a term that requires certain values of a label or field, or
-// nil if there is none. Fields are preferred: those used in selectors, such as
-// a pod's node, have many values.
+// requires returns a term that requires certain values of a label or field, or nil if there is none. Fields are preferred: those
+// used in selectors, such as a pod's node, have many values.
 func (sub *Subscription) requires() (found *Term) {
 	for i := range sub.terms {
 		t := &sub.terms[i]
@@ -152,8 +148,7 @@ func (t *topic) receivers(c *Change, found []*Subscription) []*Subscription {
 	return found
 }
 
-// values returns the values of an attribute in the versions that c made and
-// replaced, including unknownValue.
+// values returns the values of an attribute in the versions that c made and replaced, including unknownValue.
 func (c *Change) values(a attr) []string {
 	values := make([]string, 0, 2)
 	if c.Operation != dialect.Delete {

@@ -41,8 +41,7 @@ func (s *Store) statementSpan(ctx context.Context, b *statement) (context.Contex
 	return ctx, span
 }
 
-// commitSpan starts the span of a group commit. Its parent is the span of the first write that has one; the others are
-// links.
+// commitSpan starts the span of a group commit. Its parent is the span of the first write that has one; the others are links.
 func (s *Store) commitSpan(ctx context.Context, group []*pending) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, p := range group {

@@ -17,8 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Any SQL tool can read the views while the log is served. These tests act as
-// such a tool.
+// Any SQL tool can read the views while the log is served. These tests act as such a tool.
 
 func TestViewsSQLite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
@@ -38,8 +37,7 @@ func TestViewsPostgres(t *testing.T) {
 	testViews(t, engine, "pgx", dsn, "(value->'status'->>'phase')", "(labels->>'app')", "to_char(written_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')")
 }
 
-// testViews takes the expressions that differ between engines: for a field of
-// an object, for a label, and for a time in UTC.
+// testViews takes the expressions that differ between engines: for a field of an object, for a label, and for a time in UTC.
 func testViews(t *testing.T, engine dialect.Engine, driver, dsn, phase, app, writtenAt string) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := storetest.Start(t, engine, sqlstore.Options{Now: func() time.Time { return now }})

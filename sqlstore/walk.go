@@ -8,8 +8,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// walk calls yield with the records of q in a snapshot, ordered by key, until
-// yield returns false. It ignores q.Limit.
+// walk calls yield with the records of q in a snapshot, ordered by key, until yield returns false. It ignores q.Limit.
 func (c *cache) walk(s *snapshot, q Query, yield func(*Record) bool) {
 	if q.Exactly != nil {
 		if r, ok := s.rows.Get(&Record{Key: *q.Exactly}); ok && q.within(r.Key) && passesAll(q.Terms, r) {
@@ -93,8 +92,7 @@ type selected struct {
 	values []string
 }
 
-// count returns the number of rows with keys from start up to end ("" for no
-// end), up to limit.
+// count returns the number of rows with keys from start up to end ("" for no end), up to limit.
 func (x *selected) count(start, end string, limit int) (n int) {
 	for _, value := range x.values {
 		until := valueKey{value, end}
@@ -108,8 +106,7 @@ func (x *selected) count(start, end string, limit int) (n int) {
 	return n
 }
 
-// narrow returns the rows to check for q, or nil if no index would help. It
-// makes at most one index.
+// narrow returns the rows to check for q, or nil if no index would help. It makes at most one index.
 func (c *cache) narrow(s *snapshot, q Query) (best *selected) {
 	start, end := q.start(), q.end()
 	rows := -1 // how many would have to be checked; not known yet

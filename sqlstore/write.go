@@ -13,8 +13,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// ErrConflict is returned for a write whose Previous is not live, or that
-// creates an object that exists.
+// ErrConflict is returned for a write whose Previous is not live, or that creates an object that exists.
 var ErrConflict = errors.New("the object has changed")
 
 // Write is one change to one object.
@@ -25,16 +24,14 @@ type Write struct {
 	Namespace string
 	Name      string
 	UID       string
-	// Previous is the version to replace, as returned by a read; nil to create.
-	// The write fails with ErrConflict if it is not live.
+	// Previous is the version to replace, as returned by a read; nil to create. The write fails with ErrConflict if it is not
+	// live.
 	Previous *Record
-	// ExpiresAt is when the object will be deleted, in Unix milliseconds, 0 for
-	// never.
+	// ExpiresAt is when the object will be deleted, in Unix milliseconds, 0 for never.
 	ExpiresAt      int64
 	Labels, Fields string
 	Value          []byte
-	// Note is what the writer knows about Value, for readers in this process.
-	// It is not stored.
+	// Note is what the writer knows about Value, for readers in this process. It is not stored.
 	Note uint64
 }
 
@@ -51,17 +48,15 @@ type outcome struct {
 	err      error
 }
 
-// Limits of a group commit. The second keeps large objects from delaying small
-// ones behind them.
+// Limits of a group commit. The second keeps large objects from delaying small ones behind them.
 const (
 	maxGroupWrites = 256
 	maxGroupBytes  = 4 << 20
 )
 
-// Write commits w and returns its revision. Without an error, the write is
-// durable. It returns ErrConflict if w.Previous is not live, the error of ctx
-// if that or the time for a write ends first, and errors of the engine (see
-// dialect.Engine). In the last two cases the write may still take effect.
+// Write commits w and returns its revision. Without an error, the write is durable. It returns ErrConflict if w.Previous is not
+// live, the error of ctx if that or the time for a write ends first, and errors of the engine (see dialect.Engine). In the last
+// two cases the write may still take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	began := time.Now()
 	revision, err := s.write(ctx, w)
@@ -131,8 +126,7 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 	}
 }
 
-// commit is the committer: it commits all waiting writes as one group, passes
-// them to the hub, and then returns their results.
+// commit is the committer: it commits all waiting writes as one group, passes them to the hub, and then returns their results.
 //
 //	wait for one ──► take what else waits ──► commit ──► hub ──► answer
 //	     ▲                                                         │
@@ -194,8 +188,7 @@ func (s *Store) commitGroup(group []*pending) {
 	}
 }
 
-// succeeded logs that writing works again. Deletions alone do not prove it: they
-// may succeed on a full disk.
+// succeeded logs that writing works again. Deletions alone do not prove it: they may succeed on a full disk.
 func (s *Store) succeeded(group []*pending) {
 	if !s.failing {
 		return
@@ -206,8 +199,7 @@ func (s *Store) succeeded(group []*pending) {
 	}
 }
 
-// fail returns the error to a group that was not committed, or may not have
-// been.
+// fail returns the error to a group that was not committed, or may not have been.
 func (s *Store) fail(group []*pending, err error) {
 	switch {
 	case refused(err):
@@ -236,15 +228,13 @@ func partition(group []*pending) (deletions, others []*pending) {
 	return deletions, others
 }
 
-// refused reports whether the database rejected this group, as opposed to being
-// unable to commit any group.
+// refused reports whether the database rejected this group, as opposed to being unable to commit any group.
 func refused(err error) bool {
 	return !errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrCorrupt) &&
 		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
-// gather returns first and the waiting writes, in the order that engines need.
-// None has been acknowledged, so any order is valid.
+// gather returns first and the waiting writes, in the order that engines need. None has been acknowledged, so any order is valid.
 func (s *Store) gather(first *pending) []*pending {
 	group := []*pending{first}
 	for bytes := len(first.row.Value); len(group) < maxGroupWrites && bytes < maxGroupBytes; {
@@ -263,8 +253,7 @@ func (s *Store) gather(first *pending) []*pending {
 	return group
 }
 
-// publish passes the rows of a group to the hub, so that they need not be read
-// back.
+// publish passes the rows of a group to the hub, so that they need not be read back.
 func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	var changes []*Change
 	for i, p := range group {

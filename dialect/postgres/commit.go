@@ -8,23 +8,18 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// The statements of a commit, sent as one batch: one round trip, one implicit
-// transaction. Write i of n gets the id counter-n+i.
+// The statements of a commit, sent as one batch: one round trip, one implicit transaction. Write i of n gets the id counter-n+i.
 //
-// The counter's row lock is taken first, so commits queue up there and can't
-// deadlock; see bump.
+// The counter's row lock is taken first, so commits queue up there and can't deadlock; see bump.
 const (
-	// If several writes replace the same row, the first one closes it. The
-	// condition that the row is live is written so that Postgres does not use
-	// the index of live rows: without statistics it assumes that there are few.
+	// If several writes replace the same row, the first one closes it. The condition that the row is live is written so that
+	// Postgres does not use the index of live rows: without statistics it assumes that there are few.
 	closeRows = `
 UPDATE log SET replaced_by = (SELECT revision FROM counter) - $1 + array_position($2::bigint[], id)
 WHERE id = ANY($2::bigint[]) AND coalesce(replaced_by, 0) = 0`
 
-	// A write lands if it replaces nothing, or if it closed the row that it
-	// replaces. DO NOTHING covers a key that exists, or that an earlier write
-	// of the group created: without a join, rows come in the order of the
-	// arrays, whatever plan is chosen.
+	// A write lands if it replaces nothing, or if it closed the row that it replaces. DO NOTHING covers a key that exists, or
+	// that an earlier write of the group created: without a join, rows come in the order of the arrays, whatever plan is chosen.
 	insertRows = `
 INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
@@ -105,10 +100,9 @@ func toColumns(group []dialect.Write) []any {
 		writtenAt, expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
 }
 
-// compactRows removes a batch. The batch is an array, so that rows are found by
-// the primary key whatever plan is chosen. It skips rows that another process
-// is removing. The inner query has only the lower bound: without statistics,
-// Postgres would assume that a range with two bounds is small, and sort it.
+// compactRows removes a batch. The batch is an array, so that rows are found by the primary key whatever plan is chosen. It skips
+// rows that another process is removing. The inner query has only the lower bound: without statistics, Postgres would assume that
+// a range with two bounds is small, and sort it.
 const compactRows = `
 WITH removed AS (
   DELETE FROM log WHERE id = ANY (ARRAY(
@@ -117,13 +111,12 @@ WITH removed AS (
   RETURNING replaced_by)
 SELECT count(*), coalesce(max(replaced_by), 0) FROM removed`
 
-// compacting is the progress of Compact: rows up to upTo have to be removed,
-// and those up to done have been. Starting at done saves it from scanning
-// removed rows, which may not be vacuumed for a long time.
+// compacting is the progress of Compact: rows up to upTo have to be removed, and those up to done have been. Starting at done
+// saves it from scanning removed rows, which may not be vacuumed for a long time.
 type compacting struct{ upTo, done int64 }
 
-// Compact implements dialect.Engine. The counter is updated separately, and
-// only if it has to change: its row lock would delay every commit.
+// Compact implements dialect.Engine. The counter is updated separately, and only if it has to change: its row lock would delay
+// every commit.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
 	if _, err := e.writer.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
 		return 0, failure(ctx, "compact", err)

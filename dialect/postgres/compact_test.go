@@ -30,8 +30,7 @@ func open(t *testing.T, dsn string) *postgres.Engine {
 	return e
 }
 
-// fill creates objects and updates each of them the given number of times. It
-// returns the last revision.
+// fill creates objects and updates each of them the given number of times. It returns the last revision.
 func fill(t *testing.T, e *postgres.Engine, objects, updates int) (last int64) {
 	t.Helper()
 	ids := make([]int64, objects)
@@ -66,9 +65,8 @@ func number(t *testing.T, e *postgres.Engine, statement string) (n int64) {
 	return n
 }
 
-// TestReplicasCompactTogether compacts the same rows from several processes at
-// once, as replicas do. Each row is removed once, and no process blocks
-// another.
+// TestReplicasCompactTogether compacts the same rows from several processes at once, as replicas do. Each row is removed once,
+// and no process blocks another.
 func TestReplicasCompactTogether(t *testing.T) {
 	dsn := harness.Postgres(t)
 	engines := []*postgres.Engine{open(t, dsn), open(t, dsn), open(t, dsn)}
@@ -101,9 +99,8 @@ func TestReplicasCompactTogether(t *testing.T) {
 	}
 }
 
-// TestPlansOfWrites checks that Postgres uses indexes for the statements that
-// change the log, both on a table that has grown since it was last analyzed and
-// on an analyzed one.
+// TestPlansOfWrites checks that Postgres uses indexes for the statements that change the log, both on a table that has grown
+// since it was last analyzed and on an analyzed one.
 func TestPlansOfWrites(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, dsn)

@@ -32,8 +32,8 @@ func Dump(ctx context.Context, dsn string, to *os.File) error {
 	return run(ctx, "", program{name: "pg_restore", args: []string{"--file=" + os.DevNull}, stdin: to})
 }
 
-// RestoreDump restores what Dump wrote to the file from into the database at dsn, as Replace does, and returns its revision.
-// The counter jumps ahead of it; see dialect.RevisionJump.
+// RestoreDump restores what Dump wrote to the file from into the database at dsn, as Replace does, and returns its revision. The
+// counter jumps ahead of it; see dialect.RevisionJump.
 func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Time) (revision int64, aside string, err error) {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -74,8 +74,8 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 	return revision, aside, err
 }
 
-// pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in
-// after. It returns psql's output. If anything fails on the way, the transaction has no COMMIT.
+// pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in after.
+// It returns psql's output. If anything fails on the way, the transaction has no COMMIT.
 func pipeToPsql(ctx context.Context, dsn string, before []string, script program, after []string) (output string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

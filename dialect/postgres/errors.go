@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// failure classifies a database error. The error of ctx is returned unchanged;
-// a connection that could not be made in time is unavailable.
+// failure classifies a database error. The error of ctx is returned unchanged; a connection that could not be made in time is
+// unavailable.
 func failure(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return err
@@ -45,8 +45,8 @@ func answered(err error) bool {
 	return ok
 }
 
-// serializationFailure reports whether a transaction was rolled back because of concurrent ones and can be retried. This
-// happens only on compatible engines that isolate transactions without waiting, not on Postgres.
+// serializationFailure reports whether a transaction was rolled back because of concurrent ones and can be retried. This happens
+// only on compatible engines that isolate transactions without waiting, not on Postgres.
 func serializationFailure(err error) bool {
 	code := codeOf(err)
 	return code == "40001" || code == "40P01"

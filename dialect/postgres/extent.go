@@ -21,8 +21,7 @@ type extent struct {
 const (
 	// slack is how many bytes larger than needed any part may be.
 	slack = 512 << 10
-	// largeValue is the length in bytes from which a value is in the TOAST
-	// table.
+	// largeValue is the length in bytes from which a value is in the TOAST table.
 	largeValue = 2000
 )
 

@@ -13,17 +13,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// A promoted standby may lack the last commits of the former primary, unless
-// replication was synchronous, and so may a server restored from a base backup.
-// If the counter was at 1005 there and is at 1000 here, revisions 1001 to 1005
-// must not be reused: clients may have seen them with other contents.
+// A promoted standby may lack the last commits of the former primary, unless replication was synchronous, and so may a server
+// restored from a base backup. If the counter was at 1005 there and is at 1000 here, revisions 1001 to 1005 must not be reused:
+// clients may have seen them with other contents.
 //
-// So the counter's row records the incarnation in which it was last raised. In
-// another incarnation, nothing is committed, nor read over a direct connection,
-// until the counter has jumped far ahead and all earlier revisions are declared
-// compacted. Clients that watch or list in pages then get 410 and start over.
-// If the server has no incarnation, the counter jumps when it is behind what
-// this process has seen.
+// So the counter's row records the incarnation in which it was last raised. In another incarnation, nothing is committed, nor
+// read over a direct connection, until the counter has jumped far ahead and all earlier revisions are declared compacted. Clients
+// that watch or list in pages then get 410 and start over. If the server has no incarnation, the counter jumps when it is behind
+// what this process has seen.
 
 // recordIncarnation records the server's incarnation in the counter's row, if none is recorded yet.
 func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, c capabilities) error {
@@ -49,8 +46,8 @@ WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen)).Read
 	return err
 }
 
-// bump returns the statement that raises the counter by its first parameter. It
-// fails with a division by zero if the counter must jump first.
+// bump returns the statement that raises the counter by its first parameter. It fails with a division by zero if the counter must
+// jump first.
 func (e *Engine) bump() string {
 	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END
 RETURNING revision, %s`, e.capabilities.incarnation, e.capabilities.replan)

@@ -74,8 +74,7 @@ func (t *target) findPrimary() {
 	t.settings = append(t.settings, name+"read-write")
 }
 
-// parseURL parses a DSN and its parameters, in which + is not a space, as in
-// libpq.
+// parseURL parses a DSN and its parameters, in which + is not a space, as in libpq.
 func parseURL(dsn string) (*url.URL, url.Values, error) {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Scheme == "" {
@@ -88,8 +87,7 @@ func parseURL(dsn string) (*url.URL, url.Values, error) {
 	return u, query, nil
 }
 
-// The parameters of a DSN that only pgx knows, and those of libpq
-// (https://www.postgresql.org/docs/current/libpq-connect.html).
+// The parameters of a DSN that only pgx knows, and those of libpq (https://www.postgresql.org/docs/current/libpq-connect.html).
 var (
 	pgxOnly       = []string{"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity", "krbspn"}
 	libpqKeywords = strings.Fields(`host hostaddr port dbname user passfile require_auth channel_binding connect_timeout client_encoding

@@ -9,16 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// channel is the NOTIFY channel that carries the newest revision. Channels are
-// local to a database.
+// channel is the NOTIFY channel that carries the newest revision. Channels are local to a database.
 const channel = "sqube"
 
-// pollInterval is how often the counter is read if the server, or a pooler in
-// front of it, has no notifications.
+// pollInterval is how often the counter is read if the server, or a pooler in front of it, has no notifications.
 const pollInterval = 200 * time.Millisecond
 
-// listener keeps one connection for notifications of commits and for checks of
-// the server. While it has none, the store's poll notices commits.
+// listener keeps one connection for notifications of commits and for checks of the server. While it has none, the store's poll
+// notices commits.
 type listener struct {
 	engine *Engine
 	newest chan int64
@@ -51,8 +49,7 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	pause := shortest
 	for ctx.Err() == nil {
 		began := time.Now()
-		// The error is not logged: the pool returns the same error to its
-		// callers.
+		// The error is not logged: the pool returns the same error to its callers.
 		_ = l.session(ctx, config)
 		if time.Since(began) > longest {
 			pause = shortest
@@ -65,8 +62,8 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// session receives notifications on one connection until that breaks. Other
-// connections are then likely to be dead too, or to lead to a former primary.
+// session receives notifications on one connection until that breaks. Other connections are then likely to be dead too, or to
+// lead to a former primary.
 func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -103,9 +100,8 @@ func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
 	}
 }
 
-// notification waits for a notification. It fails when ctx ends. A newer
-// revision than seen so far is read from the counter, since any role of the
-// database can send notifications.
+// notification waits for a notification. It fails when ctx ends. A newer revision than seen so far is read from the counter,
+// since any role of the database can send notifications.
 func (l *listener) notification(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {
@@ -136,8 +132,7 @@ func (l *listener) poll(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// readCounter reads the newest revision. ctx may end meanwhile, when the next
-// check is due.
+// readCounter reads the newest revision. ctx may end meanwhile, when the next check is due.
 func (l *listener) readCounter(ctx context.Context, conn *pgx.Conn) (revision int64, err error) {
 	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.beat)
 	defer cancel()
@@ -175,8 +170,7 @@ func (l *listener) checkServer(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// publish passes the revision to the store, replacing one not received yet. 0
-// means that there may be something new.
+// publish passes the revision to the store, replacing one not received yet. 0 means that there may be something new.
 func (l *listener) publish(revision int64) {
 	for {
 		select {

@@ -30,8 +30,8 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 	return cmp.Or(refused, err)
 }
 
-// copyRows copies the rows that rows passes to its argument into the log. It returns an error from rows, and stores it in
-// refused too.
+// copyRows copies the rows that rows passes to its argument into the log. It returns an error from rows, and stores it in refused
+// too.
 func copyRows(ctx context.Context, tx pgx.Tx, rows func(add func(*dialect.LogRow) error) error, refused *error) error {
 	var failed error // the error of rows, once that has returned
 	next, stop := iter.Pull(func(yield func(*dialect.LogRow) bool) {

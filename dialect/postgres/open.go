@@ -1,14 +1,11 @@
-// Package postgres keeps the log in a Postgres database that any number of
-// sqube processes can share.
+// Package postgres keeps the log in a Postgres database that any number of sqube processes can share.
 //
-// Revisions come from one counter row, whose lock a commit holds until its end.
-// So they become visible in order: a reader that has seen revision N has seen
-// all earlier ones. A sequence would not do: it hands out numbers before the
-// rows that carry them become visible.
+// Revisions come from one counter row, whose lock a commit holds until its end. So they become visible in order: a reader that
+// has seen revision N has seen all earlier ones. A sequence would not do: it hands out numbers before the rows that carry them
+// become visible.
 //
-// Every statement runs alone or in one pipelined batch, without session state,
-// so that a pooler in transaction mode can be used. LISTEN has its own
-// connection; without it, the counter is polled.
+// Every statement runs alone or in one pipelined batch, without session state, so that a pooler in transaction mode can be used.
+// LISTEN has its own connection; without it, the counter is polled.
 package postgres
 
 import (
@@ -33,8 +30,7 @@ import (
 // Engine is a dialect.Engine on one Postgres database.
 type Engine struct {
 	pool *pgxpool.Pool
-	// writer has one connection for commits and one for compaction, so that
-	// neither waits for reads.
+	// writer has one connection for commits and one for compaction, so that neither waits for reads.
 	writer   *pgxpool.Pool
 	serves   atomic.Bool // both pools are open
 	listener *listener
@@ -48,27 +44,22 @@ type Engine struct {
 
 var _ dialect.Engine = (*Engine)(nil)
 
-// connectTimeout limits one attempt to connect, unless the DSN sets
-// connect_timeout.
+// connectTimeout limits one attempt to connect, unless the DSN sets connect_timeout.
 const connectTimeout = 5 * time.Second
 
-// maxConns limits the connections for reads, unless the DSN sets
-// pool_max_conns. There are two more for writes, one for notifications, and at
-// times one for vacuum.
+// maxConns limits the connections for reads, unless the DSN sets pool_max_conns. There are two more for writes, one for
+// notifications, and at times one for vacuum.
 const (
 	maxConns    = 16
 	writerConns = 2
 )
 
-// Open connects to the database at dsn ("postgres://…", as libpq and pgx
-// understand it) and migrates its schema. If several replicas start together,
-// one migrates.
+// Open connects to the database at dsn ("postgres://…", as libpq and pgx understand it) and migrates its schema. If several
+// replicas start together, one migrates.
 func Open(ctx context.Context, dsn string) (*Engine, error) { return OpenWithin(ctx, dsn, 0) }
 
-// OpenWithin is Open for a server whose requests wait no longer than timeout
-// for the database; 0 means no limit. It gives up earlier on whatever could
-// block them for longer, such as an unresponsive host or a client that died
-// during a commit.
+// OpenWithin is Open for a server whose requests wait no longer than timeout for the database; 0 means no limit. It gives up
+// earlier on whatever could block them for longer, such as an unresponsive host or a client that died during a commit.
 func OpenWithin(ctx context.Context, dsn string, timeout time.Duration) (*Engine, error) {
 	e, err := open(ctx, dsn, timeout)
 	if err != nil {
@@ -119,8 +110,7 @@ func (e *Engine) reset() {
 	}
 }
 
-// OpenReader connects to the database at dsn read-only. It fails if the schema
-// is not this binary's.
+// OpenReader connects to the database at dsn read-only. It fails if the schema is not this binary's.
 func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 	status, err := Status(ctx, dsn)
 	if err == nil {
@@ -180,8 +170,7 @@ func findPrimary(config *pgx.ConnConfig) {
 func parse(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// The parser's error masks the password, but repeats a DSN that it
-		// could not parse, which may contain it.
+		// The parser's error masks the password, but repeats a DSN that it could not parse, which may contain it.
 		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…, with / in the password as %2F")
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
@@ -218,15 +207,14 @@ func Migrate(ctx context.Context, dsn string) (before migrations.Status, err err
 }
 
 func migrate(ctx context.Context, config *pgx.ConnConfig, c capabilities) (before migrations.Status, err error) {
-	// If this machine fails while it has the lock of migrations, the server
-	// must end its session: all servers that start wait for the lock.
+	// If this machine fails while it has the lock of migrations, the server must end its session: all servers that start wait for
+	// the lock.
 	config = config.Copy()
 	configureServing(config, c, func(ctx context.Context, conn *pgconn.PgConn) error {
 		if c.pooled {
 			return nil
 		}
-		// The session with the lock is idle for as long as a step waits for
-		// others, such as pg_dump, in another session.
+		// The session with the lock is idle for as long as a step waits for others, such as pg_dump, in another session.
 		return apply(ctx, conn, map[string]string{"idle_in_transaction_session_timeout": "0", "transaction_timeout": "0"})
 	}, func() {})
 	db := stdlib.OpenDB(*config)

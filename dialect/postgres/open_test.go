@@ -66,8 +66,8 @@ func TestWritesDoNotWaitForReads(t *testing.T) {
 	readers.Wait()
 }
 
-// TestReadsSurviveDeadConnections ends all connections of the pool on the
-// server, more than a pool has by default. The following reads succeed.
+// TestReadsSurviveDeadConnections ends all connections of the pool on the server, more than a pool has by default. The following
+// reads succeed.
 func TestReadsSurviveDeadConnections(t *testing.T) {
 	dsn := harness.Postgres(t)
 	const connections = 24

@@ -11,9 +11,8 @@ import (
 
 // Query implements dialect.Engine. One statement is one snapshot.
 //
-// After a restart or failover of the server, the pool is full of dead
-// connections. A read that gets one tries the next, unless it has already seen
-// a row.
+// After a restart or failover of the server, the pool is full of dead connections. A read that gets one tries the next, unless it
+// has already seen a row.
 func (e *Engine) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	for tries := 1; ; tries++ {
 		seen, err := e.query(ctx, statement, args, row)
@@ -45,8 +44,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any, row fu
 	return seen, nil
 }
 
-// lost reports whether a connection ended, rather than a server refusing a new
-// one or the statement.
+// lost reports whether a connection ended, rather than a server refusing a new one or the statement.
 func lost(err error) bool {
 	if _, refused := errors.AsType[*pgconn.ConnectError](err); refused {
 		return false

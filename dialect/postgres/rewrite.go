@@ -93,8 +93,8 @@ func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any
 	return ids, err
 }
 
-// rewriteSome deletes rows and inserts them again unchanged. An inserted row goes to free space; an updated one would stay on
-// its page, and its large value would not move.
+// rewriteSome deletes rows and inserts them again unchanged. An inserted row goes to free space; an updated one would stay on its
+// page, and its large value would not move.
 const rewriteSome = `
 WITH moved AS (DELETE FROM log WHERE id = ANY ($1::bigint[]) RETURNING ` + dialect.Columns + `)
 INSERT INTO log (` + dialect.Columns + `) SELECT * FROM moved`

@@ -8,8 +8,8 @@ import (
 // scriptHead is how much of a script is searched: pg_restore sets parameters at the beginning.
 const scriptHead = 4 << 10
 
-// Since version 17, pg_restore sets a parameter that older servers lack. It is replaced with a statement that sets it only if
-// the server has it.
+// Since version 17, pg_restore sets a parameter that older servers lack. It is replaced with a statement that sets it only if the
+// server has it.
 var (
 	setsTimeout = []byte("\nSET transaction_timeout = 0;\n")
 	setsIfKnown = []byte("\nSELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout';\n")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestScriptOfNewerPrograms passes on what pg_restore 18 writes: the parameter that older servers lack is set only if the
-// server has it, and the rest is unchanged.
+// TestScriptOfNewerPrograms passes on what pg_restore 18 writes: the parameter that older servers lack is set only if the server
+// has it, and the rest is unchanged.
 func TestScriptOfNewerPrograms(t *testing.T) {
 	const begin, set, end = "SET lock_timeout = 0;", "\nSET transaction_timeout = 0;\n", "SET row_security = off;\n"
 	rows := strings.Repeat("a row\n", scriptHead) + set

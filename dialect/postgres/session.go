@@ -14,18 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// keepAlive detects a dead idle connection within seconds, so that no later
-// statement waits on it.
+// keepAlive detects a dead idle connection within seconds, so that no later statement waits on it.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// unnamed is the query mode without named statements, which a pooler's other
-// sessions would not have.
+// unnamed is the query mode without named statements, which a pooler's other sessions would not have.
 const unnamed = pgx.QueryExecModeCacheDescribe
 
-// settings are the settings of a session. If this process, its machine or the
-// network fails, the server soon ends the session and releases its locks. There
-// is no statement timeout: each statement has a context, and a vacuum may take
-// long.
+// settings are the settings of a session. If this process, its machine or the network fails, the server soon ends the session and
+// releases its locks. There is no statement timeout: each statement has a context, and a vacuum may take long.
 var settings = map[string]string{
 	"tcp_keepalives_idle":                 "5",
 	"tcp_keepalives_interval":             "2",
@@ -51,19 +47,15 @@ func apply(ctx context.Context, conn *pgconn.PgConn, set map[string]string) erro
 	return err
 }
 
-// capabilities are what the server at a DSN can do: engines that speak
-// Postgres' protocol may lack some.
+// capabilities are what the server at a DSN can do: engines that speak Postgres' protocol may lack some.
 type capabilities struct {
-	// pooled is set if there is a pooler: the next statement may run in another
-	// session.
+	// pooled is set if there is a pooler: the next statement may run in another session.
 	pooled bool
-	// incarnation is the expression for the incarnation of the server, or the
-	// counter's own column if the server has none.
+	// incarnation is the expression for the incarnation of the server, or the counter's own column if the server has none.
 	incarnation string
-	// replan is an expression that has the other statements of the transaction
-	// planned for the table's current size, or that does nothing. Without it,
-	// Postgres would keep a plan from when the table was small, which scans all
-	// of it, until the table is analyzed.
+	// replan is an expression that has the other statements of the transaction planned for the table's current size, or that does
+	// nothing. Without it, Postgres would keep a plan from when the table was small, which scans all of it, until the table is
+	// analyzed.
 	replan string
 	// notifies is set if the server has NOTIFY.
 	notifies bool
@@ -119,9 +111,8 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (c capabilities, err err
 // readOnly is the error code of a server that accepts no writes: a standby, or a former primary.
 const readOnly = "25006"
 
-// configureServing makes config that of connections that serve a log: to a server that accepts writes, in sessions that end
-// with their client. onConnect is called for each new connection, onReadOnly when a server reports that it no longer accepts
-// writes.
+// configureServing makes config that of connections that serve a log: to a server that accepts writes, in sessions that end with
+// their client. onConnect is called for each new connection, onReadOnly when a server reports that it no longer accepts writes.
 func configureServing(config *pgx.ConnConfig, c capabilities, onConnect pgconn.AfterConnectFunc, onReadOnly func()) {
 	set := map[string]string{}
 	if !c.pooled { // with a pooler, they would soon apply to another client

@@ -23,17 +23,14 @@ const (
 	vacuumShare = 10
 	// If it did not help, it is retried after growing pauses.
 	minBackoff, maxBackoff = 5 * time.Second, 10 * time.Minute
-	// rebuildTimeout limits how long rebuilding the indexes waits for
-	// transactions.
+	// rebuildTimeout limits how long rebuilding the indexes waits for transactions.
 	rebuildTimeout = time.Minute
-	// shrinkLock is the advisory lock of the process that shrinks. It is not that
-	// of migrations: a server that starts would wait for the end of the shrinking,
-	// and rebuilding the indexes would wait for that server's transaction.
+	// shrinkLock is the advisory lock of the process that shrinks. It is not that of migrations: a server that starts would wait
+	// for the end of the shrinking, and rebuilding the indexes would wait for that server's transaction.
 	shrinkLock int64 = 0x736872696e6b // "shrink"
 )
 
-// Shrink implements dialect.Engine. It does everything in one call, in one
-// process at a time.
+// Shrink implements dialect.Engine. It does everything in one call, in one process at a time.
 func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	if e.shrinking.refused || time.Now().Before(e.shrinking.rest) {
 		return false, nil
@@ -115,8 +112,8 @@ func (e *Engine) shrink(ctx context.Context, conn *pgx.Conn) error {
 	return e.rebuild(ctx, conn, x)
 }
 
-// vacuum makes the space of removed rows usable again, truncates free pages at the end, and returns the sizes after that.
-// Without INDEX_CLEANUP it would skip the indexes if few pages have dead rows, and could not truncate those pages.
+// vacuum makes the space of removed rows usable again, truncates free pages at the end, and returns the sizes after that. Without
+// INDEX_CLEANUP it would skip the indexes if few pages have dead rows, and could not truncate those pages.
 func (e *Engine) vacuum(ctx context.Context, conn *pgx.Conn) (x extent, err error) {
 	began := time.Now()
 	if _, err = conn.Exec(ctx, "VACUUM (ANALYZE, INDEX_CLEANUP ON) log"); err == nil {

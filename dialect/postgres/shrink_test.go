@@ -39,8 +39,8 @@ func land(t *testing.T, e *postgres.Engine, group []dialect.Write) {
 	}
 }
 
-// TestTableShrinks compacts most of a log in which small and large live rows are scattered. Two processes shrink it while one
-// of them keeps writing. Every write lands, and the live rows are unchanged.
+// TestTableShrinks compacts most of a log in which small and large live rows are scattered. Two processes shrink it while one of
+// them keeps writing. Every write lands, and the live rows are unchanged.
 func TestTableShrinks(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e, replica := open(t, dsn), open(t, dsn)

@@ -9,15 +9,13 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// longAgo is how many transactions must have begun since an open one did before
-// that is reported as holding vacuum back. Each of them left at least one dead
-// row.
+// longAgo is how many transactions must have begun since an open one did before that is reported as holding vacuum back. Each of
+// them left at least one dead row.
 const longAgo = 50_000
 
-// holders lists what holds vacuum back, oldest first: vacuum removes no row
-// that one of them may still see. Meanwhile short transactions look just as
-// old, since they see what the oldest sees. Other users' transactions are
-// visible only to a superuser or a member of pg_read_all_stats.
+// holders lists what holds vacuum back, oldest first: vacuum removes no row that one of them may still see. Meanwhile short
+// transactions look just as old, since they see what the oldest sees. Other users' transactions are visible only to a superuser
+// or a member of pg_read_all_stats.
 const holders = `
 SELECT kind, name, about FROM (
   SELECT 'transaction', pid::text, concat_ws(', ', 'user ' || usename, nullif(application_name, ''), 'begun ' || to_char(xact_start, 'YYYY-MM-DD HH24:MI:SS TZ')),
@@ -32,8 +30,7 @@ SELECT kind, name, about FROM (
   FROM pg_prepared_xacts WHERE database = current_database()
 ) AS holder(kind, name, about, age) WHERE age > $1 ORDER BY age DESC LIMIT 5`
 
-// remedies are sentences about holders, with placeholders for their name and
-// description.
+// remedies are sentences about holders, with placeholders for their name and description.
 var remedies = map[string]string{
 	"transaction": "the transaction of process %[1]s (%[2]s) holds vacuum back: end it there, or with SELECT pg_terminate_backend(%[1]s)",
 	"slot":        "the replication slot %[1]s (%[2]s) holds vacuum back: let its standby catch up, or SELECT pg_drop_replication_slot('%[1]s')",

@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// standby creates a replication slot and sends feedback as a standby whose reads need the rows changed by transactions from
-// xmin on. Then it disconnects.
+// standby creates a replication slot and sends feedback as a standby whose reads need the rows changed by transactions from xmin
+// on. Then it disconnects.
 func standby(t *testing.T, dsn, slot string, xmin uint32) {
 	t.Helper()
 	config, err := pgconn.ParseConfig(dsn)

@@ -37,9 +37,8 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Commit implements dialect.Engine. If a sync fails, the group is not
-// committed. The next one may still follow: it overwrites the failed one in the
-// write-ahead log, so no gap is left on disk.
+// Commit implements dialect.Engine. If a sync fails, the group is not committed. The next one may still follow: it overwrites the
+// failed one in the write-ahead log, so no gap is left on disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	if !e.reserve.released.Load() || deletesOnly(group) {
 		committed, err := e.commit(ctx, group)
@@ -87,8 +86,7 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 		row.ReplacedBy = id
 	}
 	err := add(ctx, insert, &row)
-	// Only the index of live rows can be violated: the key exists. SQLite rolls
-	// back the statement, not the transaction.
+	// Only the index of live rows can be violated: the key exists. SQLite rolls back the statement, not the transaction.
 	if codeOf(err) == sqlite3.SQLITE_CONSTRAINT_UNIQUE && w.Replaces == 0 {
 		return false, nil
 	}
@@ -105,9 +103,8 @@ func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
 	return err
 }
 
-// integerBytes returns how many bytes a non-negative n takes in a row
-// (https://www.sqlite.org/fileformat2.html#record_format). The revision that
-// replaces row n rarely takes more.
+// integerBytes returns how many bytes a non-negative n takes in a row (https://www.sqlite.org/fileformat2.html#record_format).
+// The revision that replaces row n rarely takes more.
 func integerBytes(n int64) int {
 	switch {
 	case n < 1<<7:

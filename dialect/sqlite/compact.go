@@ -6,16 +6,14 @@ import (
 	"fmt"
 )
 
-// batchBytes limits a batch of compaction: freeing a page takes some
-// microseconds, during which nothing can be written.
+// batchBytes limits a batch of compaction: freeing a page takes some microseconds, during which nothing can be written.
 const batchBytes = 1 << 20
 
-// replacedRows selects the rows that a batch may remove. SQLite gets the
-// length of a value without reading it.
+// replacedRows selects the rows that a batch may remove. SQLite gets the length of a value without reading it.
 const replacedRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by LIMIT ?"
 
-// maxFreePages limits how many pages stay free while rows are being removed: for
-// each page that a vacuum moves, SQLite may search the list of all free ones.
+// maxFreePages limits how many pages stay free while rows are being removed: for each page that a vacuum moves, SQLite may search
+// the list of all free ones.
 const maxFreePages = 8 << 10
 
 // Compact implements dialect.Engine.
@@ -73,12 +71,12 @@ func (e *Engine) batch(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (
 	return ids, rows.Err()
 }
 
-// shrinkBytes is how much Shrink returns at a time: enough to keep up, and
-// little enough to block the writer for only a few milliseconds.
+// shrinkBytes is how much Shrink returns at a time: enough to keep up, and little enough to block the writer for only a few
+// milliseconds.
 const shrinkBytes = 1 << 20
 
-// keptPages returns how many pages of a file may stay free. A file that grows
-// again needs them, but they must not be half of a small file.
+// keptPages returns how many pages of a file may stay free. A file that grows again needs them, but they must not be half of a
+// small file.
 func keptPages(pages, pageSize int64) int64 { return min(pages/8, 2*shrinkBytes/pageSize) }
 
 // Shrink implements dialect.Engine by an incremental vacuum.
@@ -94,9 +92,8 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// vacuum returns up to so many bytes of the free pages that need not be kept to
-// the file system, and reports whether it returned any. It can't in a file that
-// was created without auto_vacuum, by other programs.
+// vacuum returns up to so many bytes of the free pages that need not be kept to the file system, and reports whether it returned
+// any. It can't in a file that was created without auto_vacuum, by other programs.
 func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) int64, most int64) (some bool, err error) {
 	var pages, free, pageSize int64
 	err = e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)

@@ -15,8 +15,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// TestFileShrinks writes and deletes 40 MB. The file becomes small again, in
-// steps that do not block writers for long.
+// TestFileShrinks writes and deletes 40 MB. The file becomes small again, in steps that do not block writers for long.
 func TestFileShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e, err := sqlite.Open(t.Context(), path)
@@ -88,8 +87,7 @@ func TestFileShrinks(t *testing.T) {
 	}
 }
 
-// TestWriteAheadLogStaysSmall writes much more than the write-ahead log may
-// keep.
+// TestWriteAheadLogStaysSmall writes much more than the write-ahead log may keep.
 func TestWriteAheadLogStaysSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -156,8 +154,8 @@ func databaseSize(t *testing.T, e *sqlite.Engine) int {
 	return n
 }
 
-// TestFileThatCannotShrink compacts a file of another program, which has no
-// incremental vacuum: its pages stay free, and compaction ends.
+// TestFileThatCannotShrink compacts a file of another program, which has no incremental vacuum: its pages stay free, and
+// compaction ends.
 func TestFileThatCannotShrink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	other, err := sql.Open("sqlite", path)

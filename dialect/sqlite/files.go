@@ -100,8 +100,8 @@ func checkWAL(path string, size int64) error {
 // suffixes are those of a database's files.
 var suffixes = []string{"", "-wal", "-shm", "-journal"}
 
-// protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have
-// left them open to others.
+// protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have left
+// them open to others.
 func protect(path string) error {
 	for _, suffix := range append([]string{reserveSuffix}, suffixes...) {
 		info, err := os.Lstat(path + suffix)

@@ -11,12 +11,11 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// inspectTime limits the check of a file before it is opened. It is enough for
-// a few hundred megabytes; damage beyond that is found when read.
+// inspectTime limits the check of a file before it is opened. It is enough for a few hundred megabytes; damage beyond that is
+// found when read.
 const inspectTime = 500 * time.Millisecond
 
-// inspect fails if the file at path can't be served. It does not change the
-// file.
+// inspect fails if the file at path can't be served. It does not change the file.
 func inspect(ctx context.Context, path string) (err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return err

@@ -10,12 +10,12 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// lockDatabase opens the database file at path, which is resolved, and creates it if there is none. No other process can lock
-// it, under any name, until the returned file is closed; the kernel releases the lock when this process ends for any reason. It
+// lockDatabase opens the database file at path, which is resolved, and creates it if there is none. No other process can lock it,
+// under any name, until the returned file is closed; the kernel releases the lock when this process ends for any reason. It
 // returns dialect.ErrLocked if another process has locked it.
 //
-// Closing any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one
-// after SQLite's, and open no other while SQLite uses the file.
+// Closing any descriptor of the file drops all locks that SQLite has on it in this process (fcntl(2)). So close this one after
+// SQLite's, and open no other while SQLite uses the file.
 func lockDatabase(path string) (*os.File, error) {
 	for {
 		if err := checkFile(path); err != nil { // before a file is created

@@ -11,8 +11,8 @@ import (
 // lockedByte is the byte of a file that is locked. SQLite locks others, and no database is that large.
 const lockedByte = 1 << 62
 
-// tryLock locks f and returns the file that holds the lock until it is closed: f itself. The lock is on the inode and
-// belongs to the open file, so other descriptors may come and go. It fails with EAGAIN if another open file has the lock.
+// tryLock locks f and returns the file that holds the lock until it is closed: f itself. The lock is on the inode and belongs to
+// the open file, so other descriptors may come and go. It fails with EAGAIN if another open file has the lock.
 func tryLock(f *os.File) (*os.File, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: lockedByte, Len: 1}
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)

@@ -1,10 +1,7 @@
-// Package sqlite keeps the log in one SQLite file, in WAL mode with every
-// commit synced to disk.
+// Package sqlite keeps the log in one SQLite file, in WAL mode with every commit synced to disk.
 //
-// The process that opens the file is its only writer: a lock on the file keeps
-// other processes out, whatever path they use, while any SQL tool may read.
-// Writes use one connection; reads use a few others, each with its own
-// snapshot.
+// The process that opens the file is its only writer: a lock on the file keeps other processes out, whatever path they use, while
+// any SQL tool may read. Writes use one connection; reads use a few others, each with its own snapshot.
 package sqlite
 
 import (
@@ -40,8 +37,7 @@ type Engine struct {
 
 	write   writeStatements
 	reserve reserve
-	// triedWAL is the size of the write-ahead log at the last attempt to empty
-	// it.
+	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
 }
 
@@ -49,15 +45,13 @@ var _ dialect.Engine = (*Engine)(nil)
 
 const maxPrepared = 200
 
-// newPageSize is the page size of a new file: the smallest that SQLite allows.
-// A commit writes each page that it touches to the write-ahead log, mostly for
-// a few bytes in it. Pages of 4 KiB would save a fifth of SQLite's CPU time,
-// which is a twentieth of a request's, but write twice as much.
+// newPageSize is the page size of a new file: the smallest that SQLite allows. A commit writes each page that it touches to the
+// write-ahead log, mostly for a few bytes in it. Pages of 4 KiB would save a fifth of SQLite's CPU time, which is a twentieth of
+// a request's, but write twice as much.
 const newPageSize = 512
 
-// Open opens the file at path, creating it and its folder if they do not exist,
-// and migrates its schema. It returns dialect.ErrLocked if another process
-// serves the file, and migrations.ErrNewer if its schema is newer.
+// Open opens the file at path, creating it and its folder if they do not exist, and migrates its schema. It returns
+// dialect.ErrLocked if another process serves the file, and migrations.ErrNewer if its schema is newer.
 func Open(ctx context.Context, path string) (*Engine, error) {
 	return OpenWith(ctx, path, Options{})
 }
@@ -78,8 +72,7 @@ func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	return e, err
 }
 
-// Migrate migrates the schema of the file at path, like Open, and returns its
-// previous status.
+// Migrate migrates the schema of the file at path, like Open, and returns its previous status.
 func Migrate(ctx context.Context, path string) (before migrations.Status, err error) {
 	e, before, err := open(ctx, path, Options{})
 	if err != nil {
@@ -175,8 +168,7 @@ func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err err
 // existing makes the driver open an existing file for writing, and never create one.
 const existing = "&mode=rw&_txlock=immediate"
 
-// openReaders opens the connections for reads, with further parameters for the
-// driver.
+// openReaders opens the connections for reads, with further parameters for the driver.
 func (e *Engine) openReaders(parameters string) (err error) {
 	if e.readers, err = sql.Open("sqlite", dsn(e.path, "query_only(1)", "cache_size(-4000)")+parameters); err != nil {
 		return err
@@ -187,8 +179,7 @@ func (e *Engine) openReaders(parameters string) (err error) {
 	return nil
 }
 
-// checkHeader fails if the file is not a database or can't be read, before
-// anything is written to it.
+// checkHeader fails if the file is not a database or can't be read, before anything is written to it.
 func checkHeader(ctx context.Context, db *sql.DB) error {
 	var n int
 	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&n)
@@ -198,8 +189,7 @@ func checkHeader(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// dsn returns the driver's name for the file at path. Each connection runs the
-// pragmas.
+// dsn returns the driver's name for the file at path. Each connection runs the pragmas.
 func dsn(path string, pragmas ...string) string {
 	q := url.Values{"_pragma": append(pragmas, waitUpTo(busyTimeout))}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
@@ -222,8 +212,7 @@ func (e *Engine) Notifications() <-chan int64 { return nil }
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
 	var errs []error
-	// A connection closes its prepared statements. The last one to close
-	// checkpoints the WAL.
+	// A connection closes its prepared statements. The last one to close checkpoints the WAL.
 	for _, db := range []*sql.DB{e.readers, e.writer, e.keepOpen} {
 		if db != nil {
 			errs = append(errs, db.Close())

@@ -111,8 +111,8 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 	failed := make(chan error)
 	go func() {
 		if os.Geteuid() == 0 {
-			// Root ignores permissions, so this thread becomes nobody for the
-			// file system. It is locked to the goroutine and ends with it.
+			// Root ignores permissions, so this thread becomes nobody for the file system. It is locked to the goroutine and ends
+			// with it.
 			runtime.LockOSThread()
 			if err := syscall.Setfsuid(65534); err != nil {
 				failed <- err

@@ -54,8 +54,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	return stmt.QueryContext(ctx, args...)
 }
 
-// failure classifies a database error. The error of a context is returned
-// unchanged.
+// failure classifies a database error. The error of a context is returned unchanged.
 func failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

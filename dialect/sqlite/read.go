@@ -13,8 +13,7 @@ import (
 	"github.com/sqube/sqube/migrations"
 )
 
-// OpenReader opens the file at path, which must exist, read-only. It fails if
-// the schema is not this binary's.
+// OpenReader opens the file at path, which must exist, read-only. It fails if the schema is not this binary's.
 func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	status, err := Status(ctx, path)
 	if err == nil {
@@ -35,8 +34,7 @@ func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	return e, nil
 }
 
-// Status returns the schema version of the file at path, without changing it.
-// It fails if there is no such file.
+// Status returns the schema version of the file at path, without changing it. It fails if there is no such file.
 func Status(ctx context.Context, path string) (status migrations.Status, err error) {
 	err = reading(ctx, path, func(db *sql.DB) error {
 		status, err = migrations.Read(ctx, db, migrations.SQLite)

@@ -26,8 +26,8 @@ const replaced = ".before-restore-"
 
 // Replace fills a new database with fill, and renames it to path once it is complete and on disk. Until then, whatever happens,
 // the old database stays at path. It is then renamed, and Replace returns its new name, or "" if there was none or it had no
-// rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
-// another process is serving or replacing the database. fill may read the old database.
+// rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if another
+// process is serving or replacing the database. fill may read the old database.
 func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
 	if path, err = resolve(path); err != nil {
 		return "", err
@@ -224,8 +224,8 @@ func removeTwin(path string) error {
 	return nil
 }
 
-// checkpointFile moves the write-ahead log of the file at path, which is not being served, into the file, or has SQLite undo
-// what its rollback journal says was interrupted. Neither may stay: SQLite would apply it to the next file at path.
+// checkpointFile moves the write-ahead log of the file at path, which is not being served, into the file, or has SQLite undo what
+// its rollback journal says was interrupted. Neither may stay: SQLite would apply it to the next file at path.
 func checkpointFile(ctx context.Context, path string) error {
 	if left, err := logLeft(path); err != nil || !left {
 		return err
@@ -268,8 +268,8 @@ func logLeft(path string) (bool, error) {
 	return first[0] != 0, err
 }
 
-// exchangeDamaged is exchange for a file whose write-ahead log has to move with it. The file moves first: no server starts with
-// a log but no file.
+// exchangeDamaged is exchange for a file whose write-ahead log has to move with it. The file moves first: no server starts with a
+// log but no file.
 func exchangeDamaged(path, fresh, aside string) error {
 	for _, suffix := range suffixes {
 		if err := os.Rename(path+suffix, aside+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {

@@ -14,9 +14,8 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// TestReplaceBesideAJournal restores over a file that a crashed program was
-// writing, and where only that program's journal is left. SQLite would apply
-// the journal to the restored file.
+// TestReplaceBesideAJournal restores over a file that a crashed program was writing, and where only that program's journal is
+// left. SQLite would apply the journal to the restored file.
 func TestReplaceBesideAJournal(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "crashed.db")
 	db, err := sql.Open("sqlite", "file:"+source+"?_pragma=synchronous(off)") // then the journal is valid at once
@@ -76,8 +75,7 @@ func TestReplaceBesideAJournal(t *testing.T) {
 	}
 }
 
-// TestOwnerOfANewDatabase restores as root to a folder of another user, whose
-// server must be able to open the file.
+// TestOwnerOfANewDatabase restores as root to a folder of another user, whose server must be able to open the file.
 func TestOwnerOfANewDatabase(t *testing.T) {
 	const nobody = 65534
 	dir := t.TempDir()
@@ -106,8 +104,7 @@ func TestOwnerOfANewDatabase(t *testing.T) {
 	}
 }
 
-// TestKilledExchange opens a database that a killed restore has left with two
-// names.
+// TestKilledExchange opens a database that a killed restore has left with two names.
 func TestKilledExchange(t *testing.T) {
 	for _, left := range []string{"sqube.db.before-restore-20261123T030000.000Z", ".sqube.db.unfinished-1"} {
 		path := filepath.Join(t.TempDir(), "sqube.db")

@@ -15,19 +15,16 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// reserveBytes is the size of the reserve: as much as the write-ahead log holds
-// when a commit has it written to the database file, and the largest group. It
-// also limits the log's file when the log starts over: on a full disk, commits
-// would fill a larger one, and the reserve could not take all of that.
+// reserveBytes is the size of the reserve: as much as the write-ahead log holds when a commit has it written to the database
+// file, and the largest group. It also limits the log's file when the log starts over: on a full disk, commits would fill a
+// larger one, and the reserve could not take all of that.
 const reserveBytes = walCheckpoint + 4<<20
 
 const reserveSuffix = "-reserve"
 
-// reserve is a file next to the database that takes up space for when the disk
-// is full. Removing versions needs space before it frees any: the write-ahead
-// log grows first, and the database file grows by what the log holds before the
-// log can be emptied. So on a full disk the reserve gives its space to that,
-// and to deletions. Other writes fail until there is room for the reserve
+// reserve is a file next to the database that takes up space for when the disk is full. Removing versions needs space before it
+// frees any: the write-ahead log grows first, and the database file grows by what the log holds before the log can be emptied. So
+// on a full disk the reserve gives its space to that, and to deletions. Other writes fail until there is room for the reserve
 // again.
 type reserve struct {
 	path     string      // of the file; "" for a database in memory
@@ -48,8 +45,8 @@ func (r *reserve) release() error {
 	return err
 }
 
-// restore takes the space again, and returns false if there is too little. A
-// file system that can't set space aside has no reserve.
+// restore takes the space again, and returns false if there is too little. A file system that can't set space aside has no
+// reserve.
 func (r *reserve) restore() bool {
 	err := r.resize(os.O_CREATE, func(file *os.File) error { return allocate(file, reserveBytes) })
 	if isFull(err) {
@@ -82,9 +79,8 @@ func (r *reserve) resize(flag int, do func(*os.File) error) error {
 	return errors.Join(do(file), file.Close())
 }
 
-// writeFailure is failure for writes. SQLite tells a full disk from other
-// failed writes, but not a disk quota that is used up, so the file system is
-// asked.
+// writeFailure is failure for writes. SQLite tells a full disk from other failed writes, but not a disk quota that is used up, so
+// the file system is asked.
 func (e *Engine) writeFailure(op string, err error) error {
 	if codeOf(err)&0xff == sqlite3.SQLITE_IOERR && e.reserve.isExhausted() {
 		return &dialect.Error{Op: op, Engine: "sqlite", Err: fmt.Errorf("%w: %w", dialect.ErrFull, err)}
@@ -92,8 +88,8 @@ func (e *Engine) writeFailure(op string, err error) error {
 	return failure(op, err)
 }
 
-// lacksSpace reports whether opening a database may have failed because the disk
-// is full: SQLite creates and extends the files beside it.
+// lacksSpace reports whether opening a database may have failed because the disk is full: SQLite creates and extends the files
+// beside it.
 func lacksSpace(err error) bool {
 	switch codeOf(err) {
 	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE:
@@ -105,8 +101,8 @@ func lacksSpace(err error) bool {
 // errReserved is the error of writes that the reserve is not for.
 var errReserved = fmt.Errorf("%w; the last %d MiB are for deletions and for removing old versions", dialect.ErrFull, reserveBytes>>20)
 
-// commitOnFullDisk commits a group for which there is no space but that of the
-// reserve: deletions may use it, others only what is left beside it.
+// commitOnFullDisk commits a group for which there is no space but that of the reserve: deletions may use it, others only what is
+// left beside it.
 func (e *Engine) commitOnFullDisk(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	e.reserve.mu.Lock()
 	defer e.reserve.mu.Unlock()
@@ -117,8 +113,7 @@ func (e *Engine) commitOnFullDisk(ctx context.Context, group []dialect.Write) (d
 	return dialect.Committed{}, &dialect.Error{Op: "commit", Engine: "sqlite", Err: errReserved}
 }
 
-// useReserve empties the write-ahead log with the help of the reserve, and
-// leaves the space of the reserve to what comes next.
+// useReserve empties the write-ahead log with the help of the reserve, and leaves the space of the reserve to what comes next.
 func (e *Engine) useReserve(ctx context.Context) {
 	const wait = time.Second // for reads to end
 	if err := e.reserve.release(); err == nil {
@@ -126,8 +121,7 @@ func (e *Engine) useReserve(ctx context.Context) {
 	}
 }
 
-// reclaim runs step, which frees space. On a full disk it runs it again with
-// the space of the reserve.
+// reclaim runs step, which frees space. On a full disk it runs it again with the space of the reserve.
 func (e *Engine) reclaim(ctx context.Context, step func() error) error {
 	err := step()
 	if !errors.Is(err, dialect.ErrFull) {

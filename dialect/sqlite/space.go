@@ -12,14 +12,12 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// SQLite appends to the write-ahead log while any reader uses it, and restarts
-// at its beginning when none does. If reads always overlap, that never happens,
-// so it is forced: writers wait for the current reads to end, while new reads
-// need only the database file.
+// SQLite appends to the write-ahead log while any reader uses it, and restarts at its beginning when none does. If reads always
+// overlap, that never happens, so it is forced: writers wait for the current reads to end, while new reads need only the database
+// file.
 const (
-	// walCheckpoint is the size from which a commit writes the log to the
-	// database file, if there are no readers: a page that many commits have
-	// changed is written there once.
+	// walCheckpoint is the size from which a commit writes the log to the database file, if there are no readers: a page that
+	// many commits have changed is written there once.
 	walCheckpoint = 4 << 20
 	// walStep is how much the log may grow before the next attempt to empty it.
 	walStep = 16 << 20
@@ -31,8 +29,8 @@ const (
 	walHeld = 256 << 20
 )
 
-// emptyGrownWAL empties the write-ahead log if it has grown large. It blocks writers for at most about a millisecond per
-// megabyte of the log: the larger the log, the more it is worth. If it fails, it is retried later.
+// emptyGrownWAL empties the write-ahead log if it has grown large. It blocks writers for at most about a millisecond per megabyte
+// of the log: the larger the log, the more it is worth. If it fails, it is retried later.
 func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	size, err := e.walSize()
 	if err == nil && size >= e.triedWAL+walStep {
@@ -52,8 +50,7 @@ func (e *Engine) emptyIdleWAL(ctx context.Context) {
 	}
 }
 
-// waitFor is how long emptying a write-ahead log of size bytes may wait for
-// readers.
+// waitFor is how long emptying a write-ahead log of size bytes may wait for readers.
 func waitFor(size int64) time.Duration {
 	return min(time.Duration(size>>20)*time.Millisecond, busyTimeout)
 }
@@ -99,8 +96,8 @@ func (e *Engine) rewriteWAL(ctx context.Context) (err error) {
 	}
 }
 
-// truncateWAL tries to empty the write-ahead log, and waits up to wait for
-// readers. It returns no error: a commit will run into the same one.
+// truncateWAL tries to empty the write-ahead log, and waits up to wait for readers. It returns no error: a commit will run into
+// the same one.
 func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {

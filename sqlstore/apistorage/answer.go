@@ -9,8 +9,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Answer is the response to a write: the stored bytes, as a read would send
-// them, without decoding.
+// Answer is the response to a write: the stored bytes, as a read would send them, without decoding.
 type Answer struct {
 	raw    Raw
 	object runtime.Object // returned by the write; nil before
@@ -18,15 +17,14 @@ type Answer struct {
 
 type answerKey struct{}
 
-// WithAnswer returns a context for a write, and the answer that the write
-// fills, with the kind and format of like.
+// WithAnswer returns a context for a write, and the answer that the write fills, with the kind and format of like.
 func WithAnswer(ctx context.Context, like Raw) (context.Context, *Answer) {
 	a := &Answer{raw: like}
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
-// For returns what to send for the object that a write returned: the stored
-// bytes, or the object itself if it is not the one that was written.
+// For returns what to send for the object that a write returned: the stored bytes, or the object itself if it is not the one that
+// was written.
 func (a *Answer) For(object runtime.Object) runtime.Object {
 	if a.object == nil || a.object != object {
 		return object
@@ -34,9 +32,8 @@ func (a *Answer) For(object runtime.Object) runtime.Object {
 	return &a.raw
 }
 
-// answer sets into to the object that the writer of a record gets, which is
-// data decoded. written is the object that was encoded to data. A custom
-// resource has already been decoded; see decodeAhead.
+// answer sets into to the object that the writer of a record gets, which is data decoded. written is the object that was encoded
+// to data. A custom resource has already been decoded; see decodeAhead.
 func (s *Storage) answer(ctx context.Context, r *sqlstore.Record, key string, data []byte, written, into runtime.Object) error {
 	if s.exact != nil {
 		s.takeNote(r)

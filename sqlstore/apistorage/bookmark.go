@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// bookmarkEvery is the pause between bookmarks. The last one is sent
-	// bookmarkBefore the end of a watch, so that the client resumes from there
-	// (KEP-956).
+	// bookmarkEvery is the pause between bookmarks. The last one is sent bookmarkBefore the end of a watch, so that the client
+	// resumes from there (KEP-956).
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
 	// progressEvery is the pause for in-process clients that ask for progress.
@@ -46,8 +45,8 @@ func (w *watcher) bookmark(revision int64, endsInitialState bool) error {
 	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
 }
 
-// untilBookmark returns the time until the next bookmark. It varies, so that
-// watches that began together do not send their bookmarks together.
+// untilBookmark returns the time until the next bookmark. It varies, so that watches that began together do not send their
+// bookmarks together.
 func (w *watcher) untilBookmark() time.Duration {
 	pause := bookmarkEvery + rand.N(bookmarkEvery/4)
 	if w.opts.ProgressNotify {

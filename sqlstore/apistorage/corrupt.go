@@ -14,9 +14,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// A corrupt object is one that can't be decrypted or decoded. With the feature
-// gate AllowUnsafeMalformedObjectDeletion it may be deleted unread, and a list
-// reports all corrupt objects (KEP-3926).
+// A corrupt object is one that can't be decrypted or decoded. With the feature gate AllowUnsafeMalformedObjectDeletion it may be
+// deleted unread, and a list reports all corrupt objects (KEP-3926).
 
 // untransformable is the error of an object that can't be decrypted.
 func untransformable(r *sqlstore.Record, key string, err error) error {
@@ -40,8 +39,8 @@ const maxCorrupt = 100
 // corruptObjects collects those that a list finds.
 type corruptObjects struct{ causes []metav1.StatusCause }
 
-// add records the error of reading the object at key. It returns the error if
-// the cause is not a corrupt object, and another error if there are too many.
+// add records the error of reading the object at key. It returns the error if the cause is not a corrupt object, and another
+// error if there are too many.
 func (c *corruptObjects) add(resource schema.GroupResource, key string, err error) error {
 	if !storage.IsCorruptObject(err) {
 		return err

@@ -16,12 +16,11 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// aheadBytes limits the objects, in bytes as stored, that a watcher decodes before
-// its client has received them. A single object may be larger.
+// aheadBytes limits the objects, in bytes as stored, that a watcher decodes before its client has received them. A single object
+// may be larger.
 const aheadBytes = sqlstore.FollowBytes
 
-// decodedAndEncoded is the memory of an object, decoded and encoded, in
-// multiples of its stored size.
+// decodedAndEncoded is the memory of an object, decoded and encoded, in multiples of its stored size.
 const decodedAndEncoded = 2
 
 // delivery is the object of an event that is sent to a client.
@@ -99,8 +98,7 @@ func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error
 	return w.send(watch.Event{Type: event, Object: d})
 }
 
-// index returns where the event with that number is in t.events. The caller
-// holds t.mu.
+// index returns where the event with that number is in t.events. The caller holds t.mu.
 func (t *inFlight) index(number uint64) int { return len(t.events) - 1 - int(t.sent-number) }
 
 // release releases what an event holds.
@@ -128,8 +126,7 @@ func (t *inFlight) beginWrite() bool {
 	return t.writing
 }
 
-// encoded releases the object of the event with that number: only its encoded
-// form remains.
+// encoded releases the object of the event with that number: only its encoded form remains.
 func (w *watcher) encoded(number uint64) {
 	t := &w.inFlight
 	t.mu.Lock()
@@ -179,8 +176,8 @@ func (w *watcher) releaseSent(p *sentEvent) {
 	*p = sentEvent{}
 }
 
-// eventBuffers are for events with objects smaller than pooledEvent, like most.
-// So a slow client does not hold on to larger buffers.
+// eventBuffers are for events with objects smaller than pooledEvent, like most. So a slow client does not hold on to larger
+// buffers.
 var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const pooledEvent = 8 << 10
@@ -225,8 +222,7 @@ func (d *delivery) peek() runtime.Object {
 	return d.object
 }
 
-// GetObject implements runtime.CacheableObject. It is for clients that need
-// objects rather than bytes.
+// GetObject implements runtime.CacheableObject. It is for clients that need objects rather than bytes.
 func (d *delivery) GetObject() runtime.Object {
 	defer d.watcher.delivered(d.number)
 	if object := d.peek(); object != nil {

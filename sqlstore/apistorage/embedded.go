@@ -10,10 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// embedded stands in for the object of an event. The encoder of a watch encodes
-// the object and then the event around it, each into a buffer that it keeps. To
-// keep these buffers small, the encoder gets a placeholder, which join replaces
-// with the object.
+// embedded stands in for the object of an event. The encoder of a watch encodes the object and then the event around it, each
+// into a buffer that it keeps. To keep these buffers small, the encoder gets a placeholder, which join replaces with the object.
 type embedded struct {
 	object  runtime.Object
 	data    bytes.Buffer
@@ -74,8 +72,8 @@ func (e *embedded) join(event []byte) ([]byte, error) {
 	return append(append(append(whole, before...), object...), after...), nil
 }
 
-// around returns what comes before and after the content of a field of a protobuf message, with the lengths for a content of
-// that size. path is the number of the field, after those of the messages it is nested in.
+// around returns what comes before and after the content of a field of a protobuf message, with the lengths for a content of that
+// size. path is the number of the field, after those of the messages it is nested in.
 func around(message []byte, size int, path ...protowire.Number) (before, after []byte, err error) {
 	for at := 0; at < len(message); {
 		number, kind, tag := protowire.ConsumeTag(message[at:])

@@ -37,8 +37,8 @@ func interpret(err error) error {
 	return apierrors.NewInternalError(errDatastore)
 }
 
-// hasReason reports whether clients may see the error: it is an API status, or an error of package storage, which the
-// registry turns into one.
+// hasReason reports whether clients may see the error: it is an API status, or an error of package storage, which the registry
+// turns into one.
 func hasReason(err error) bool {
 	var status apierrors.APIStatus
 	var stored *storage.StorageError
@@ -54,8 +54,8 @@ func ensureReason(err *error) {
 	}
 }
 
-// afterCommit turns any error that follows a commit into an internal error: the write at key took effect, so the client made
-// no mistake.
+// afterCommit turns any error that follows a commit into an internal error: the write at key took effect, so the client made no
+// mistake.
 func afterCommit(err error, key string) error {
 	if err == nil {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Events describes how a watch is sent: the kind and API version of its
-// objects, and their format.
+// Events describes how a watch is sent: the kind and API version of its objects, and their format.
 type Events struct {
 	metav1.TypeMeta
 	Format Format
@@ -20,8 +19,7 @@ type Events struct {
 
 type eventsKey struct{}
 
-// WithEvents returns a context for watches whose events are only encoded, as e
-// describes. Such watches decode no objects.
+// WithEvents returns a context for watches whose events are only encoded, as e describes. Such watches decode no objects.
 func WithEvents(ctx context.Context, e Events) context.Context {
 	return context.WithValue(ctx, eventsKey{}, &e)
 }
@@ -29,8 +27,7 @@ func WithEvents(ctx context.Context, e Events) context.Context {
 // eventOverhead is how many bytes an event usually adds to its stored object.
 const eventOverhead = 128
 
-// appendEvent appends an event with the object: a line of JSON, or a WatchEvent
-// message, which the caller frames.
+// appendEvent appends an event with the object: a line of JSON, or a WatchEvent message, which the caller frames.
 func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if o.Format == Protobuf {
 		return o.appendProtobufEvent(b, event, encode)
@@ -48,8 +45,7 @@ func (o *Raw) appendEvent(b []byte, event watch.EventType, encode func(runtime.O
 	return append(b, "}\n"...), nil
 }
 
-// appendProtobufEvent appends a WatchEvent: a type, and a RawExtension that
-// holds the object in its envelope.
+// appendProtobufEvent appends a WatchEvent: a type, and a RawExtension that holds the object in its envelope.
 func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	buffer := buffers.Get().(*[]byte)
 	message, grown, ok := o.storedMessage((*buffer)[:0])
@@ -70,8 +66,7 @@ func (o *Raw) appendProtobufEvent(b []byte, event watch.EventType, encode func(r
 	return append(b, envelopeEnd...), nil
 }
 
-// appendEncoded decodes the object and appends the event that encode makes of
-// it.
+// appendEncoded decodes the object and appends the event that encode makes of it.
 func (o *Raw) appendEncoded(b []byte, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	event := bytes.NewBuffer(b)
 	err := o.encode(encode, event)

@@ -13,29 +13,23 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// The stored JSON of a custom resource is not always what must be sent: reading
-// it drops fields that the schema no longer has, adds new defaults, repairs
-// metadata and converts other versions. So each row is decoded and encoded
-// once, when it is written or first read. If the result is the stored bytes
-// with only the resourceVersion added, the row is exact: from then on its bytes
-// are sent, and its JSON is decoded without the schema.
+// The stored JSON of a custom resource is not always what must be sent: reading it drops fields that the schema no longer has,
+// adds new defaults, repairs metadata and converts other versions. So each row is decoded and encoded once, when it is written or
+// first read. If the result is the stored bytes with only the resourceVersion added, the row is exact: from then on its bytes are
+// sent, and its JSON is decoded without the schema.
 //
-// A Storage lives as long as its definition does not change, so an exact row
-// stays exact for as long as the Storage is in use. Nothing is assumed about
-// rows written by another process or under an older schema.
+// A Storage lives as long as its definition does not change, so an exact row stays exact for as long as the Storage is in use.
+// Nothing is assumed about rows written by another process or under an older schema.
 
-// exactRows are the rows known to be exact, up to a limit. All Storages of a
-// Decorator share them. Rows that are read move into the young generation. When
-// that is full it becomes the old one, and the old one is dropped: its rows
-// will be checked again.
+// exactRows are the rows known to be exact, up to a limit. All Storages of a Decorator share them. Rows that are read move into
+// the young generation. When that is full it becomes the old one, and the old one is dropped: its rows will be checked again.
 type exactRows struct {
 	mu         sync.Mutex
 	young, old map[int64]exactNote // by revision
 }
 
-// exactNote describes an exact row: the id of the Storage that checked it, and
-// the offset in the JSON where the resourceVersion belongs. 0 means none. It is
-// the Note of rows that this process wrote.
+// exactNote describes an exact row: the id of the Storage that checked it, and the offset in the JSON where the resourceVersion
+// belongs. 0 means none. It is the Note of rows that this process wrote.
 type exactNote uint64
 
 func (s *Storage) noteAt(offset int) exactNote { return exactNote(s.id)<<32 | exactNote(offset) }
@@ -43,8 +37,7 @@ func (s *Storage) noteAt(offset int) exactNote { return exactNote(s.id)<<32 | ex
 // offset returns the offset, or false if another Storage checked the row.
 func (n exactNote) offset(s *Storage) (int, bool) { return int(uint32(n)), n>>32 == exactNote(s.id) }
 
-// exactGeneration is how many rows each of the two generations has, at about 30
-// bytes each.
+// exactGeneration is how many rows each of the two generations has, at about 30 bytes each.
 const exactGeneration = 1 << 17
 
 func newExactRows() *exactRows { return &exactRows{young: map[int64]exactNote{}} }
@@ -82,8 +75,7 @@ func (c *Config) custom() bool {
 	return ok
 }
 
-// offset returns where the resourceVersion belongs in the JSON of the row with
-// that revision, if the row is known to be exact.
+// offset returns where the resourceVersion belongs in the JSON of the row with that revision, if the row is known to be exact.
 func (s *Storage) offset(revision int64) (int, bool) {
 	if s.exact == nil {
 		return 0, false
@@ -111,9 +103,8 @@ func (s *Storage) checkExact(data []byte, obj runtime.Object, revision int64) {
 	}
 }
 
-// decodeAhead decodes the JSON of a custom resource that is about to be written
-// into the object that its writer will get, and returns the note for the row.
-// So the note is known before the row is first read.
+// decodeAhead decodes the JSON of a custom resource that is about to be written into the object that its writer will get, and
+// returns the note for the row. So the note is known before the row is first read.
 func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (note uint64, err error) {
 	if s.exact == nil || into == nil {
 		return 0, nil
@@ -131,8 +122,7 @@ func (s *Storage) decodeAhead(data []byte, into runtime.Object, key string) (not
 	return note, nil
 }
 
-// findOffset returns where to insert the resourceVersion into data to get the
-// JSON of obj, which has that revision, or -1.
+// findOffset returns where to insert the resourceVersion into data to get the JSON of obj, which has that revision, or -1.
 func findOffset(data []byte, obj runtime.Object, revision int64) int {
 	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, obj)
 	if err != nil {

@@ -123,8 +123,8 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 			t.Errorf("%d rows were decoded with the schema, want %d", n, times)
 		}
 	}
-	// Rows written by this process need no check. The first one is stored without what the schema adds, so it is decoded for
-	// each of the two lists.
+	// Rows written by this process need no check. The first one is stored without what the schema adds, so it is decoded for each
+	// of the two lists.
 	for range 2 {
 		list(s, `"size":"small"`, 2)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// A read that takes longer than one database access may, because there is much
-// to decode or the client is slow, uses several accesses.
+// A read that takes longer than one database access may, because there is much to decode or the client is slow, uses several
+// accesses.
 const (
 	manyPods = 2500
 	slowness = time.Millisecond // per object
@@ -38,8 +38,7 @@ func createPods(n int) (group []dialect.Write) {
 	return group
 }
 
-// newBusyFixture returns a storage of manyPods pods, with that timeout for
-// database accesses.
+// newBusyFixture returns a storage of manyPods pods, with that timeout for database accesses.
 func newBusyFixture(t *testing.T, timeout time.Duration) *fixture {
 	engine := storetest.OpenEngine(t, engines.SQLite(t))
 	f := newFixtureOn(t, storetest.Start(t, engine, sqlstore.Options{Timeout: timeout}))

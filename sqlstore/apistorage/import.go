@@ -12,8 +12,8 @@ import (
 )
 
 // ImportWrite decodes data, in any form that the codec reads, and returns the object and the write that would create it. It
-// writes nothing. key is "namespace/name", or "name" for resources without namespaces. It fails if the object's name is not
-// that in key.
+// writes nothing. key is "namespace/name", or "name" for resources without namespaces. It fails if the object's name is not that
+// in key.
 func (s *Storage) ImportWrite(ctx context.Context, key string, data []byte) (*sqlstore.Write, runtime.Object, error) {
 	row, full, err := s.rowKey(s.prefix+key, false)
 	if err != nil {

@@ -99,8 +99,8 @@ func (s *Storage) listObjects(ctx context.Context, w *walk, row string, listObj 
 	return s.versioner.UpdateList(listObj, uint64(w.query.Revision), w.continueToken, w.remaining)
 }
 
-// newItemFunc returns a function that creates an item of a list to decode into.
-// Items of an unstructured list get its group and version.
+// newItemFunc returns a function that creates an item of a list to decode into. Items of an unstructured list get its group and
+// version.
 func newItemFunc(listObj runtime.Object, items reflect.Value) func() runtime.Object {
 	if list, ok := listObj.(*unstructured.UnstructuredList); ok {
 		if apiVersion := list.GetAPIVersion(); apiVersion != "" {

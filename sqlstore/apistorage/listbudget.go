@@ -7,20 +7,16 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Some lists, such as those in YAML and of some custom resources, are built
-// from whole objects that the response needs all at once, so their memory grows
-// with their length. Concurrent lists share a budget. One that does not fit
-// waits for the overdraft, which a single list may use at a time. So every list
-// finishes, and together they need no more than the budget plus the largest
+// Some lists, such as those in YAML and of some custom resources, are built from whole objects that the response needs all at
+// once, so their memory grows with their length. Concurrent lists share a budget. One that does not fit waits for the overdraft,
+// which a single list may use at a time. So every list finishes, and together they need no more than the budget plus the largest
 // list.
 const (
 	// listBudgetBytes is the budget.
 	listBudgetBytes = 128 << 20
-	// decodedBytes is roughly how many bytes a stored byte takes as part of an
-	// object and of the response.
+	// decodedBytes is roughly how many bytes a stored byte takes as part of an object and of the response.
 	decodedBytes = 4
-	// heldBudgetBytes is what protobuf lists may hold in addition; see
-	// writeProtobuf.
+	// heldBudgetBytes is what protobuf lists may hold in addition; see writeProtobuf.
 	heldBudgetBytes = 32 << 20
 )
 
@@ -57,8 +53,7 @@ func (s *budgetShare) tryReserve(bytes int) bool {
 	return true
 }
 
-// reserve reserves more bytes. If they are not free, it waits for the
-// overdraft.
+// reserve reserves more bytes. If they are not free, it waits for the overdraft.
 func (s *budgetShare) reserve(ctx context.Context, bytes int) error {
 	if s.overdrawn || s.tryReserve(bytes) {
 		return nil
@@ -88,17 +83,15 @@ func (s *budgetShare) release() {
 
 type budgetKey struct{}
 
-// WithListBudget returns a context for a read request, and a function that
-// releases what the list reserved, to be called once the response has been
-// sent.
+// WithListBudget returns a context for a read request, and a function that releases what the list reserved, to be called once the
+// response has been sent.
 func WithListBudget(ctx context.Context) (context.Context, func()) {
 	s := &budgetShare{}
 	return context.WithValue(ctx, budgetKey{}, s), s.release
 }
 
-// reservePage reserves memory for the page of objects just read. The first page
-// of a list needs no reservation, so that only long lists wait; nor do
-// in-process lists.
+// reservePage reserves memory for the page of objects just read. The first page of a list needs no reservation, so that only long
+// lists wait; nor do in-process lists.
 func (w *walk) reservePage(ctx context.Context) error {
 	share, ok := ctx.Value(budgetKey{}).(*budgetShare)
 	w.bytes += w.pageBytes

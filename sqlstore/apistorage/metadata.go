@@ -11,8 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// viewMetadata decodes only the metadata of a record, unless the schema of a
-// custom resource may change them.
+// viewMetadata decodes only the metadata of a record, unless the schema of a custom resource may change them.
 func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key string, into *metav1.PartialObjectMetadata) error {
 	data, _, err := s.unseal(ctx, r, key)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestNamesOfEveryLength stores objects with the longest possible names. Longer
-// ones are rejected, at the same length on both engines.
+// TestNamesOfEveryLength stores objects with the longest possible names. Longer ones are rejected, at the same length on both
+// engines.
 func TestNamesOfEveryLength(t *testing.T) {
 	for engine, open := range map[string]storetest.Opener{"sqlite": engines.SQLite, "postgres": engines.Postgres} {
 		t.Run(engine, func(t *testing.T) {

@@ -8,12 +8,10 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Where possible, a predicate is decided by the labels and fields stored next
-// to a value, without decoding it.
+// Where possible, a predicate is decided by the labels and fields stored next to a value, without decoding it.
 
-// undecided reports whether they do not suffice: the row withholds them, it was
-// written before one of the fields was selectable, a field may have changed
-// since, or the predicate selects by something else. Then the object decides.
+// undecided reports whether they do not suffice: the row withholds them, it was written before one of the fields was selectable,
+// a field may have changed since, or the predicate selects by something else. Then the object decides.
 func (s *Storage) undecided(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
 	if sharded(pred) || r.Withheld() && !pred.Empty() {
 		return true
@@ -30,15 +28,14 @@ func (s *Storage) undecided(pred *storage.SelectionPredicate, r *sqlstore.Record
 	return false
 }
 
-// lasting reports whether a field of every object is as it was when the object
-// was written. Those of a custom resource outside its metadata may not be: its
-// schema may have got a default since, or a webhook may convert the object.
+// lasting reports whether a field of every object is as it was when the object was written. Those of a custom resource outside
+// its metadata may not be: its schema may have got a default since, or a webhook may convert the object.
 func (s *Storage) lasting(field string) bool {
 	return s.exact == nil || strings.HasPrefix(field, "metadata.")
 }
 
-// wrote reports whether this Storage wrote the row of a custom resource, and
-// the row is exact. Then all its fields are as it wrote them.
+// wrote reports whether this Storage wrote the row of a custom resource, and the row is exact. Then all its fields are as it
+// wrote them.
 func (s *Storage) wrote(r *sqlstore.Record) bool {
 	_, mine := exactNote(r.Note).offset(s)
 	return mine
@@ -55,8 +52,7 @@ func matches(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
 	return pred.Label.Matches(sets.Labels) && (pred.Field == nil || pred.Field.Matches(sets.Fields))
 }
 
-// terms returns the terms of a predicate: conditions that every matching object
-// fulfills.
+// terms returns the terms of a predicate: conditions that every matching object fulfills.
 func (s *Storage) terms(pred *storage.SelectionPredicate) []sqlstore.Term {
 	selector := pred.Field
 	if s.exact != nil && selector != nil {

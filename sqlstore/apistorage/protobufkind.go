@@ -13,9 +13,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// protobufKind is the storage version of a kind whose Go type has a generated
-// protobuf encoding. The JSON of its rows is transcoded to protobuf without a
-// decoder, and decoded via protobuf, which takes a third of the time.
+// protobufKind is the storage version of a kind whose Go type has a generated protobuf encoding. The JSON of its rows is
+// transcoded to protobuf without a decoder, and decoded via protobuf, which takes a third of the time.
 type protobufKind struct {
 	scheme   *runtime.Scheme
 	kind     metav1.TypeMeta
@@ -38,19 +37,16 @@ type unmarshaler interface {
 type Kinds struct {
 	// Scheme has their versions.
 	Scheme *runtime.Scheme
-	// Cells are the fields of a stored object that the cells of a Table show,
-	// by the path of their message, such as "spec.containers". Kinds that are
-	// not listed are decoded whole, without managed fields.
+	// Cells are the fields of a stored object that the cells of a Table show, by the path of their message, such as
+	// "spec.containers". Kinds that are not listed are decoded whole, without managed fields.
 	Cells map[metav1.TypeMeta]map[string][]string
-	// Complete adds to an internal object, before it is stored, what upstream
-	// adds when it decodes the stored object. Most kinds have all defaults by
-	// then.
+	// Complete adds to an internal object, before it is stored, what upstream adds when it decodes the stored object. Most kinds
+	// have all defaults by then.
 	Complete map[metav1.TypeMeta]func(runtime.Object)
 }
 
-// protobufKindOf returns the protobufKind of internal, an object as storages
-// return it, when stored in version. It is nil for kinds that are not built in
-// or have no generated encoding.
+// protobufKindOf returns the protobufKind of internal, an object as storages return it, when stored in version. It is nil for
+// kinds that are not built in or have no generated encoding.
 func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVersioner) (*protobufKind, error) {
 	if k == nil || version == nil {
 		return nil, nil
@@ -106,11 +102,9 @@ func putBuffer(buffer *[]byte, grown []byte) {
 	buffers.Put(buffer)
 }
 
-// decode decodes data into an internal object as the codec would, and reports
-// done, or not if only the codec can do it. encoding is the row in protobuf,
-// nil if none is kept. With cells, the object gets only the fields that the
-// cells of a Table show, which is faster. asStored reports that the conversion
-// turned no annotations into fields.
+// decode decodes data into an internal object as the codec would, and reports done, or not if only the codec can do it. encoding
+// is the row in protobuf, nil if none is kept. With cells, the object gets only the fields that the cells of a Table show, which
+// is faster. asStored reports that the conversion turned no annotations into fields.
 func (k *protobufKind) decode(data, encoding []byte, into runtime.Object, revision int64, cells bool) (done, asStored bool, err error) {
 	if !k.is(data) || reflect.TypeOf(into) != k.internal {
 		return false, false, nil

@@ -14,13 +14,11 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// The byte read path: a read in the storage version sends the stored bytes with
-// the resourceVersion inserted. Nothing is decoded or encoded.
+// The byte read path: a read in the storage version sends the stored bytes with the resourceVersion inserted. Nothing is decoded
+// or encoded.
 //
-// Callers pass a Raw to Get, or a RawList to GetList, in place of an object. As
-// a runtime.CacheableObject, it gives the encoder of a response its bytes: JSON
-// as stored (rawjson.go), or protobuf made from it (rawprotobuf.go). It
-// supports no other encoders.
+// Callers pass a Raw to Get, or a RawList to GetList, in place of an object. As a runtime.CacheableObject, it gives the encoder
+// of a response its bytes: JSON as stored (rawjson.go), or protobuf made from it (rawprotobuf.go). It supports no other encoders.
 
 // Format is the encoding of a response.
 type Format int
@@ -64,8 +62,7 @@ var (
 	_ runtime.CacheableObject = (*RawList)(nil)
 )
 
-// GetObject implements runtime.CacheableObject: it decodes the object, or
-// returns an empty one if that fails.
+// GetObject implements runtime.CacheableObject: it decodes the object, or returns an empty one if that fails.
 func (o *Raw) GetObject() runtime.Object {
 	obj, err := o.decode()
 	if err != nil {
@@ -104,9 +101,8 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 	return nil
 }
 
-// listRaw is GetList into a RawList. It reads the first page. The others are
-// read, at the same revision, while the response is written. So a list takes
-// the memory of one page, however long it is and however slow its client.
+// listRaw is GetList into a RawList. It reads the first page. The others are read, at the same revision, while the response is
+// written. So a list takes the memory of one page, however long it is and however slow its client.
 func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList) error {
 	out.ctx, out.walk = ctx, w
 	out.table, _ = ctx.Value(tableKey{}).(*Table)
@@ -129,8 +125,8 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 			return err
 		}
 	}
-	// The metadata come first in a response. So the end of a list with a limit
-	// must be known before its remaining pages are read for sending.
+	// The metadata come first in a response. So the end of a list with a limit must be known before its remaining pages are read
+	// for sending.
 	end := *w
 	end.accept = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
@@ -154,8 +150,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 	return nil
 }
 
-// item returns a record as an item of the list, or nil if its object does not
-// match.
+// item returns a record as an item of the list, or nil if its object does not match.
 func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	s := l.walk.Storage
 	item := &Raw{TypeMeta: l.Item, Format: l.Format, storage: s, key: s.prefix + r.Key, record: r}
@@ -176,8 +171,7 @@ func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	return item, nil
 }
 
-// nextPage replaces the items by those of the next page, or returns false if
-// there is none.
+// nextPage replaces the items by those of the next page, or returns false if there is none.
 func (l *RawList) nextPage() (bool, error) {
 	if !l.walk.hasNext() {
 		return false, nil
@@ -196,9 +190,8 @@ func (o *Raw) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.W
 	return o.writeJSON(encode, w)
 }
 
-// CacheEncode implements runtime.CacheableObject. It panics with
-// http.ErrAbortHandler if a later page can't be read: the client must see the
-// connection break, or it would take a part of the list for the whole.
+// CacheEncode implements runtime.CacheableObject. It panics with http.ErrAbortHandler if a later page can't be read: the client
+// must see the connection break, or it would take a part of the list for the whole.
 func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	sent := &sentWriter{w: w}
 	write := l.writeJSON
@@ -216,8 +209,7 @@ func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, 
 	return err
 }
 
-// sentWriter records whether a response was begun, and whether writing it
-// failed.
+// sentWriter records whether a response was begun, and whether writing it failed.
 type sentWriter struct {
 	w             io.Writer
 	begun, failed bool

@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// head is the beginning of the JSON of an object: kind and apiVersion come
-// first.
+// head is the beginning of the JSON of an object: kind and apiVersion come first.
 func head(t metav1.TypeMeta) []byte {
 	b := make([]byte, 0, len(t.Kind)+len(t.APIVersion)+32)
 	b = strconv.AppendQuote(append(b, `{"kind":`...), t.Kind)
@@ -22,9 +21,8 @@ func head(t metav1.TypeMeta) []byte {
 	return append(b, ',')
 }
 
-// writeJSON writes the stored JSON with the resourceVersion inserted. A row of
-// another form, such as one stored in another version or edited by hand, is
-// decoded and encoded.
+// writeJSON writes the stored JSON with the resourceVersion inserted. A row of another form, such as one stored in another
+// version or edited by hand, is decoded and encoded.
 func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	kept := buffers.Get().(*[]byte)
 	buffer, err := o.appendJSON(slices.Grow((*kept)[:0], len(o.data)+revisionRoom+1), head(o.TypeMeta), 0, encode)
@@ -37,9 +35,8 @@ func (o *Raw) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Write
 	return err
 }
 
-// appendJSON appends the JSON of the object without its first skip bytes, which
-// are part of head. The JSON begins with head unless the object is a custom
-// resource.
+// appendJSON appends the JSON of the object without its first skip bytes, which are part of head. The JSON begins with head
+// unless the object is a custom resource.
 func (o *Raw) appendJSON(buffer, head []byte, skip int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if before, after, ok := o.split(head); ok {
 		buffer = append(buffer, before[skip:]...)
@@ -85,10 +82,9 @@ var (
 	uidField      = []byte(`,"uid":"`)
 )
 
-// split splits the stored JSON where the resourceVersion belongs: in metadata,
-// after the uid. Only names come before that, with nothing nested and nothing
-// escaped. It returns false if the JSON has another form, and for a custom
-// resource that is not known to be exact; see exact.go.
+// split splits the stored JSON where the resourceVersion belongs: in metadata, after the uid. Only names come before that, with
+// nothing nested and nothing escaped. It returns false if the JSON has another form, and for a custom resource that is not known
+// to be exact; see exact.go.
 func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	if o.storage.exact != nil {
 		offset, ok := o.storage.offset(o.record.Revision)
@@ -128,8 +124,8 @@ func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.W
 	})
 }
 
-// writePages writes a JSON object: what appendPage appends for each page, and
-// then end. What it appends for the first page lacks the first byte.
+// writePages writes a JSON object: what appendPage appends for each page, and then end. What it appends for the first page lacks
+// the first byte.
 func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, first bool) ([]byte, error)) error {
 	var buffer []byte
 	for first := true; ; first = false {
@@ -138,9 +134,8 @@ func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, 
 			return err
 		}
 		if first {
-			// A first write of one byte makes the response writer decide on
-			// compression by the writes that follow. It comes this late because
-			// no error can be reported after it.
+			// A first write of one byte makes the response writer decide on compression by the writes that follow. It comes this
+			// late because no error can be reported after it.
 			if _, err := io.WriteString(w, "{"); err != nil {
 				return err
 			}
@@ -158,9 +153,8 @@ func (l *RawList) writePages(w io.Writer, end []byte, appendPage func(b []byte, 
 	}
 }
 
-// frame returns what comes before the items and after them. The fields of a
-// built-in list are in the order of its type, those of a custom resource's list
-// are sorted.
+// frame returns what comes before the items and after them. The fields of a built-in list are in the order of its type, those of
+// a custom resource's list are sorted.
 func (l *RawList) frame() (begin, end []byte, err error) {
 	if l.walk.exact == nil {
 		meta, err := json.Marshal(l.meta)
@@ -186,8 +180,7 @@ func (l *RawList) frame() (begin, end []byte, err error) {
 // revisionRoom is the maximum length of a resourceVersion and a separator.
 const revisionRoom = 48
 
-// appendItems appends the items of a page. The items of built-in resources have
-// no kind and apiVersion of their own.
+// appendItems appends the items of a page. The items of built-in resources have no kind and apiVersion of their own.
 func (l *RawList) appendItems(buffer []byte, separator *string, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	head := head(l.Item)
 	skip := len(head)

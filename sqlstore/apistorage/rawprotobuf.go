@@ -12,10 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Protobuf responses are an envelope, a magic number and a runtime.Unknown,
-// around the message of an object (API concepts, "Kubernetes Protobuf
-// encoding"). In every list message field 1 is the metadata and field 2 the
-// items, so a list is put together from the messages of its items.
+// Protobuf responses are an envelope, a magic number and a runtime.Unknown, around the message of an object (API concepts,
+// "Kubernetes Protobuf encoding"). In every list message field 1 is the metadata and field 2 the items, so a list is put together
+// from the messages of its items.
 
 // envelopeMagic begins every envelope.
 var envelopeMagic = []byte("k8s\x00")
@@ -23,9 +22,8 @@ var envelopeMagic = []byte("k8s\x00")
 // errEnvelope is the error for encoder output that is not an envelope.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
-// storedMessage returns the message of the stored object: the one kept with the
-// row, which must not be changed, or the end of grown, which is b with the
-// message appended. It returns false if the object must be decoded.
+// storedMessage returns the message of the stored object: the one kept with the row, which must not be changed, or the end of
+// grown, which is b with the message appended. It returns false if the object must be decoded.
 func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	s := o.storage
 	k := s.protobuf
@@ -43,8 +41,7 @@ func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 		return nil, b, false
 	}
 	message = grown[len(b):]
-	// The kept message is also used for decoding, so it must be exact.
-	// Encrypted values stay encrypted in memory.
+	// The kept message is also used for decoding, so it must be exact. Encrypted values stay encrypted in memory.
 	if exact && !o.change && o.revision == o.record.Revision && !o.record.Withheld() {
 		if kept := s.store.KeepEncoding(s.resource, o.record, message); kept != nil {
 			return kept, grown[:len(b)], true
@@ -83,16 +80,14 @@ func (o *Raw) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.W
 	return err
 }
 
-// envelopeEnd is contentEncoding and contentType, which are written although
-// they are empty.
+// envelopeEnd is contentEncoding and contentType, which are written although they are empty.
 var envelopeEnd = appendField(appendField(nil, 3, nil), 4, nil)
 
 // errLength is the error for a list that is not as long as its envelope says.
 var errLength = errors.New("the list changed its length while it was written")
 
-// writeProtobuf writes the list. Its length comes first, so every message is
-// made before the first byte is written. Messages are held until then as far as
-// the budget allows; the rest of a longer list is read and made twice.
+// writeProtobuf writes the list. Its length comes first, so every message is made before the first byte is written. Messages are
+// held until then as far as the budget allows; the rest of a longer list is read and made twice.
 func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	meta, err := l.meta.Marshal()
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// Table describes how a list is sent as a Table in JSON (API concepts,
-// "Receiving resources as Tables").
+// Table describes how a list is sent as a Table in JSON (API concepts, "Receiving resources as Tables").
 type Table struct {
 	// Version is the version of the Table.
 	Version schema.GroupVersion
@@ -33,14 +32,13 @@ type Table struct {
 
 type tableKey struct{}
 
-// WithTable returns a context for a list into a RawList of JSON, which is then
-// written as a Table.
+// WithTable returns a context for a list into a RawList of JSON, which is then written as a Table.
 func WithTable(ctx context.Context, t Table) context.Context {
 	return context.WithValue(ctx, tableKey{}, &t)
 }
 
-// writeTable writes the list as a Table. Objects are decoded page by page to
-// make the cells. The metadata are copied from the stored JSON.
+// writeTable writes the list as a Table. Objects are decoded page by page to make the cells. The metadata are copied from the
+// stored JSON.
 func (l *RawList) writeTable(table *Table, w io.Writer) error {
 	objectHead := head(metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: table.Version.String()})
 	for len(l.items) == 0 {
@@ -146,8 +144,7 @@ func (o *Raw) name() types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// appendTableHead appends what comes before the rows of a Table, without the
-// first byte.
+// appendTableHead appends what comes before the rows of a Table, without the first byte.
 func appendTableHead(b []byte, part *metav1.Table) ([]byte, error) {
 	whole := *part
 	whole.Rows = []metav1.TableRow{}
@@ -200,9 +197,8 @@ func appendCell(b []byte, cell any) ([]byte, error) {
 	return append(b, text...), err
 }
 
-// appendMetadata appends `"metadata":{…}` with the resourceVersion. obj was
-// decoded for the cells and may lack part of its metadata if it has a
-// protobufKind.
+// appendMetadata appends `"metadata":{…}` with the resourceVersion. obj was decoded for the cells and may lack part of its
+// metadata if it has a protobufKind.
 func (o *Raw) appendMetadata(b []byte, obj runtime.Object) ([]byte, error) {
 	kind := head(o.TypeMeta)
 	if before, after, ok := o.split(kind); ok && o.asStored {

@@ -42,8 +42,7 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	return s.view(ctx, r, full, out)
 }
 
-// get reads one row. A key that no object can have, such as one that is not
-// UTF-8, is not found, without a database access.
+// get reads one row. A key that no object can have, such as one that is not UTF-8, is not found, without a database access.
 func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, dialect.Position, error) {
 	if !storable(row) {
 		at, err := s.store.Position(ctx)
@@ -53,15 +52,12 @@ func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, dialec
 	return r, at, interpret(err)
 }
 
-// futureRevisionTimeout is how long a read waits for a revision that does not
-// exist yet, as kube-apiserver's watch cache does (API concepts, "Unavailable
-// resource versions").
+// futureRevisionTimeout is how long a read waits for a revision that does not exist yet, as kube-apiserver's watch cache does
+// (API concepts, "Unavailable resource versions").
 const futureRevisionTimeout = 3 * time.Second
 
-// awaitRevision waits until the store has reached both resourceVersion, the
-// oldest state that the client accepts, and revision, the one it requests; ""
-// and 0 mean none. After futureRevisionTimeout it returns a
-// TooLargeResourceVersion error.
+// awaitRevision waits until the store has reached both resourceVersion, the oldest state that the client accepts, and revision,
+// the one it requests; "" and 0 mean none. After futureRevisionTimeout it returns a TooLargeResourceVersion error.
 func (s *Storage) awaitRevision(ctx context.Context, resourceVersion string, revision int64) error {
 	wanted, err := s.versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {

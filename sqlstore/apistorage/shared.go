@@ -14,13 +14,11 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sharedObject is the object of a change that several watchers send. The first
-// watcher that needs it decodes it for all, and the first that sends it encodes
-// it for all.
+// sharedObject is the object of a change that several watchers send. The first watcher that needs it decodes it for all, and the
+// first that sends it encodes it for all.
 //
-// The results count as memory of watches (sqlstore.Store.Hold). They are kept
-// only while a watcher is about to send them: a slow one may have to derive
-// them again.
+// The results count as memory of watches (sqlstore.Store.Hold). They are kept only while a watcher is about to send them: a slow
+// one may have to derive them again.
 type sharedObject struct {
 	users atomic.Int32
 	now   atomic.Pointer[derived] // set while in use
@@ -52,8 +50,7 @@ type encoding struct {
 // errPanicked is the result of an encoding that did not return.
 var errPanicked = errors.New("encoding the object panicked; the log has the stack")
 
-// use returns the decoded object, decoding it on first use. It is kept until
-// done has been called as often as use.
+// use returns the decoded object, decoding it on first use. It is kept until done has been called as often as use.
 func (o *sharedObject) use(store *sqlstore.Store, size int, decode func() (runtime.Object, error)) (*derived, error) {
 	for users := o.users.Load(); users > 0; users = o.users.Load() {
 		if o.users.CompareAndSwap(users, users+1) {
@@ -93,8 +90,7 @@ func (o *sharedObject) done(store *sqlstore.Store) {
 	}
 }
 
-// encoded returns the event as encode encodes it, once for each media type and
-// version.
+// encoded returns the event as encode encodes it, once for each media type and version.
 func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	slot, ok := d.encodings.Load(id)
 	if !ok {
@@ -109,9 +105,8 @@ func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int
 	return e.bytes, e.err
 }
 
-// objectOf returns the object of a change, with the change's revision: the
-// version that the change made, or with last the one it replaced. It calls
-// object to make an object from the record.
+// objectOf returns the object of a change, with the change's revision: the version that the change made, or with last the one it
+// replaced. It calls object to make an object from the record.
 func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.Record, int64) (runtime.Object, error)) (runtime.Object, error) {
 	r := &c.Record
 	if last {
@@ -124,12 +119,10 @@ func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.
 	return obj, nil
 }
 
-// largeObject is the size from which an object is encoded outside the buffers of
-// the watch's encoder, which would keep that size.
+// largeObject is the size from which an object is encoded outside the buffers of the watch's encoder, which would keep that size.
 const largeObject = 32 << 10
 
-// encodeEvent returns an event of the given type, as encode encodes it. size is
-// that of the stored object.
+// encodeEvent returns an event of the given type, as encode encodes it. size is that of the stored object.
 func encodeEvent(event watch.EventType, object runtime.Object, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	if raw, ok := object.(*Raw); ok {
 		return raw.appendEvent(make([]byte, 0, size+eventOverhead), event, encode)

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// TestSharedEncodingPanics checks that no watcher skips an event because
-// encoding it for another one panicked.
+// TestSharedEncodingPanics checks that no watcher skips an event because encoding it for another one panicked.
 func TestSharedEncodingPanics(t *testing.T) {
 	d := &derived{object: &metav1.Status{}}
 	func() {

@@ -1,13 +1,10 @@
-// Package apistorage is k8s.io/apiserver's storage.Interface on the log of
-// package sqlstore.
+// Package apistorage is k8s.io/apiserver's storage.Interface on the log of package sqlstore.
 //
-// A Storage serves one resource. It turns objects into rows and back with the
-// resource's codec. Package sqlstore decides which rows, at which revision and
-// in which order.
+// A Storage serves one resource. It turns objects into rows and back with the resource's codec. Package sqlstore decides which
+// rows, at which revision and in which order.
 //
-// Responses in the storage version are made of the stored JSON, without
-// decoding it: see raw.go, and exact.go for custom resources. A watch is a
-// goroutine: see watch.go.
+// Responses in the storage version are made of the stored JSON, without decoding it: see raw.go, and exact.go for custom
+// resources. A watch is a goroutine: see watch.go.
 package apistorage
 
 import (
@@ -41,8 +38,8 @@ import (
 // Config describes a resource to be stored.
 type Config struct {
 	GroupResource schema.GroupResource
-	// Prefix is the prefix of every key from a caller: a slash and everything
-	// up to the namespace or name, without a trailing slash.
+	// Prefix is the prefix of every key from a caller: a slash and everything up to the namespace or name, without a trailing
+	// slash.
 	Prefix string
 	// Codec encodes objects in the storage version and decodes them.
 	Codec runtime.Codec
@@ -50,8 +47,7 @@ type Config struct {
 	Transformer value.Transformer
 	// NewObject and NewList make empty objects to decode into.
 	NewObject, NewList func() runtime.Object
-	// Attributes returns the labels of an object and its selectable fields. It
-	// is nil if objects can be selected by labels only.
+	// Attributes returns the labels of an object and its selectable fields. It is nil if objects can be selected by labels only.
 	Attributes storage.AttrFunc
 }
 
@@ -65,8 +61,7 @@ type Storage struct {
 	prefix string
 	// protobuf is nil for kinds without a generated protobuf encoding.
 	protobuf *protobufKind
-	// decodedBudget is for lists of objects, heldBudget for protobuf lists. They
-	// are shared by all storages of a Decorator.
+	// decodedBudget is for lists of objects, heldBudget for protobuf lists. They are shared by all storages of a Decorator.
 	decodedBudget, heldBudget *listBudget
 	// exact is nil for built-in resources. It is shared in the same way.
 	exact *exactRows
@@ -99,8 +94,8 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 	return s, nil
 }
 
-// Decorator returns the function by which generic.RESTOptions builds storages
-// on store. kinds are the built-in kinds, or nil for none.
+// Decorator returns the function by which generic.RESTOptions builds storages on store. kinds are the built-in kinds, or nil for
+// none.
 func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 	decodedBudget, heldBudget, exact := newListBudget(listBudgetBytes), newListBudget(heldBudgetBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
@@ -145,12 +140,10 @@ func (v versioner) ObjectResourceVersion(obj runtime.Object) (uint64, error) {
 // Versioner implements storage.Interface.
 func (s *Storage) Versioner() storage.Versioner { return s.versioner }
 
-// ReadinessCheck implements storage.Interface: an open log is ready. The health
-// check tests whether its database can be reached.
+// ReadinessCheck implements storage.Interface: an open log is ready. The health check tests whether its database can be reached.
 func (s *Storage) ReadinessCheck() error { return nil }
 
-// RequestWatchProgress implements storage.Interface. Watches always know their
-// progress, so there is nothing to request.
+// RequestWatchProgress implements storage.Interface. Watches always know their progress, so there is nothing to request.
 func (s *Storage) RequestWatchProgress(context.Context) error { return nil }
 
 // GetCurrentResourceVersion implements storage.Interface.
@@ -159,8 +152,7 @@ func (s *Storage) GetCurrentResourceVersion(ctx context.Context) (uint64, error)
 	return uint64(at.Revision), interpret(err)
 }
 
-// CompactRevision implements storage.Interface. It returns 0 if reading the
-// database fails, since the interface has no error.
+// CompactRevision implements storage.Interface. It returns 0 if reading the database fails, since the interface has no error.
 func (s *Storage) CompactRevision() int64 {
 	at, err := s.store.Position(context.Background())
 	if err != nil {
@@ -169,8 +161,7 @@ func (s *Storage) CompactRevision() int64 {
 	return at.Compacted
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. The database knows
-// the sizes, so keys is not called.
+// EnableResourceSizeEstimation implements storage.Interface. The database knows the sizes, so keys is not called.
 func (s *Storage) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if keys == nil {
 		return errors.New("the function that lists keys is nil")
@@ -192,9 +183,8 @@ func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
 	return stats, interpret(err)
 }
 
-// rowKey returns, for a key from a caller, the key of the row or the prefix of
-// the keys of rows: "namespace/name", or "name" without namespaces. full is that
-// with Config.Prefix, as errors and continue tokens show it.
+// rowKey returns, for a key from a caller, the key of the row or the prefix of the keys of rows: "namespace/name", or "name"
+// without namespaces. full is that with Config.Prefix, as errors and continue tokens show it.
 func (s *Storage) rowKey(key string, recursive bool) (row, full string, err error) {
 	defer ensureReason(&err)
 	full, err = storage.PrepareKey(s.prefix, key, recursive)
@@ -221,8 +211,7 @@ func (s *Storage) span(ctx context.Context, name, key string) (context.Context, 
 	return ctx, span
 }
 
-// encode completes obj and returns its JSON in the storage version, without a
-// resourceVersion: that is the id of the row.
+// encode completes obj and returns its JSON in the storage version, without a resourceVersion: that is the id of the row.
 func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 	defer ensureReason(&err)
 	if s.protobuf != nil && s.protobuf.complete != nil {
@@ -244,9 +233,8 @@ func (s *Storage) decode(data []byte, into runtime.Object, revision int64) error
 	return err
 }
 
-// decodeParts is decode, but with cells it may leave out what no cell of a
-// Table shows. asStored reports that the metadata of the object are known to be
-// as stored.
+// decodeParts is decode, but with cells it may leave out what no cell of a Table shows. asStored reports that the metadata of the
+// object are known to be as stored.
 func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, cells bool) (asStored bool, err error) {
 	if _, err := conversion.EnforcePtr(into); err != nil {
 		return false, err
@@ -271,8 +259,7 @@ func (s *Storage) decodeParts(data []byte, into runtime.Object, revision int64, 
 	return asStored, err
 }
 
-// readBack decodes data that was written, to return it as of a revision. After
-// a commit, no error is the client's fault.
+// readBack decodes data that was written, to return it as of a revision. After a commit, no error is the client's fault.
 func (s *Storage) readBack(data []byte, into runtime.Object, revision int64, key string) error {
 	return afterCommit(s.decode(data, into, revision), key)
 }
@@ -294,8 +281,7 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 	return data, stale, nil
 }
 
-// view decodes a record for a reader. For a PartialObjectMetadata, it decodes
-// only the metadata.
+// view decodes a record for a reader. For a PartialObjectMetadata, it decodes only the metadata.
 func (s *Storage) view(ctx context.Context, r *sqlstore.Record, key string, into runtime.Object) error {
 	if partial, ok := into.(*metav1.PartialObjectMetadata); ok {
 		return s.viewMetadata(ctx, r, key, partial)

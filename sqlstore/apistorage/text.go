@@ -12,8 +12,8 @@ import (
 // RBAC allow almost anything.
 var errName = apierrors.NewBadRequest("metadata.name: must be UTF-8 without NUL")
 
-// errText is the error for an object that would change when it is stored. Only protobuf can carry one: decoders of JSON,
-// YAML and CBOR make every string UTF-8.
+// errText is the error for an object that would change when it is stored. Only protobuf can carry one: decoders of JSON, YAML and
+// CBOR make every string UTF-8.
 var errText = apierrors.NewBadRequest("the object has a string that is not UTF-8")
 
 // storable reports whether every engine can store text in a text column.

@@ -38,8 +38,7 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// upstream is k8s.io/apiserver's test suite for a storage.Interface, by
-// function name.
+// upstream is k8s.io/apiserver's test suite for a storage.Interface, by function name.
 var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestCreate": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestCreate(ctx, t, f, f.checkStored)
@@ -196,8 +195,7 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	},
 }
 
-// notApplicable has the functions of the suite that are not run, and why. There
-// are none.
+// notApplicable has the functions of the suite that are not run, and why. There are none.
 var notApplicable = map[string]string{}
 
 func TestUpstreamStorageSQLite(t *testing.T) { runUpstream(t, engines.SQLite) }
@@ -207,9 +205,8 @@ func TestUpstreamStoragePostgres(t *testing.T) { runUpstream(t, engines.Postgres
 // setsGates are the functions that change feature gates of the process.
 var setsGates = sets.New("RunTestWatchWithUnsafeDelete", "RunWatchSemantics", "RunWatchSemanticInitialEventsExtended")
 
-// selects are the functions that select by labels and fields. The suite's
-// values count as encrypted, so labels and fields are withheld; these functions
-// also run on values stored in the clear.
+// selects are the functions that select by labels and fields. The suite's values count as encrypted, so labels and fields are
+// withheld; these functions also run on values stored in the clear.
 var selects = sets.New("RunTestList", "RunTestListPaginationRareObject", "RunTestListContinuationWithFilter", "RunTestGetListNonRecursive",
 	"RunTestWatch", "RunTestWatchFromZero", "RunTestClusterScopedWatch", "RunTestNamespaceScopedWatch")
 
@@ -232,8 +229,7 @@ func runUpstream(t *testing.T, open storetest.Opener) {
 	}
 }
 
-// TestUpstreamStorageIsComplete reads the source of the suite, so that
-// additions in newer versions are not missed.
+// TestUpstreamStorageIsComplete reads the source of the suite, so that additions in newer versions are not missed.
 func TestUpstreamStorageIsComplete(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "k8s.io/apiserver/pkg/storage/testing").Output()
 	if err != nil {
@@ -330,8 +326,7 @@ func (corrupting) TransformFromStorage(context.Context, []byte, value.Context) (
 	return nil, true, errors.New("bits flipped")
 }
 
-// trimmed stores a value without its final newline, so that sizes can be
-// compared with what the suite computes.
+// trimmed stores a value without its final newline, so that sizes can be compared with what the suite computes.
 type trimmed struct{ value.Transformer }
 
 func (trimmed) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
@@ -362,8 +357,7 @@ func (f *fixture) checkStored(ctx context.Context, t *testing.T, key string) {
 	}
 }
 
-// checkReads limits how many values a list decodes: the database filters by
-// selectors, so there may be fewer than with etcd.
+// checkReads limits how many values a list decodes: the database filters by selectors, so there may be fewer than with etcd.
 func (f *fixture) checkReads(t *testing.T, _, estimated uint64) {
 	if reads := f.transformer.GetReadsAndReset(); reads > estimated {
 		t.Errorf("decoded %d values, want at most %d", reads, estimated)

@@ -10,10 +10,9 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// The column value always contains a JSON object, so that any SQL tool can read
-// it: the API object itself or, if a transformer's output is not JSON, an
-// object with the single field $encrypted. An API object that itself begins
-// with that field, as custom resources may, is wrapped too.
+// The column value always contains a JSON object, so that any SQL tool can read it: the API object itself or, if a transformer's
+// output is not JSON, an object with the single field $encrypted. An API object that itself begins with that field, as custom
+// resources may, is wrapped too.
 type sealed struct {
 	Encrypted []byte `json:"$encrypted"`
 }
@@ -22,8 +21,8 @@ var sealedPrefix = []byte(`{"$encrypted":`)
 
 func isSealed(stored []byte) bool { return bytes.HasPrefix(stored, sealedPrefix) }
 
-// seal runs the transformer over data and returns what to store. key
-// authenticates the value: it can't be decrypted under another key.
+// seal runs the transformer over data and returns what to store. key authenticates the value: it can't be decrypted under another
+// key.
 func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, error) {
 	out, err := s.Transformer.TransformToStorage(ctx, data, value.DefaultContext(key))
 	if err != nil {
@@ -35,9 +34,8 @@ func (s *Storage) seal(ctx context.Context, data []byte, key string) ([]byte, er
 	return json.Marshal(sealed{out})
 }
 
-// unseal returns what was sealed in a record, and notes if the record is exact.
-// stale reports that the value should be rewritten, such as under a new
-// encryption key.
+// unseal returns what was sealed in a record, and notes if the record is exact. stale reports that the value should be rewritten,
+// such as under a new encryption key.
 func (s *Storage) unseal(ctx context.Context, r *sqlstore.Record, key string) (data []byte, stale bool, err error) {
 	if data, stale, err = Decrypt(ctx, s.Transformer, r.Value, key); err != nil {
 		return nil, false, untransformable(r, key, err)
@@ -46,9 +44,8 @@ func (s *Storage) unseal(ctx context.Context, r *sqlstore.Record, key string) (d
 	return data, stale, nil
 }
 
-// Decrypt returns stored, the column value of the object at key, decrypted by
-// the transformer of its resource. stale reports that it should be rewritten.
-// It fails if the transformer does.
+// Decrypt returns stored, the column value of the object at key, decrypted by the transformer of its resource. stale reports that
+// it should be rewritten. It fails if the transformer does.
 func Decrypt(ctx context.Context, transformer value.Transformer, stored []byte, key string) (data []byte, stale bool, err error) {
 	if isSealed(stored) {
 		var box sealed

@@ -10,18 +10,16 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// walk reads the records of one list page by page, and passes those that match
-// the selectors to accept, until there are enough or no more.
+// walk reads the records of one list page by page, and passes those that match the selectors to accept, until there are enough or
+// no more.
 //
-// Each page is read by one statement, at the revision of the first page, and
-// passed on after that statement has ended. So neither slow decoding nor a slow
-// client keeps a snapshot of the database open.
+// Each page is read by one statement, at the revision of the first page, and passed on after that statement has ended. So neither
+// slow decoding nor a slow client keeps a snapshot of the database open.
 type walk struct {
 	*Storage
 	opts storage.ListOptions
 	full string // the full key of the request
-	// query.Revision is the requested revision, and after the first page the
-	// one being read.
+	// query.Revision is the requested revision, and after the first page the one being read.
 	query sqlstore.Query
 	start cursor // where the list begins
 	at    cursor // where the next page begins
@@ -37,9 +35,8 @@ type walk struct {
 	remaining     *int64
 }
 
-// collection reads the records under query.Prefix from w.at on, and determines
-// the list's metadata about the remaining ones. It calls pageRead after each
-// page.
+// collection reads the records under query.Prefix from w.at on, and determines the list's metadata about the remaining ones. It
+// calls pageRead after each page.
 func (w *walk) collection(ctx context.Context, pageRead func(context.Context) error) error {
 	if err := w.begin(ctx); err != nil {
 		return err
@@ -73,8 +70,7 @@ func (w *walk) hasNext() bool {
 	return w.more && (limit <= 0 || int64(w.accepted) < limit)
 }
 
-// page reads a page: as many records as are still needed, or twice as many as
-// the previous page while most do not match.
+// page reads a page: as many records as are still needed, or twice as many as the previous page while most do not match.
 func (w *walk) page(ctx context.Context) error {
 	limit := w.opts.Predicate.Limit
 	if limit > 0 {
@@ -116,9 +112,8 @@ func (w *walk) page(ctx context.Context) error {
 	return nil
 }
 
-// finish makes the continue token and counts the remaining records of a walk
-// that ended at its limit. With a selector it makes a token if there are more
-// objects at all, matching or not, like kube-apiserver.
+// finish makes the continue token and counts the remaining records of a walk that ended at its limit. With a selector it makes a
+// token if there are more objects at all, matching or not, like kube-apiserver.
 func (w *walk) finish(ctx context.Context) error {
 	pred := &w.opts.Predicate
 	if pred.Limit <= 0 || int64(w.accepted) < pred.Limit {
@@ -135,8 +130,7 @@ func (w *walk) finish(ctx context.Context) error {
 	case err != nil || n == 0:
 		return interpret(err)
 	case pred.Empty():
-		// Only a list without selectors says how many remain (API concepts,
-		// "Retrieving large results sets in chunks").
+		// Only a list without selectors says how many remain (API concepts, "Retrieving large results sets in chunks").
 		w.remaining = &n
 	}
 	w.continueToken, err = w.token(w.at, w.query.Revision)
@@ -153,8 +147,8 @@ func (w *walk) single(ctx context.Context, key string) error {
 	return err
 }
 
-// getOne reads the record at key, at the requested revision or else at the
-// newest, which it sets. It returns nil if there is none.
+// getOne reads the record at key, at the requested revision or else at the newest, which it sets. It returns nil if there is
+// none.
 func (w *walk) getOne(ctx context.Context, key string) (*sqlstore.Record, error) {
 	if w.query.Revision == 0 {
 		r, at, err := w.get(ctx, key)
@@ -178,8 +172,7 @@ func (w *walk) undecided(r *sqlstore.Record) bool {
 	return w.Storage.undecided(&w.opts.Predicate, r)
 }
 
-// mayMatch reports whether r matches by its stored labels and fields, or is
-// undecided.
+// mayMatch reports whether r matches by its stored labels and fields, or is undecided.
 func (w *walk) mayMatch(r *sqlstore.Record) bool {
 	return w.opts.Predicate.Empty() || w.undecided(r) || matches(&w.opts.Predicate, r)
 }

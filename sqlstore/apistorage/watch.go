@@ -27,8 +27,7 @@ type watcher struct {
 	follower *sqlstore.Follower
 	ctx      context.Context // the follower's
 	opts     storage.ListOptions
-	// row is the key, or prefix of keys, of the rows watched. full is what the
-	// caller gave.
+	// row is the key, or prefix of keys, of the rows watched. full is what the caller gave.
 	row, full string
 	// from is the revision up to which the client has seen everything.
 	from     int64
@@ -41,11 +40,9 @@ type watcher struct {
 // errStopped ends a watch that is no longer read.
 var errStopped = errors.New("the watch was stopped")
 
-// Watch implements storage.Interface. The watch ends, and closes its channel,
-// with ctx, with Stop, and if its reader is too slow. An error is the last
-// event, of type Error. The caller must call Stop even after the end, and until
-// then encode or get the objects of the events in order, which tells the watch
-// how far its client is.
+// Watch implements storage.Interface. The watch ends, and closes its channel, with ctx, with Stop, and if its reader is too slow.
+// An error is the last event, of type Error. The caller must call Stop even after the end, and until then encode or get the
+// objects of the events in order, which tells the watch how far its client is.
 func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	row, full, err := s.rowKey(key, opts.Recursive)
 	if err != nil {
@@ -56,8 +53,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(min(from, math.MaxInt64)), result: make(chan watch.Event, resultBuffer)}
-	// Read even if not needed: a client handles an error better now than in the
-	// stream.
+	// Read even if not needed: a client handles an error better now than in the stream.
 	at, err := s.store.Position(ctx)
 	if err != nil && ctx.Err() == nil { // a watch that has already ended does not fail
 		return nil, interpret(err)

@@ -13,9 +13,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// change sends one change as seen through the selectors of the watch: an object
-// that begins to match is added, one that no longer matches is deleted. It
-// releases the change.
+// change sends one change as seen through the selectors of the watch: an object that begins to match is added, one that no longer
+// matches is deleted. It releases the change.
 func (w *watcher) change(c *sqlstore.Change) error {
 	if c.Record.Revision <= w.from {
 		w.follower.Done(c)
@@ -100,8 +99,7 @@ func (w *watcher) event(c *sqlstore.Change) (watch.EventType, error) {
 	return "", nil
 }
 
-// selects reports whether the selectors match the version that c made, or the
-// one it replaced.
+// selects reports whether the selectors match the version that c made, or the one it replaced.
 func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 	if previous && c.Previous == nil || !previous && c.Operation == dialect.Delete {
 		return false, nil

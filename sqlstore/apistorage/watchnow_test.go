@@ -14,8 +14,8 @@ import (
 	"github.com/sqube/sqube/test/engines"
 )
 
-// TestWatchFromNow starts watches without initial state. They send everything
-// created after the call, however late their goroutines run.
+// TestWatchFromNow starts watches without initial state. They send everything created after the call, however late their
+// goroutines run.
 func TestWatchFromNow(t *testing.T) {
 	f := newFixture(t, engines.SQLite)
 	declined := false

@@ -7,9 +7,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sendsState reports whether the watch begins with the current state: the
-// options request it, or have no revision and do not decline it (API concepts,
-// "Semantics for watch"; KEP-3157).
+// sendsState reports whether the watch begins with the current state: the options request it, or have no revision and do not
+// decline it (API concepts, "Semantics for watch"; KEP-3157).
 func (w *watcher) sendsState() bool {
 	if w.opts.SendInitialEvents != nil {
 		return *w.opts.SendInitialEvents
@@ -17,8 +16,7 @@ func (w *watcher) sendsState() bool {
 	return w.from == 0
 }
 
-// begin sends the current state, if the watch begins with that, and sets w.from
-// to its revision.
+// begin sends the current state, if the watch begins with that, and sets w.from to its revision.
 func (w *watcher) begin() error {
 	if !w.sendsState() {
 		return nil
@@ -75,8 +73,7 @@ func (w *watcher) initialState() error {
 	return err
 }
 
-// current sends a record of the initial state. If the record is undecided, its
-// object decides whether it is sent.
+// current sends a record of the initial state. If the record is undecided, its object decides whether it is sent.
 func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
 	p := sentEvent{size: len(r.Value), cost: sqlstore.Cost(len(r.Value))}
 	var obj runtime.Object
@@ -99,8 +96,7 @@ func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
 	return w.deliver(watch.Added, &delivery{object: obj}, p)
 }
 
-// object returns the object of a record as it is sent, with revision as its
-// resourceVersion.
+// object returns the object of a record as it is sent, with revision as its resourceVersion.
 func (w *watcher) object(r *sqlstore.Record, revision int64) (runtime.Object, error) {
 	if w.events == nil {
 		return w.decoded(r, revision)

@@ -57,13 +57,12 @@ func (s *Storage) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return s.answer(ctx, record, full, data, obj, out)
 }
 
-// maxKeyBytes fits into an index entry on every engine. Only a few resources
-// allow names that long; the others limit them to 253 bytes.
+// maxKeyBytes fits into an index entry on every engine. Only a few resources allow names that long; the others limit them to 253
+// bytes.
 const maxKeyBytes = 2048
 
-// put replaces previous, or creates the object if previous is nil, and returns
-// the record written. data is obj encoded. It returns sqlstore.ErrConflict if
-// previous is not the current version.
+// put replaces previous, or creates the object if previous is nil, and returns the record written. data is obj encoded. It
+// returns sqlstore.ErrConflict if previous is not the current version.
 func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object, data []byte, previous *sqlstore.Record, ttl, note uint64) (*sqlstore.Record, error) {
 	w, err := s.prepare(ctx, row, full, obj, data, previous)
 	if err != nil {
@@ -132,8 +131,7 @@ func (s *Storage) write(ctx context.Context, w *sqlstore.Write) (int64, error) {
 	return revision, interpret(err)
 }
 
-// state is what is stored at a key. If there is nothing, record is nil and
-// object is empty.
+// state is what is stored at a key. If there is nothing, record is nil and object is empty.
 type state struct {
 	record *sqlstore.Record
 	object runtime.Object
@@ -141,8 +139,8 @@ type state struct {
 	stale  bool
 }
 
-// current reads the state at a key, with a new object of the type of sample.
-// With unread, the object is not decoded and stays nil.
+// current reads the state at a key, with a new object of the type of sample. With unread, the object is not decoded and stays
+// nil.
 func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (st *state, err error) {
 	defer ensureReason(&err)
 	r, _, err := s.get(ctx, row)
@@ -170,8 +168,8 @@ func (s *Storage) current(ctx context.Context, row, full string, sample runtime.
 	return st, err
 }
 
-// GuaranteedUpdate implements storage.Interface. The cached object that callers
-// may pass is ignored: reading the row costs less than encoding that object.
+// GuaranteedUpdate implements storage.Interface. The cached object that callers may pass is ignored: reading the row costs less
+// than encoding that object.
 func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object,
 ) error {
@@ -228,8 +226,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 	}
 }
 
-// Delete implements storage.Interface. out becomes the last version of the
-// object, with the revision of its deletion.
+// Delete implements storage.Interface. out becomes the last version of the object, with the revision of its deletion.
 func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validateDeletion storage.ValidateObjectFunc, _ runtime.Object, opts storage.DeleteOptions,
 ) error {

@@ -1,5 +1,5 @@
-// Package inspect reads a log that another process may be serving: the history of an object, its state at a revision, and
-// whether the log is sound. It writes nothing.
+// Package inspect reads a log that another process may be serving: the history of an object, its state at a revision, and whether
+// the log is sound. It writes nothing.
 package inspect
 
 import (

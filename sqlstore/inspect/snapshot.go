@@ -20,8 +20,8 @@ func Position(ctx context.Context, r dialect.Reader) (at dialect.Position, newes
 	return at, newest, err
 }
 
-// RevisionAt returns the newest revision that was written at or before a time. It returns ErrForgotten if versions that old
-// are no longer kept.
+// RevisionAt returns the newest revision that was written at or before a time. It returns ErrForgotten if versions that old are
+// no longer kept.
 func RevisionAt(ctx context.Context, r dialect.Reader, at time.Time) (revision int64, err error) {
 	var compacted int64
 	statement := "SELECT coalesce(max(id), 0), coalesce(max(compacted), 0) FROM counter LEFT JOIN log ON written_at <= " + r.Placeholder(1)

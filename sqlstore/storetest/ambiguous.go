@@ -9,9 +9,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testAmbiguousCommits makes some commits fail before they do anything, and
-// others after they have taken effect. Writers can't tell which; the log
-// decides, and watches receive exactly what is in it.
+// testAmbiguousCommits makes some commits fail before they do anything, and others after they have taken effect. Writers can't
+// tell which; the log decides, and watches receive exactly what is in it.
 func testAmbiguousCommits(t *testing.T, open Opener) {
 	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
 	engine := &Intercepted{Engine: OpenEngine(t, open(t))}

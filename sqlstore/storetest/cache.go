@@ -13,8 +13,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// cachedAndNot returns a test that runs test on a log that keeps live rows in
-// memory, and on one that reads all of them from the database.
+// cachedAndNot returns a test that runs test on a log that keeps live rows in memory, and on one that reads all of them from the
+// database.
 func cachedAndNot(test func(*testing.T, *sqlstore.Store)) func(*testing.T, Opener) {
 	return func(t *testing.T, open Opener) {
 		for name, bytes := range map[string]int64{"cached": 0, "uncached": sqlstore.NoCache} {
@@ -23,8 +23,8 @@ func cachedAndNot(test func(*testing.T, *sqlstore.Store)) func(*testing.T, Opene
 	}
 }
 
-// testSmallCache reads collections that do not fit into memory together, and
-// one that does not fit at all, while they grow and shrink.
+// testSmallCache reads collections that do not fit into memory together, and one that does not fit at all, while they grow and
+// shrink.
 func testSmallCache(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{CacheBytes: 20_000})
 	h := &History{}
@@ -62,8 +62,8 @@ func testSmallCache(t *testing.T, open Opener) {
 	}
 }
 
-// testCacheAfterAmbiguousCommit reads right after a commit whose response was
-// lost: if a conflict shows that it took effect, a read does too.
+// testCacheAfterAmbiguousCommit reads right after a commit whose response was lost: if a conflict shows that it took effect, a
+// read does too.
 func testCacheAfterAmbiguousCommit(t *testing.T, open Opener) {
 	broken := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
 	engine := &Intercepted{Engine: OpenEngine(t, open(t))}
@@ -85,8 +85,7 @@ func testCacheAfterAmbiguousCommit(t *testing.T, open Opener) {
 	}
 }
 
-// testCacheOfOtherProcess reads from memory what another process has just
-// written.
+// testCacheOfOtherProcess reads from memory what another process has just written.
 func testCacheOfOtherProcess(t *testing.T, open Opener) {
 	again := open(t)
 	engine := OpenEngine(t, again)
@@ -115,8 +114,7 @@ func testCacheOfOtherProcess(t *testing.T, open Opener) {
 	}
 }
 
-// testCacheFreesReplaced repeatedly updates an object that is in memory, and
-// checks that only the last versions stay there.
+// testCacheFreesReplaced repeatedly updates an object that is in memory, and checks that only the last versions stay there.
 func testCacheFreesReplaced(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	mustList(t, s, 0) // so that it is in memory

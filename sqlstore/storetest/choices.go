@@ -12,9 +12,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testChoices lists and counts what random selectors select, now and at older
-// revisions, in pages of any size, while objects are created, changed and
-// deleted. It compares the results with a model that looks at every object.
+// testChoices lists and counts what random selectors select, now and at older revisions, in pages of any size, while objects are
+// created, changed and deleted. It compares the results with a model that looks at every object.
 func testChoices(t *testing.T, open Opener) {
 	cachedAndNot(proveChoices)(t, open)
 	// The rows fit, but not all of their indexes; or only without their values.

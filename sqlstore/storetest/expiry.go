@@ -109,8 +109,7 @@ func testRetention(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// testCompaction compacts up to given revisions while readers are at older
-// ones. Each read is correct or fails with ErrCompacted.
+// testCompaction compacts up to given revisions while readers are at older ones. Each read is correct or fails with ErrCompacted.
 func testCompaction(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})

@@ -16,9 +16,8 @@ const patience = 60 * time.Second
 // lastKey is the key whose creation ends a Follow.
 const lastKey = "~last"
 
-// Follow returns all changes of things after revision from, up to the creation
-// of lastKey. Like a watch, it subscribes, replays from the log what precedes
-// the subscription, and then receives changes.
+// Follow returns all changes of things after revision from, up to the creation of lastKey. Like a watch, it subscribes, replays
+// from the log what precedes the subscription, and then receives changes.
 func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Change, error) {
 	f := s.Follow(ctx)
 	defer f.Close()
@@ -60,8 +59,7 @@ func Follow(ctx context.Context, s *sqlstore.Store, from int64) ([]*sqlstore.Cha
 	return changes, nil
 }
 
-// subscribe returns a subscription to the things whose keys begin with prefix,
-// and its follower. They end with the test.
+// subscribe returns a subscription to the things whose keys begin with prefix, and its follower. They end with the test.
 func subscribe(t testing.TB, s *sqlstore.Store, prefix string) (*sqlstore.Follower, *sqlstore.Subscription) {
 	f := s.Follow(t.Context())
 	t.Cleanup(f.Close)
@@ -143,8 +141,7 @@ func list(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (state []str
 	return state, at, err
 }
 
-// records returns the records of q from all pages, and the position at the
-// first page.
+// records returns the records of q from all pages, and the position at the first page.
 func records(ctx context.Context, s *sqlstore.Store, q sqlstore.Query) (all []*sqlstore.Record, at dialect.Position, err error) {
 	wanted := q.Limit
 	for more := true; more && (wanted == 0 || len(all) < wanted); {

@@ -11,9 +11,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testGroupOfOneCommit gives the engine a group in which some writes conflict.
-// Those fail, and the others land, each with the revision of its place in the
-// group.
+// testGroupOfOneCommit gives the engine a group in which some writes conflict. Those fail, and the others land, each with the
+// revision of its place in the group.
 func testGroupOfOneCommit(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})
@@ -74,9 +73,8 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// together commits writes in as few groups as possible: all arrive while an
-// earlier commit is held up. It calls also when that commit goes on. It returns
-// the errors of the writes.
+// together commits writes in as few groups as possible: all arrive while an earlier commit is held up. It calls also when that
+// commit goes on. It returns the errors of the writes.
 func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write, also ...func()) []error {
 	t.Helper()
 	var done sync.WaitGroup
@@ -104,8 +102,7 @@ func together(t *testing.T, s *sqlstore.Store, g *gate, writes []*sqlstore.Write
 	return errs
 }
 
-// testGroupOfWaitingWrites makes many writes wait, some of which conflict. Of
-// those on the same version, exactly one wins.
+// testGroupOfWaitingWrites makes many writes wait, some of which conflict. Of those on the same version, exactly one wins.
 func testGroupOfWaitingWrites(t *testing.T, open Opener) {
 	g := newGate()
 	engine := &Intercepted{Engine: OpenEngine(t, open(t)), BeforeCommit: g.before}
@@ -147,9 +144,8 @@ func testGroupOfWaitingWrites(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// testGroupCreatesWhatItReplaces puts creations of an existing key into one
-// group with an update and a deletion of it. Whatever their order, the log must
-// look as if they had been committed one by one.
+// testGroupCreatesWhatItReplaces puts creations of an existing key into one group with an update and a deletion of it. Whatever
+// their order, the log must look as if they had been committed one by one.
 func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 	g := newGate()
 	engine := &Intercepted{Engine: OpenEngine(t, open(t)), BeforeCommit: g.before}
@@ -196,8 +192,7 @@ func testGroupCreatesWhatItReplaces(t *testing.T, open Opener) {
 	}
 }
 
-// testGroupWithAPoisonedWrite makes a group fail because of one write that the
-// database rejects. Only that write fails.
+// testGroupWithAPoisonedWrite makes a group fail because of one write that the database rejects. Only that write fails.
 func testGroupWithAPoisonedWrite(t *testing.T, open Opener) {
 	g := newGate()
 	poison := errors.New("this cannot be stored")
@@ -219,8 +214,7 @@ func testGroupWithAPoisonedWrite(t *testing.T, open Opener) {
 		}
 	}
 
-	// Users and managers that text can't represent are stored as far as
-	// possible.
+	// Users and managers that text can't represent are stored as far as possible.
 	author := sqlstore.Author{User: "a\xffb\x00c", FieldManager: "d\xffe\x00f"}
 	if _, err := s.Write(sqlstore.WithAuthor(t.Context(), author), put("odd", `{}`, nil)); err != nil {
 		t.Errorf("a write of the user %q: %v", author.User, err)

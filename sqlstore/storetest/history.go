@@ -17,8 +17,7 @@ import (
 // things is the resource that the tests write.
 var things = sqlstore.Resource{Group: "test.sqube.dev", Name: "things"}
 
-// put returns a write that puts value at key, replacing previous if that is not
-// nil.
+// put returns a write that puts value at key, replacing previous if that is not nil.
 func put(key, value string, previous *sqlstore.Record) *sqlstore.Write {
 	w := &sqlstore.Write{Operation: dialect.Create, Resource: things, Key: key, Name: key, Previous: previous, Labels: "{}", Fields: "{}", Value: []byte(value)}
 	if previous != nil {
@@ -50,8 +49,7 @@ func made(w *sqlstore.Write, revision int64) *sqlstore.Record {
 	return r
 }
 
-// History is what a log must contain: the acknowledged writes, by revision. It
-// is the model that reads are compared with.
+// History is what a log must contain: the acknowledged writes, by revision. It is the model that reads are compared with.
 type History struct {
 	mu   sync.Mutex
 	rows map[int64]*sqlstore.Write
@@ -134,14 +132,12 @@ func ShowChanges(changes []*sqlstore.Change) []string {
 // Load describes concurrent writers on a shared set of keys.
 type Load struct {
 	Writers, Writes, Keys int
-	// Tolerate reports whether writers may get an error other than a conflict.
-	// Writes that get one may or may not be in the log.
+	// Tolerate reports whether writers may get an error other than a conflict. Writes that get one may or may not be in the log.
 	Tolerate func(error) bool
 }
 
-// Run writes to s until all writers are done, and records acknowledged writes
-// in h. Some writes deliberately replace a version that is no longer current.
-// It returns the number of conflicts.
+// Run writes to s until all writers are done, and records acknowledged writes in h. Some writes deliberately replace a version
+// that is no longer current. It returns the number of conflicts.
 func (l Load) Run(t testing.TB, s *sqlstore.Store, h *History) (conflicts int) {
 	var mu sync.Mutex
 	var done sync.WaitGroup

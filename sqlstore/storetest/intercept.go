@@ -10,14 +10,11 @@ import (
 // Intercepted is an engine whose reads and commits a test can delay or fail.
 type Intercepted struct {
 	dialect.Engine
-	// BeforeQuery, if set, is called before each read. If it fails, its error
-	// is returned and nothing is read.
+	// BeforeQuery, if set, is called before each read. If it fails, its error is returned and nothing is read.
 	BeforeQuery func(ctx context.Context, statement string) error
-	// BeforeCommit, if set, is called before each commit. If it fails, its
-	// error is returned and nothing is committed.
+	// BeforeCommit, if set, is called before each commit. If it fails, its error is returned and nothing is committed.
 	BeforeCommit func(group []dialect.Write) error
-	// AfterCommit, if set, is called after each commit. Its error is returned
-	// although the group is committed.
+	// AfterCommit, if set, is called after each commit. Its error is returned although the group is committed.
 	AfterCommit func(group []dialect.Write) error
 }
 
@@ -45,8 +42,8 @@ func (e *Intercepted) Commit(ctx context.Context, group []dialect.Write) (dialec
 	return committed, err
 }
 
-// gate has a BeforeCommit that holds up the commit of a write to the key "gate" until
-// it is opened, so that the writes that arrive meanwhile form one group.
+// gate has a BeforeCommit that holds up the commit of a write to the key "gate" until it is opened, so that the writes that
+// arrive meanwhile form one group.
 type gate struct {
 	held, opened chan struct{}
 

@@ -1,5 +1,5 @@
-// Package storetest is the test suite that a log must pass on every engine. It
-// covers what upstream's suite for a storage.Interface does not.
+// Package storetest is the test suite that a log must pass on every engine. It covers what upstream's suite for a
+// storage.Interface does not.
 package storetest
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Opener prepares an empty database for t and returns a function that opens it,
-// any number of times.
+// Opener prepares an empty database for t and returns a function that opens it, any number of times.
 type Opener func(t testing.TB) func(ctx context.Context) (dialect.Engine, error)
 
 // Open opens a log on an empty database and closes it when t ends.

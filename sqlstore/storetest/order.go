@@ -12,8 +12,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testOrder checks that a reader that has seen revision N has seen everything
-// up to N, while 32 writers write and conflict.
+// testOrder checks that a reader that has seen revision N has seen everything up to N, while 32 writers write and conflict.
 func testOrder(t *testing.T, open Opener) {
 	again := open(t)
 	engine := OpenEngine(t, again)
@@ -49,8 +48,7 @@ func testOrder(t *testing.T, open Opener) {
 	Sound(t, engine)
 }
 
-// secondStore opens another Store on the database of s if the engine lets
-// several processes share it. Otherwise it returns s.
+// secondStore opens another Store on the database of s if the engine lets several processes share it. Otherwise it returns s.
 func secondStore(t *testing.T, open func(context.Context) (dialect.Engine, error), s *sqlstore.Store) *sqlstore.Store {
 	t.Helper()
 	engine, err := open(t.Context())
@@ -87,8 +85,7 @@ func pollState(t *testing.T, s *sqlstore.Store, ended <-chan struct{}) (seen []s
 	return seen
 }
 
-// pollLog repeatedly reads the log from its last position to the end, like a
-// process without a subscription.
+// pollLog repeatedly reads the log from its last position to the end, like a process without a subscription.
 func pollLog(t *testing.T, s *sqlstore.Store, from int64, ended <-chan struct{}) (seen []string) {
 	for running := true; running; {
 		select {

@@ -14,9 +14,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// sent counts the rows that an engine sends for reads of the log. It counts
-// only reads with a context that carries sentKey, which excludes background
-// work.
+// sent counts the rows that an engine sends for reads of the log. It counts only reads with a context that carries sentKey, which
+// excludes background work.
 type sent struct {
 	dialect.Engine
 	rows atomic.Int64
@@ -24,8 +23,7 @@ type sent struct {
 
 type sentKey struct{}
 
-// Query implements dialect.Engine. If the engine sends results as a whole, it
-// also counts rows that the reader no longer needs.
+// Query implements dialect.Engine. If the engine sends results as a whole, it also counts rows that the reader no longer needs.
 func (e *sent) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
 	if ctx.Value(sentKey{}) == nil || !strings.Contains(statement, " log ") {
 		return e.Engine.Query(ctx, statement, args, row)
@@ -44,8 +42,8 @@ func (e *sent) Query(ctx context.Context, statement string, args []any, row func
 	return cmp.Or(enough, err)
 }
 
-// testPages walks through objects of all sizes, now and at a revision before
-// all of them changed. A page ends when its values become too large.
+// testPages walks through objects of all sizes, now and at a revision before all of them changed. A page ends when its values
+// become too large.
 func testPages(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache})

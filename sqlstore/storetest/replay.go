@@ -18,9 +18,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testReplayBoundary keeps starting watches at old revisions while writers run.
-// Each receives every change from there on, once and in order, wherever the
-// boundary lies between its replay of the log and its subscription.
+// testReplayBoundary keeps starting watches at old revisions while writers run. Each receives every change from there on, once
+// and in order, wherever the boundary lies between its replay of the log and its subscription.
 func testReplayBoundary(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	h := &History{}
@@ -63,8 +62,7 @@ func testReplayBoundary(t *testing.T, open Opener) {
 	}
 }
 
-// testReplayOfLargeChanges replays changes so large that only a few are read at
-// once. The database sends each of them once.
+// testReplayOfLargeChanges replays changes so large that only a few are read at once. The database sends each of them once.
 func testReplayOfLargeChanges(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{})
@@ -137,9 +135,8 @@ func testReplayOfSelections(t *testing.T, open Opener) {
 	}
 }
 
-// testReplayReadsWhatConcerns replays what watches of a single object have
-// missed: the database sends little else. Compacted changes are not replayed,
-// even if they are still in memory.
+// testReplayReadsWhatConcerns replays what watches of a single object have missed: the database sends little else. Compacted
+// changes are not replayed, even if they are still in memory.
 func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
 	engine := &sent{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{})
@@ -174,8 +171,7 @@ func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
 	}
 }
 
-// commitUnseen appends n updates of r to the log, bypassing the Store, and
-// returns the last.
+// commitUnseen appends n updates of r to the log, bypassing the Store, and returns the last.
 func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.Record, n int) *sqlstore.Record {
 	t.Helper()
 	for i := range n {
@@ -193,8 +189,7 @@ func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.R
 	return r
 }
 
-// testCatchUp adds rows to the log that the Store has not written itself, more
-// than a single read returns.
+// testCatchUp adds rows to the log that the Store has not written itself, more than a single read returns.
 func testCatchUp(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{PollInterval: time.Hour})
@@ -232,9 +227,8 @@ func (e *asleep) Query(ctx context.Context, statement string, args []any, row fu
 	return e.Engine.Query(ctx, statement, args, row)
 }
 
-// testCatchUpBehindCompaction adds rows and compacts them before the Store
-// reads them. Its subscriptions can't receive those changes, so they end: a
-// silent gap would leave watchers with a wrong state forever.
+// testCatchUpBehindCompaction adds rows and compacts them before the Store reads them. Its subscriptions can't receive those
+// changes, so they end: a silent gap would leave watchers with a wrong state forever.
 func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 	engine := &asleep{Engine: OpenEngine(t, open(t))}
 	s := Start(t, engine, sqlstore.Options{PollInterval: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})

@@ -9,8 +9,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testRestart closes and reopens the log. Its contents are the same, revisions
-// keep rising, and a watch continues across the restart.
+// testRestart closes and reopens the log. Its contents are the same, revisions keep rising, and a watch continues across the
+// restart.
 func testRestart(t *testing.T, open Opener) {
 	again := open(t)
 	h := &History{}
@@ -39,8 +39,7 @@ func testRestart(t *testing.T, open Opener) {
 	}
 }
 
-// testClose closes a Store while writes wait. Each of them returns, and
-// acknowledged ones are there when the log is reopened.
+// testClose closes a Store while writes wait. Each of them returns, and acknowledged ones are there when the log is reopened.
 func testClose(t *testing.T, open Opener) {
 	again := open(t)
 	g := newGate()

@@ -13,8 +13,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Keys are valid; values need not be, since rows may come from anywhere and
-// selectors from any client.
+// Keys are valid; values need not be, since rows may come from anywhere and selectors from any client.
 var (
 	someKeys   = []string{"a", "b", "app.kubernetes.io/name", "metadata.name", ".spec.x", "a.b", "c_d", "e-f"}
 	someValues = []string{
@@ -24,9 +23,8 @@ var (
 	}
 )
 
-// testSelectors reads with the terms of random selectors. A term may pass
-// objects that the selector does not match, but must never drop one that it
-// does.
+// testSelectors reads with the terms of random selectors. A term may pass objects that the selector does not match, but must
+// never drop one that it does.
 func testSelectors(t *testing.T, s *sqlstore.Store) {
 	random := rand.New(rand.NewPCG(9, 10))
 	randomSet := func() map[string]string {

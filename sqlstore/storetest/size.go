@@ -135,8 +135,8 @@ func testHeldBack(t *testing.T, open Opener) {
 	}
 }
 
-// testCompactedElsewhere checks that a process does not lag for long if another one, which writes the archive, removes what is due a
-// little later.
+// testCompactedElsewhere checks that a process does not lag for long if another one, which writes the archive, removes what is
+// due a little later.
 func testCompactedElsewhere(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	const later = 30 // intervals of compaction

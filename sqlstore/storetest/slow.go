@@ -14,14 +14,13 @@ import (
 // testSlowSubscriber makes more changes than can be queued for one subscriber.
 func testSlowSubscriber(t *testing.T, open Opener) { fallBehind(t, open, 20, 500, "{}") }
 
-// testSlowSubscriberOfLargeObjects makes few changes, but more bytes than can
-// be queued for one subscriber.
+// testSlowSubscriberOfLargeObjects makes few changes, but more bytes than can be queued for one subscriber.
 func testSlowSubscriberOfLargeObjects(t *testing.T, open Opener) {
 	fallBehind(t, open, 10, 4, `{"k":"`+strings.Repeat("x", 1<<20)+`"}`)
 }
 
-// fallBehind creates groups of objects. A subscriber that does not read is
-// ended, others are unaffected, and the slow one can resume where it stopped.
+// fallBehind creates groups of objects. A subscriber that does not read is ended, others are unaffected, and the slow one can
+// resume where it stopped.
 func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, sqlstore.Options{})

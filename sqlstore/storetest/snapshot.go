@@ -11,8 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// testSnapshots pages through the state at one revision while writers change
-// it.
+// testSnapshots pages through the state at one revision while writers change it.
 func testSnapshots(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
 	Load{Writers: 8, Writes: 40, Keys: 60}.Run(t, s, h)
@@ -74,8 +73,7 @@ func under(prefix string, state []string) (some []string) {
 	return some
 }
 
-// testOldRevisions reads the state at random revisions in every way in which a
-// Query can select part of it.
+// testOldRevisions reads the state at random revisions in every way in which a Query can select part of it.
 func testOldRevisions(t *testing.T, s *sqlstore.Store) {
 	h := &History{}
 	first := revision(t, s).Revision

@@ -7,8 +7,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// contradictions are rows that a log must never have, with statements that
-// count them.
+// contradictions are rows that a log must never have, with statements that count them.
 var contradictions = []struct{ what, count string }{
 	{"keys with two live versions at one revision", `
 SELECT count(*) FROM log a JOIN log b ON a.api_group = b.api_group AND a.resource = b.resource AND a.key = b.key AND a.id < b.id

@@ -92,8 +92,7 @@ func (s choice) concerns(w randomWrite) bool {
 	return s.selects(w.key, w.before) || s.selects(w.key, w.after)
 }
 
-// choice is what a client selects: the objects under a prefix, or at a key,
-// that match.
+// choice is what a client selects: the objects under a prefix, or at a key, that match.
 type choice struct {
 	prefix string
 	labels labels.Selector
@@ -120,8 +119,7 @@ func (s choice) terms() []sqlstore.Term {
 	return append(sqlstore.LabelTerms(s.labels), sqlstore.FieldTerms(s.fields)...)
 }
 
-// selects reports whether the choice includes, or may include, the object at
-// key: withheld attributes do not exclude it.
+// selects reports whether the choice includes, or may include, the object at key: withheld attributes do not exclude it.
 func (s choice) selects(key string, o *attributes) bool {
 	if o == nil || key != s.prefix && !(strings.HasPrefix(key, s.prefix) && (s.prefix == "" || strings.HasSuffix(s.prefix, "/"))) {
 		return false
@@ -144,9 +142,8 @@ func (s choice) selects(key string, o *attributes) bool {
 	return err == nil && selector.Matches(known) && s.labels.Matches(labels.Set(o.labels))
 }
 
-// testTopics changes objects that many watchers watch, each with a different
-// selection. Each watcher receives only the changes that may concern it, and
-// still has the position of the log.
+// testTopics changes objects that many watchers watch, each with a different selection. Each watcher receives only the changes
+// that may concern it, and still has the position of the log.
 func testTopics(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	random := rand.New(rand.NewPCG(11, 12))

@@ -9,23 +9,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Filter removes fields from the messages of one API type, so that less has to
-// be unmarshaled.
+// Filter removes fields from the messages of one API type, so that less has to be unmarshaled.
 type Filter struct {
 	fields []*Filter // what to do with each field, by number
 	others *Filter   // and with fields of other numbers
 }
 
-// What to do with a field, unless it is a message whose own fields are
-// filtered.
+// What to do with a field, unless it is a message whose own fields are filtered.
 var (
 	keep = new(Filter)
 	drop = new(Filter)
 )
 
-// Filter returns a filter that removes managed fields, and from each message in
-// only all fields but those named. Messages are named by path, such as
-// "spec.containers"; "" is the object itself.
+// Filter returns a filter that removes managed fields, and from each message in only all fields but those named. Messages are
+// named by path, such as "spec.containers"; "" is the object itself.
 func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 	paths := maps.Clone(only)
 	made, err := t.plan.filter("", paths)
@@ -35,8 +32,7 @@ func (t *Type) Filter(only map[string][]string) (*Filter, error) {
 	return made, err
 }
 
-// filter returns the Filter of the message at a path, and removes the path from
-// only.
+// filter returns the Filter of the message at a path, and removes the path from only.
 func (p *plan) filter(path string, only map[string][]string) (*Filter, error) {
 	names, some := only[path]
 	delete(only, path)
@@ -86,8 +82,7 @@ func holds(only map[string][]string, path string) bool {
 	return false
 }
 
-// Append appends a message to b without the removed fields. Lengths may take
-// more bytes than necessary.
+// Append appends a message to b without the removed fields. Lengths may take more bytes than necessary.
 func (f *Filter) Append(b, message []byte) ([]byte, error) {
 	from := 0 // start of what has not been appended yet
 	for at := 0; at < len(message); {

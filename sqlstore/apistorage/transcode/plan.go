@@ -57,8 +57,7 @@ func (f *field) objectMeta() bool {
 	return f.name == "metadata" && f.plan != nil && f.plan.version >= 0
 }
 
-// node is a field of a message, as in protobuf: a field of the JSON, or a
-// message whose fields are inline in the JSON.
+// node is a field of a message, as in protobuf: a field of the JSON, or a message whose fields are inline in the JSON.
 type node struct {
 	number protowire.Number
 	leaf   int    // index in plan.fields, if there are no nodes
@@ -76,9 +75,8 @@ type plan struct {
 	version, managedFields int
 }
 
-// find returns the index of the field with that name, or -1. It tries the field
-// after the previous one first, since encoders write fields in the order of the
-// type.
+// find returns the index of the field with that name, or -1. It tries the field after the previous one first, since encoders
+// write fields in the order of the type.
 func (p *plan) find(name []byte, before int) int {
 	for i := before + 1; i < min(before+8, len(p.fields)); i++ {
 		if p.fields[i].name == string(name) {

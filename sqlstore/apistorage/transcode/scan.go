@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// errUnusual is the error for JSON that encoding/json would not write for the
-// type.
+// errUnusual is the error for JSON that encoding/json would not write for the type.
 var errUnusual = errors.New("the JSON is not what an encoder wrote")
 
 // scanner reads JSON.
@@ -20,8 +19,7 @@ type scanner struct {
 	at   int
 }
 
-// next skips spaces and returns the next byte without consuming it; 0 at the
-// end.
+// next skips spaces and returns the next byte without consuming it; 0 at the end.
 func (s *scanner) next() byte {
 	for ; s.at < len(s.data); s.at++ {
 		switch c := s.data[s.at]; c {
@@ -51,8 +49,7 @@ func (s *scanner) null() bool {
 	return true
 }
 
-// quoted consumes a string and returns it without unescaping, and whether it
-// has escapes.
+// quoted consumes a string and returns it without unescaping, and whether it has escapes.
 func (s *scanner) quoted() (raw []byte, escaped bool, err error) {
 	if !s.consume('"') {
 		return nil, false, errUnusual
@@ -164,8 +161,7 @@ func (s *scanner) any() ([]byte, error) {
 	return s.literal(), nil
 }
 
-// Field returns the JSON of a field of a JSON object. It does not read what
-// follows the field.
+// Field returns the JSON of a field of a JSON object. It does not read what follows the field.
 func Field(data []byte, name string) (value []byte, err error) {
 	s := scanner{data: data}
 	_, err = s.names(func(at []byte) error {
@@ -187,8 +183,8 @@ func Field(data []byte, name string) (value []byte, err error) {
 // errFound stops reading an object.
 var errFound = errors.New("found")
 
-// ObjectEnd returns the length of the rest of a JSON object or array, where
-// data begins after its first byte; 0 if it does not end.
+// ObjectEnd returns the length of the rest of a JSON object or array, where data begins after its first byte; 0 if it does not
+// end.
 func ObjectEnd(data []byte) int {
 	depth := 1
 	for i := 0; i < len(data); i++ {
@@ -225,8 +221,7 @@ func (s *scanner) literal() []byte {
 	return s.data[start:]
 }
 
-// each calls visit for each element of an array. visit must consume the
-// element.
+// each calls visit for each element of an array. visit must consume the element.
 func (s *scanner) each(visit func() error) (n int, err error) {
 	if !s.consume('[') {
 		return 0, errUnusual

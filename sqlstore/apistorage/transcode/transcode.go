@@ -1,13 +1,10 @@
-// Package transcode turns the JSON of API objects, as written by the storage
-// codec, into the messages of Kubernetes' protobuf encoding without building
-// the objects. That takes a tenth of the work.
+// Package transcode turns the JSON of API objects, as written by the storage codec, into the messages of Kubernetes' protobuf
+// encoding without building the objects. That takes a tenth of the work.
 //
-// The tags of an API type map its JSON names to the fields of its message. They
-// are read once, into a plan. The output is, byte for byte, what the generated
-// Marshal returns for the decoded object.
+// The tags of an API type map its JSON names to the fields of its message. They are read once, into a plan. The output is, byte
+// for byte, what the generated Marshal returns for the decoded object.
 //
-// Only JSON in the form that encoders write is accepted. Other JSON, such as
-// that of a row edited by hand, needs a real decoder.
+// Only JSON in the form that encoders write is accepted. Other JSON, such as that of a row edited by hand, needs a real decoder.
 package transcode
 
 import (
@@ -29,8 +26,7 @@ import (
 // Type turns JSON of one API type into messages.
 type Type struct{ plan *plan }
 
-// For returns the Type of obj. It returns an error for types without a
-// generated protobuf encoding.
+// For returns the Type of obj. It returns an error for types without a generated protobuf encoding.
 func For(obj runtime.Object) (*Type, error) {
 	made, err := shared.root(reflect.TypeOf(obj).Elem())
 	if err != nil {
@@ -39,10 +35,8 @@ func For(obj runtime.Object) (*Type, error) {
 	return &Type{made}, nil
 }
 
-// Append appends to b the message of the object in the JSON data, with the
-// given resourceVersion. exact reports that the message unmarshals to the same
-// object as the JSON. It does not if a list is empty: protobuf can't
-// distinguish empty from nil.
+// Append appends to b the message of the object in the JSON data, with the given resourceVersion. exact reports that the message
+// unmarshals to the same object as the JSON. It does not if a list is empty: protobuf can't distinguish empty from nil.
 //
 // It returns an error if data is not in the form that encoders write.
 func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, exact bool, err error) {
@@ -60,8 +54,8 @@ func (t *Type) Append(b, data []byte, resourceVersion string) (message []byte, e
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// encoder appends messages to buffer. It appends fields in the order of the
-// JSON, and sorts those of a message by number when it is complete.
+// encoder appends messages to buffer. It appends fields in the order of the JSON, and sorts those of a message by number when it
+// is complete.
 type encoder struct {
 	scanner
 	buffer  []byte
@@ -74,8 +68,7 @@ type encoder struct {
 // span is a part of the buffer. An empty span means no field.
 type span struct{ from, to int }
 
-// message appends a message, after its tag and length if it has a tag. It sets
-// a resourceVersion unless that is "".
+// message appends a message, after its tag and length if it has a tag. It sets a resourceVersion unless that is "".
 func (e *encoder) message(p *plan, tag []byte, version string) error {
 	from, first := len(e.buffer), len(e.fields)
 	for range p.fields {

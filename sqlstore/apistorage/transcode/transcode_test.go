@@ -18,8 +18,7 @@ import (
 	utiljson "sigs.k8s.io/json"
 )
 
-// TestAllTypes turns random objects of every type into messages, which must be
-// those of the generated code, and back.
+// TestAllTypes turns random objects of every type into messages, which must be those of the generated code, and back.
 func TestAllTypes(t *testing.T) {
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(1), scheme.Codecs)
 	types := 0
