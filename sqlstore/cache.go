@@ -16,16 +16,17 @@ import (
 // A collection is an ordered tree of records. A snapshot is a copy-on-write copy of it, which costs nothing until the collection
 // changes. Records share their values with the hub's changes, so a row that this process wrote is in memory only once.
 //
-// The rows of all collections, their indexes and encodings, and the recent changes take no more than the budget. If a collection
-// does not fit, its rows are kept without values, except for as many compressed values as possible; the others are read by id. If
-// even that does not fit, the collection is read from the database.
+// The rows of all collections and their older snapshots, the indexes, the encodings and the recent changes take no more than the
+// budget. If a collection does not fit, its rows are kept without values, except for as many compressed values as possible; the
+// others are read by id. If even that does not fit, the collection is read from the database.
 type cache struct {
 	budget int64
 
 	mu          sync.Mutex
 	position    int64 // changes up to here are in the collections
 	collections map[Resource]*collection
-	bytes       int64 // of all collections
+	bytes       int64 // of all collections, without older
+	older       int64 // bytes that collections keep only for lists that began earlier
 	clock       int64 // counts reads, for collection.used
 	encodings   encodings
 	recent      recent
@@ -42,7 +43,7 @@ const (
 	refillAfter    = time.Minute
 	maxRefillAfter = time.Hour
 	retryAfter     = time.Second
-	// olderShare is the part of the budget for rows that a collection keeps only for lists that began earlier.
+	// olderShare is the part of the budget for rows that are kept only for lists that began earlier.
 	olderShare   = 16
 	maxSnapshots = 16
 	// largeShare is the part of the budget for a collection with rows of largeRow bytes or more on average. Reading such a row
@@ -101,7 +102,8 @@ func (c *cache) change(col *collection, change *Change) {
 	if col.rows == nil || r.Revision <= col.filled {
 		return
 	}
-	col.retire(r.Revision-1, c.budget/olderShare)
+	c.older -= col.olderBytes()
+	col.retire(r.Revision - 1)
 	by := col.packer
 	if !c.hasRoom(col, r.memory()) {
 		by = nil
@@ -118,9 +120,26 @@ func (c *cache) change(col *collection, change *Change) {
 		c.dropEncoding(before)
 	}
 	c.bytes += col.bytes + col.indexBytes()
+	c.older += col.olderBytes()
+	c.dropOlder()
 	col.changed = r.Revision
 	if !c.fits(col) {
 		c.shrink(col)
+	}
+}
+
+// dropOlder drops older snapshots, those of the collections that keep most for them first, until the rest fits.
+func (c *cache) dropOlder() {
+	for c.older > c.budget/olderShare {
+		var most *collection
+		for _, col := range c.collections {
+			if most == nil || col.olderBytes() > most.olderBytes() {
+				most = col
+			}
+		}
+		c.older -= most.olderBytes()
+		most.dropOldest()
+		c.older += most.olderBytes()
 	}
 }
 
@@ -153,7 +172,7 @@ func (c *cache) fits(col *collection) bool {
 }
 
 // room returns how many bytes collections may take.
-func (c *cache) room() int64 { return c.budget - c.recent.bytes.Load() }
+func (c *cache) room() int64 { return c.budget - c.older - c.recent.bytes.Load() }
 
 // bareLimit returns how many bytes a bare collection may take.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
@@ -181,6 +200,7 @@ func (c *cache) shrink(col *collection) {
 		c.dropEncodings(col)
 		whole := col.rows
 		c.bytes -= col.bytes
+		c.older -= col.olderBytes()
 		col.strip(nil)
 		c.bytes += col.bytes
 		col.stripped, col.retry = c.clock, time.Now().Add(refillAfter)
@@ -194,6 +214,7 @@ func (c *cache) shrink(col *collection) {
 		}
 	default:
 		before := col.bytes
+		c.older -= col.olderBytes()
 		if col.thin(c.bareLimit()); col.bytes == before {
 			c.drop(col)
 			return
@@ -225,6 +246,7 @@ func (c *cache) grows(col *collection) bool {
 
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes + col.indexBytes()
+	c.older -= col.olderBytes()
 	c.dropEncodings(col)
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
@@ -241,7 +263,7 @@ func (c *cache) reset(position int64) {
 			delete(c.collections, resource)
 		}
 	}
-	c.bytes = 0 // collections being filled have none yet
+	c.bytes, c.older = 0, 0 // collections being filled have none yet
 	c.encodings.shrink(0)
 	c.position = max(c.position, position)
 	c.recent.reset(c.position)
@@ -281,7 +303,9 @@ func (c *cache) held() int64 {
 }
 
 // size is held for a caller that holds c.mu.
-func (c *cache) size() int64 { return c.bytes + c.encodings.bytes.Load() + c.recent.bytes.Load() }
+func (c *cache) size() int64 {
+	return c.bytes + c.older + c.encodings.bytes.Load() + c.recent.bytes.Load()
+}
 
 // peek returns the newest snapshot of a collection, or nil if it is not in memory.
 func (c *cache) peek(resource Resource) *snapshot {

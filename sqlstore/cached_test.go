@@ -246,3 +246,32 @@ func TestChangesDuringAFill(t *testing.T) {
 		t.Errorf("a change is kept whose previous version alone takes the budget of %d bytes", budget)
 	}
 }
+
+// TestOlderSnapshots reads several collections between their changes: the older states of all together have a part of the budget.
+func TestOlderSnapshots(t *testing.T) {
+	c := newCache(1<<20, 0)
+	resources := []Resource{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
+	for _, r := range resources {
+		c.collections[r] = &collection{rows: newTree(byKey)}
+	}
+	kept := int64(0)
+	for revision := int64(1); revision <= 100; revision++ {
+		resource := resources[revision%4]
+		c.lookup(resource, 0)
+		c.apply(revision, []*Change{{Resource: resource, Operation: dialect.Update, Record: Record{Revision: revision, Key: "x", Value: make([]byte, 5000)}}})
+		kept = 0
+		for _, col := range c.collections {
+			kept += col.olderBytes()
+		}
+		if kept != c.older || kept > c.budget/olderShare || c.size() > c.budget {
+			t.Fatalf("older snapshots keep %d bytes, count %d, and may keep %d; the cache has %d", kept, c.older, c.budget/olderShare, c.size())
+		}
+	}
+	if kept == 0 {
+		t.Error("no older state is kept")
+	}
+	c.drop(c.collections[resources[0]])
+	if c.reset(101); c.size() != 0 {
+		t.Errorf("after a reset, the cache counts %d bytes", c.size())
+	}
+}

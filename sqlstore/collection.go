@@ -77,17 +77,30 @@ func (col *collection) forget(r *Record) {
 	}
 }
 
-// retire makes the current snapshot, which ends at revision to, an older one, and drops those that hold too much memory.
-func (col *collection) retire(to, maxBytes int64) {
+// retire makes the current snapshot, which ends at revision to, an older one.
+func (col *collection) retire(to int64) {
 	if col.current != nil {
 		col.current.to = to
 		col.older = append(col.older, col.current)
 		col.current = nil
 	}
-	for len(col.older) > maxSnapshots || len(col.older) > 0 && col.dropped-col.older[0].dropped > maxBytes {
-		col.older[0] = nil
-		col.older = col.older[1:]
+	if len(col.older) > maxSnapshots {
+		col.dropOldest()
 	}
+}
+
+// dropOldest drops the oldest of the older snapshots.
+func (col *collection) dropOldest() {
+	col.older[0] = nil
+	col.older = col.older[1:]
+}
+
+// olderBytes returns the memory of rows that only older snapshots have.
+func (col *collection) olderBytes() int64 {
+	if len(col.older) == 0 {
+		return 0
+	}
+	return col.dropped - col.older[0].dropped
 }
 
 // at returns the snapshot at a revision, or nil if there is none.

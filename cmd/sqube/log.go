@@ -29,8 +29,6 @@ type logOptions struct {
 
 func (o *logOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.format, "logging-format", "text", "Format of the log on standard error: text or json.")
-	fs.StringVar(&o.format, "log-format", "text", "")
-	fs.Lookup("log-format").Deprecated = "use --logging-format"
 	fs.IntVarP(&o.verbosity, "v", "v", 0, "Log level: 0 for what an operator must know, 1 to add messages of the Kubernetes libraries, up to 10 for every detail.")
 	fs.StringVar(&o.modules, "vmodule", "", "Log levels for source files of the Kubernetes libraries, as pattern=level, separated by commas. The pattern is a file's name without .go, and may contain * and ?.")
 }

@@ -37,8 +37,10 @@ func TestChartServes(t *testing.T) {
 	release := decode(t, manifests)
 	container := release.deployment.Spec.Template.Spec.Containers[0]
 	var authorities [][]byte
+	var variables []string
 	for range 2 {
 		pod, env := release.start(t)
+		variables = env
 		config := pod.Config(t)
 		authorities = append(authorities, config.CAData)
 		for _, probe := range []*corev1.Probe{container.StartupProbe, container.ReadinessProbe, container.LivenessProbe} {
@@ -76,6 +78,12 @@ func TestChartServes(t *testing.T) {
 	}
 	if string(authorities[0]) != string(authorities[1]) {
 		t.Error("the servers do not share their authority")
+	}
+
+	withoutDSN := exec.Command(sqube.Binary(t), "serve", "--data-dir", t.TempDir(), "--bind-address", "127.0.0.1")
+	withoutDSN.Env = append(variables, "SQUBE_DATASTORE=", "PGHOST=/nowhere")
+	if out, err := withoutDSN.CombinedOutput(); err == nil || !strings.Contains(string(out), "is Postgres running there") {
+		t.Errorf("with an empty DSN, sqube (error %v) prints\n%s", err, out)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
 	s := serve(t, []string{
-		"--log-format=json", "--cert-dir", certs, "--etcd-servers=https://127.0.0.1:2379", "--etcd_prefix=/registry",
+		"--logging-format=json", "--cert-dir", certs, "--etcd-servers=https://127.0.0.1:2379", "--etcd_prefix=/registry",
 		"--etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt", "--etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt",
 		"--etcd-keyfile=/etc/kubernetes/pki/apiserver-etcd-client.key", "--etcd-compaction-interval=5m", "--storage-backend=etcd3",
 		"--storage-media-type=application/json", "--watch-cache=false", "--watch-cache-sizes=nodes#100", "--enable-garbage-collector",
@@ -37,7 +37,6 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	})
 	log := records(t, s.read(t, "stderr"))
 	for _, want := range [][2]string{
-		{"--log-format", "use --logging-format"},
 		{"--kubelet-port", "nodes report the port of their kubelet"},
 		{"--cert-dir", certs},
 		{"--etcd-servers,--etcd-prefix", "--datastore"},
@@ -57,7 +56,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 		}
 	}
 	help := succeeds(t, []string{"serve", "--help"})
-	for _, hidden := range []string{"--etcd", "--watch-cache", "--log-format", "--storage-", "--peer-", "--version"} {
+	for _, hidden := range []string{"--etcd", "--watch-cache", "--storage-", "--peer-", "--version"} {
 		for _, flag := range helpFlags(help) {
 			if strings.HasPrefix("--"+flag.name, hidden) {
 				t.Errorf("the help shows --%s", flag.name)

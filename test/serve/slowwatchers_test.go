@@ -33,7 +33,8 @@ import (
 
 const (
 	slowWatchers = 200
-	// growth is how much the server's memory may grow while they do not read, tooMuch the size at which it is killed.
+	// growth is how much the server's memory may grow while they do not read, of which GOMEMLIMIT keeps garbage small. tooMuch is
+	// the size at which it is killed.
 	growth  = 256 << 20
 	tooMuch = 4 << 30
 )
@@ -51,7 +52,7 @@ func TestMemoryOfSlowWatchers(t *testing.T) {
 		{"streams, 250 objects of 1 MB, Postgres", streams, harness.Postgres, 250, 1000 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := serve(t, []string{"--datastore", test.datastore(t)})
+			s := serve(t, []string{"--datastore", test.datastore(t)}, env("GOMEMLIMIT=250MiB"))
 			s.settle(t)
 			config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 			if err != nil {

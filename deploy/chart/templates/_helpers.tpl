@@ -42,7 +42,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* The configuration file: what the chart sets, and then the values in config. */}}
 {{- define "sqube.config" -}}
 {{- $fullname := include "sqube.fullname" . }}
-{{- $config := dict "data-dir" "/data" "pki-encryption-key-file" "/etc/sqube/keys/key" "logging-format" "json" "shutdown-delay-duration" "5s" }}
+{{- /* The Secret's dsn overrides datastore. If it is empty, no server may start on SQLite, each on its own. */}}
+{{- $config := dict "data-dir" "/data" "datastore" "postgres://" "pki-encryption-key-file" "/etc/sqube/keys/key" "logging-format" "json" "shutdown-delay-duration" "5s" }}
 {{- $names := list $fullname (printf "%s.%s" $fullname .Release.Namespace) (printf "%s.%s.svc" $fullname .Release.Namespace) }}
 {{- $_ := set $config "tls-san" (concat $names .Values.tls.names) }}
 {{- if .Values.tls.secret }}
