@@ -85,7 +85,7 @@ func listenProfiling(path string) (net.Listener, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("--debug-socket-path: %w", err)
 	}
-	former := syscall.Umask(0o177)
+	former := syscall.Umask(0o077) // of the whole process: a folder that is made meanwhile must stay usable
 	defer syscall.Umask(former)
 	listener, err := net.Listen("unix", path)
 	if err != nil {

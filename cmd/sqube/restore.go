@@ -95,11 +95,11 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 		return err
 	}
 	defer closing(&err, remove)
-	at, newest, err := r.find(ctx, current)
+	at, newest, ended, err := r.find(ctx, current)
 	if err != nil {
 		return err
 	}
-	return r.fill(cmd, from.String(), at, jumpedCounter(at, newest, time.Now()), func(yield func(*dialect.LogRow) error) (err error) {
+	return r.fill(cmd, from.String(), at, newest, ended, func(yield func(*dialect.LogRow) error) (err error) {
 		reader, err := current.OpenReader(ctx)
 		if err != nil {
 			return err
@@ -109,11 +109,13 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	})
 }
 
-// fill fills the target with the rows that a source had at a revision.
-func (r *restorer) fill(cmd *cobra.Command, source string, at int64, counter dialect.Position, rows func(yield func(*dialect.LogRow) error) error) (err error) {
+// fill fills the target with the rows that a source had at a revision. newest is the source's newest revision, and ended the time of
+// its last write.
+func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, ended time.Time, rows func(yield func(*dialect.LogRow) error) error) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
-	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine) error {
+	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced int64) error {
+		counter := jumpedCounter(max(newest, replaced), ended, time.Now())
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			return rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
@@ -151,18 +153,18 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 	return current, remove, nil
 }
 
-// find returns the revision to restore, and the time of the last write to the source.
-func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision int64, newest time.Time, err error) {
+// find returns the revision to restore, and the newest one of the source with the time of its last write.
+func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision, newest int64, ended time.Time, err error) {
 	moment, err := r.time()
 	if err != nil {
-		return 0, newest, err
+		return 0, 0, ended, err
 	}
 	reader, err := from.OpenReader(ctx)
 	if err != nil {
-		return 0, newest, err
+		return 0, 0, ended, err
 	}
 	defer closing(&err, reader.Close)
-	at, newest, err := inspect.Position(ctx, reader)
+	at, ended, err := inspect.Position(ctx, reader)
 	revision = at.Revision
 	switch {
 	case err != nil:
@@ -175,7 +177,7 @@ func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision
 			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", at.Compacted, at.Revision)
 		}
 	}
-	return revision, newest, err
+	return revision, at.Revision, ended, err
 }
 
 // time parses --to-time. Without the flag it is the zero time.
@@ -189,12 +191,12 @@ func (r *restorer) time() (moment time.Time, err error) {
 	return moment, err
 }
 
-// jumpedCounter returns the position of a log that is restored to a revision, from a source whose last write was at newest. All
-// revisions before it count as compacted, so that clients that have seen a later state than the restored one get 410 and list
-// again.
-func jumpedCounter(revision int64, newest, now time.Time) dialect.Position {
-	ahead := revision + dialect.RevisionJump
-	if age := now.Sub(newest); !newest.IsZero() && age > 0 {
+// jumpedCounter returns the position of a restored log. The newest revision that clients can have seen is newest, or one that was
+// issued since ended, the zero time for none. All revisions before it count as compacted, so that clients that have seen a later state than the restored one get
+// 410 and list again.
+func jumpedCounter(newest int64, ended, now time.Time) dialect.Position {
+	ahead := newest + dialect.RevisionJump
+	if age := now.Sub(ended); !ended.IsZero() && age > 0 {
 		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond
 	}
 	return dialect.Position{Revision: ahead, Compacted: ahead}

@@ -45,7 +45,7 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
 		return err
 	}
 	newest, ended := backup.Newest()
-	return r.fill(cmd, place.String(), state.Revision, jumpedCounter(newest, ended, time.Now()), func(yield func(*dialect.LogRow) error) error {
+	return r.fill(cmd, place.String(), state.Revision, newest, ended, func(yield func(*dialect.LogRow) error) error {
 		return state.Rows(cmd.Context(), yield)
 	})
 }

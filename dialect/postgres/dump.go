@@ -33,7 +33,7 @@ func Dump(ctx context.Context, dsn string, to *os.File) error {
 }
 
 // RestoreDump restores what Dump wrote to the file from into the database at dsn, as Replace does, and returns its revision. The
-// counter jumps ahead of it; see dialect.RevisionJump.
+// counter jumps ahead of it and of the log that it replaces; see dialect.RevisionJump.
 func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Time) (revision int64, aside string, err error) {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -48,6 +48,7 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 		return 0, "", err
 	}
 	var before []string
+	replaced := int64(0)
 	if there {
 		if !force {
 			return 0, "", dialect.ErrNotEmpty
@@ -55,13 +56,14 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 		if err := awaitUnserved(ctx, conn); err != nil {
 			return 0, "", err
 		}
+		replaced = newestRevision(ctx, conn, place)
 		aside, before = putAside(conn, place, now)
 	}
 	after := []string{
 		"RESET search_path", // which pg_restore empties
 		"SELECT revision FROM counter",
-		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision FROM (SELECT c.revision + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
+		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision FROM (SELECT greatest(c.revision, %d) + %d
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
 	}
 	output, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {

@@ -20,11 +20,11 @@ const unfinished = "sqube_unfinished"
 
 // Replace fills a log in the database at dsn with fill. Without force, the log must be empty, and fill must leave it so if it
 // fails. With force, an existing log stays in place, unchanged, until the new one is complete. It then moves to another schema,
-// and Replace returns that schema's name, or "" if there was no log. With force, it returns dialect.ErrLocked if a server is
-// connected.
-func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
+// and Replace returns that schema's name, or "" if there was no log. fill also gets the newest revision of that log, 0 if there is
+// none or it can't be read. With force, Replace returns dialect.ErrLocked if a server is connected.
+func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill func(e *Engine, replaced int64) error) (aside string, err error) {
 	if !force {
-		return "", with(ctx, dsn, fill)
+		return "", with(ctx, dsn, func(e *Engine) error { return fill(e, 0) })
 	}
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -50,13 +50,29 @@ func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill fu
 	if err != nil {
 		return "", err
 	}
-	if err := with(ctx, within, fill); err != nil {
+	place, there, err := find(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	replaced := int64(0)
+	if there {
+		replaced = newestRevision(ctx, conn, place)
+	}
+	if err := with(ctx, within, func(e *Engine) error { return fill(e, replaced) }); err != nil {
 		return "", err
 	}
 	if err := awaitUnserved(ctx, conn); err != nil {
 		return "", err
 	}
 	return exchange(ctx, conn, now)
+}
+
+// newestRevision returns the newest revision of the log in a schema, or 0 if it can't be read.
+func newestRevision(ctx context.Context, conn *session, schema string) (revision int64) {
+	if err := conn.QueryRow(ctx, "SELECT revision FROM "+schema+".counter").Scan(&revision); err != nil {
+		return 0
+	}
+	return revision
 }
 
 // with calls use with an engine on the database at dsn.

@@ -26,9 +26,10 @@ const replaced = ".before-restore-"
 
 // Replace fills a new database with fill, and renames it to path once it is complete and on disk. Until then, whatever happens,
 // the old database stays at path. It is then renamed, and Replace returns its new name, or "" if there was none or it had no
-// rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if another
-// process is serving or replacing the database. fill may read the old database.
-func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(*Engine) error) (aside string, err error) {
+// rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
+// another process is serving or replacing the database. fill may read the old database, and gets its newest revision, 0 if that
+// can't be read.
+func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(e *Engine, replaced int64) error) (aside string, err error) {
 	if path, err = resolve(path); err != nil {
 		return "", err
 	}
@@ -53,7 +54,8 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if !force && !empty {
 		return "", dialect.ErrNotEmpty
 	}
-	fresh, err := newDatabase(ctx, path, fill)
+	newest := newestRevision(ctx, path)
+	fresh, err := newDatabase(ctx, path, func(e *Engine) error { return fill(e, newest) })
 	if err != nil {
 		return "", err
 	}
@@ -87,6 +89,18 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 		return db.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT 1 FROM log)").Scan(&empty)
 	})
 	return empty, err
+}
+
+// newestRevision returns the newest revision of the database at path, or 0 if it can't be read.
+func newestRevision(ctx context.Context, path string) (revision int64) {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return 0
+	}
+	err := reading(ctx, path, func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT revision FROM counter").Scan(&revision) })
+	if err != nil {
+		return 0
+	}
+	return revision
 }
 
 // newDatabase fills a new file in the folder of path with fill, and returns its name.

@@ -55,7 +55,7 @@ func TestReplaceBesideAJournal(t *testing.T) {
 			if err := os.WriteFile(path+"-journal", journal, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			aside, err := sqlite.Replace(t.Context(), path, true, time.Now(), func(e *sqlite.Engine) error {
+			aside, err := sqlite.Replace(t.Context(), path, true, time.Now(), func(e *sqlite.Engine, _ int64) error {
 				committed, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
 				if err == nil && !committed.Landed[0] {
 					err = errors.New("a conflict in a new database")
@@ -85,7 +85,7 @@ func TestOwnerOfANewDatabase(t *testing.T) {
 		}
 	}
 	path := filepath.Join(dir, "sqube.db")
-	_, err := sqlite.Replace(t.Context(), path, false, time.Now(), func(e *sqlite.Engine) error {
+	_, err := sqlite.Replace(t.Context(), path, false, time.Now(), func(e *sqlite.Engine, _ int64) error {
 		_, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
 		return err
 	})

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -132,4 +134,31 @@ func number(t *testing.T, version string) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestRestoreAfterJumps restores states from before failovers, over the database and from a backup: no revision comes again.
+func TestRestoreAfterJumps(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		moment := setData(t, client(t, s.kubeconfig()), "kept", "before")
+		s.terminate(t)
+		file := filepath.Join(t.TempDir(), "backup")
+		succeeds(t, []string{"backup", file, "--datastore", engine.Datastore})
+		failovers := fmt.Sprintf("UPDATE counter SET revision = revision + %d", 3*dialect.RevisionJump)
+		if _, err := harness.OpenDatabase(t, engine).Exec(failovers); err != nil {
+			t.Fatal(err)
+		}
+		newest := func() (revision int64) {
+			must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision))
+			return revision
+		}
+		for _, restore := range [][]string{{engine.Datastore, "--to-revision", moment}, {file}} {
+			seen := newest()
+			succeeds(t, append([]string{"restore", "--datastore", engine.Datastore, "--force"}, restore...))
+			if now := newest(); now <= seen {
+				t.Errorf("after the restore of %s, revisions continue at %d, after %d", restore[0], now, seen)
+			}
+		}
+	})
 }

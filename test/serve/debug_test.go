@@ -47,7 +47,7 @@ func TestDebugAndDrain(t *testing.T) {
 	})
 	t.Run("the socket is for the user that runs the server", func(t *testing.T) {
 		info, err := os.Stat(socket)
-		if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		if err != nil || info.Mode() != os.ModeSocket|0o700 {
 			t.Fatalf("mode %v, error %v", info.Mode(), err)
 		}
 		c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
