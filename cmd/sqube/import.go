@@ -109,7 +109,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
 	report := importReport{taken: map[string]int{}, skipped: map[skippedKey]*skippedObjects{}}
 	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
-	err = i.load(ctx, jumpedCounter(from.Revision(), time.Time{}, time.Now()), func(add func(*dialect.LogRow) error) error {
+	err = i.load(ctx, jumpedCounter(from.Revision(), time.Time{}), func(add func(*dialect.LogRow) error) error {
 		err := from.Walk(ctx, prefix+etcdimport.Definitions, func(e *etcdsource.Entry) error { return converter.Define(ctx, e.Key, e.Value) })
 		if err != nil {
 			return err

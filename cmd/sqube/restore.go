@@ -115,7 +115,7 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, end
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
 	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced int64) error {
-		counter := jumpedCounter(max(newest, replaced), ended, time.Now())
+		counter := jumpedCounter(max(newest, replaced), ended)
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			return rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
@@ -192,11 +192,11 @@ func (r *restorer) time() (moment time.Time, err error) {
 }
 
 // jumpedCounter returns the position of a restored log. The newest revision that clients can have seen is newest, or one that was
-// issued since ended, the zero time for none. All revisions before it count as compacted, so that clients that have seen a later state than the restored one get
-// 410 and list again.
-func jumpedCounter(newest int64, ended, now time.Time) dialect.Position {
+// issued since ended, the zero time for none. All revisions before the position count as compacted, so that clients that have seen a
+// later state than the restored one get 410 and list again.
+func jumpedCounter(newest int64, ended time.Time) dialect.Position {
 	ahead := newest + dialect.RevisionJump
-	if age := now.Sub(ended); !ended.IsZero() && age > 0 {
+	if age := time.Since(ended); !ended.IsZero() && age > 0 {
 		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond
 	}
 	return dialect.Position{Revision: ahead, Compacted: ahead}

@@ -56,7 +56,7 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 		if err := awaitUnserved(ctx, conn); err != nil {
 			return 0, "", err
 		}
-		replaced = newestRevision(ctx, conn, place)
+		replaced = newestRevision(ctx, conn)
 		aside, before = putAside(conn, place, now)
 	}
 	after := []string{

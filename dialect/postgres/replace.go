@@ -50,14 +50,7 @@ func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill fu
 	if err != nil {
 		return "", err
 	}
-	place, there, err := find(ctx, conn)
-	if err != nil {
-		return "", err
-	}
-	replaced := int64(0)
-	if there {
-		replaced = newestRevision(ctx, conn, place)
-	}
+	replaced := newestRevision(ctx, conn)
 	if err := with(ctx, within, func(e *Engine) error { return fill(e, replaced) }); err != nil {
 		return "", err
 	}
@@ -67,9 +60,9 @@ func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill fu
 	return exchange(ctx, conn, now)
 }
 
-// newestRevision returns the newest revision of the log in a schema, or 0 if it can't be read.
-func newestRevision(ctx context.Context, conn *session, schema string) (revision int64) {
-	if err := conn.QueryRow(ctx, "SELECT revision FROM "+schema+".counter").Scan(&revision); err != nil {
+// newestRevision returns the newest revision of the log, or 0 if there is none or it can't be read.
+func newestRevision(ctx context.Context, conn *session) (revision int64) {
+	if err := conn.QueryRow(ctx, "SELECT revision FROM counter").Scan(&revision); err != nil {
 		return 0
 	}
 	return revision

@@ -93,9 +93,6 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 
 // newestRevision returns the newest revision of the database at path, or 0 if it can't be read.
 func newestRevision(ctx context.Context, path string) (revision int64) {
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		return 0
-	}
 	err := reading(ctx, path, func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT revision FROM counter").Scan(&revision) })
 	if err != nil {
 		return 0

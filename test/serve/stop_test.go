@@ -225,8 +225,8 @@ func TestPartThatHangs(t *testing.T) {
 	}
 }
 
-// TestShutdownDelay checks that the server announces its shutdown to load balancers while it still serves, and
-// that it ends after the delay.
+// TestShutdownDelay checks that the server announces its shutdown to load balancers while it still serves, and that it
+// ends after the delay.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--shutdown-delay-duration", "1h"}) // longer than the requests take on any machine

@@ -85,7 +85,7 @@ func advertised(ctx context.Context, client kubernetes.Interface) (string, error
 	return "", nil
 }
 
-// Endpoint is the host and port of Server, which kubeadm needs both.
+// Endpoint is the host and the port of Server. kubeadm needs both.
 func (c *Cluster) Endpoint() string {
 	u, err := url.Parse(c.Server)
 	if err != nil || u.Host == "" {
