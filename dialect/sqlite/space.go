@@ -62,10 +62,12 @@ func (e *Engine) checkpointLeftover(ctx context.Context) error {
 	if size, err := e.walSize(); err != nil || size == 0 {
 		return err
 	}
-	if _, err := e.writer.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+	var kept bool // because another process reads
+	var pages, moved int
+	if err := e.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&kept, &pages, &moved); err != nil || !kept {
 		return err
 	}
-	return e.rewriteWAL(ctx) // another process that reads may have kept it
+	return e.rewriteWAL(ctx)
 }
 
 // rewriteWAL writes the write-ahead log to disk again, unchanged.
@@ -80,20 +82,10 @@ func (e *Engine) rewriteWAL(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	part := make([]byte, 1<<20)
-	for offset := int64(0); ; {
-		n, err := log.ReadAt(part, offset)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		if n == 0 {
-			return log.Sync()
-		}
-		if _, err := log.WriteAt(part[:n], offset); err != nil {
-			return err
-		}
-		offset += int64(n)
+	if _, err := io.Copy(io.NewOffsetWriter(log, 0), log); err != nil {
+		return err
 	}
+	return log.Sync()
 }
 
 // truncateWAL tries to empty the write-ahead log, and waits up to wait for readers. It returns no error: a commit will run into

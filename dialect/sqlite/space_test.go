@@ -77,6 +77,22 @@ func TestSpace(t *testing.T) {
 	}
 }
 
+// beginRead begins a read of the file at path, like another process would. It ends with the test if not before.
+func beginRead(t *testing.T, path string) *sql.Rows {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	reader, err := db.Query("SELECT 1 FROM log")
+	if err != nil || !reader.Next() {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reader.Close() })
+	return reader
+}
+
 // TestHeldWriteAheadLog reads for so long that the write-ahead log becomes large.
 func TestHeldWriteAheadLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
@@ -90,15 +106,7 @@ func TestHeldWriteAheadLog(t *testing.T) {
 		}
 		return space.HeldBack
 	}
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	reader, err := db.Query("SELECT 1 FROM log")
-	if err != nil || !reader.Next() {
-		t.Fatal(err)
-	}
+	reader := beginRead(t, path)
 	if report := held(); report != nil {
 		t.Errorf("before the read, it reports %q", report)
 	}
@@ -126,15 +134,7 @@ func TestLogStartsOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	reader, err := db.Query("SELECT 1 FROM log")
-	if err != nil || !reader.Next() {
-		t.Fatal(err)
-	}
+	reader := beginRead(t, path)
 	value := bytes.Repeat([]byte("x"), 1<<20)
 	for i := range 12 {
 		commit(t, e, []dialect.Write{create(fmt.Sprint(i), value)})
@@ -162,16 +162,7 @@ func TestLeftoverThatIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := commit(t, before, []dialect.Write{create("a", []byte(`{}`))})
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	reader, err := db.Query("SELECT 1 FROM log")
-	if err != nil || !reader.Next() {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	beginRead(t, path)
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
