@@ -2,7 +2,6 @@ package admission
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/concepts/kit"
-	"github.com/sqube/sqube/test/harness"
 )
 
 // What webhooks may respond, and the consequences.
@@ -59,12 +57,7 @@ var webhookAnswers = []kit.Promise{
 	}},
 	{Statement: "if a webhook can't be called, failurePolicy decides whether the request fails", Proof: func(t *testing.T, c *kit.Cluster) {
 		dead := kit.ServeReviews(t, kit.AllowRequest)
-		dead.Close()
-		port, err := harness.FreePort() // its own might be another server's by now
-		if err != nil {
-			t.Fatal(err)
-		}
-		dead.URL = fmt.Sprint("https://127.0.0.1:", port)
+		dead.Vanish(t)
 		stranger := kit.ServeReviews(t, kit.AllowRequest)
 		stranger.CA = kit.ServeReviews(t, kit.AllowRequest).CA
 		done := make(chan struct{})

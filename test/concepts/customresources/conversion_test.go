@@ -2,7 +2,6 @@ package customresources
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -157,12 +156,7 @@ var customConversion = []kit.Promise{
 	{Statement: "an unreachable conversion webhook fails only the requests that need it", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		h := converter(t, &calls, addresses)
-		h.Close()
-		port, err := harness.FreePort() // the webhook's own may be another test's by now
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
+		h.Vanish(t)
 		w := convertedBy(t, c, h, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
 		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
 		c.Get(t, w.At("v1")).Want(t, http.StatusOK)

@@ -3,6 +3,7 @@ package kit
 import (
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -48,6 +49,17 @@ func ServeWebhook(t testing.TB, name string, serve http.Handler) *Webhook {
 	h.StartTLS()
 	t.Cleanup(h.Close)
 	return h
+}
+
+// Vanish ends the server. Nothing will listen at its URL: its own port may be another test's by then.
+func (h *Webhook) Vanish(t testing.TB) {
+	t.Helper()
+	h.Close()
+	port, err := harness.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
 }
 
 // Responder returns an admission webhook's response to a request; the uid is filled in.
