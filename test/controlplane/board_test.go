@@ -3,8 +3,12 @@ package controlplane
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
@@ -23,22 +27,40 @@ func TestBoard(t *testing.T) {
 	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: []string{"--config=" + board + "config.yaml"}})
 	c := client(t, s)
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
-	kubectl := exec.Command(sqube.KubectlBinary(t), "apply", "--validate=strict", "-f", board+"kube-proxy.yaml", "-f", board+"coredns.yaml")
+	kubectl := exec.Command(sqube.KubectlBinary(t), "apply", "--validate=strict", "-f", board+"cluster")
 	kubectl.Env = sqube.KubectlEnv(t, s.Kubeconfig)
 	if out, err := kubectl.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	harness.Eventually(t, "CoreDNS and kube-proxy run", func() bool {
-		dns, err := c.AppsV1().Deployments(metav1.NamespaceSystem).Get(t.Context(), "coredns", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+	harness.Eventually(t, "kube-proxy runs", func() bool {
 		proxy, err := c.AppsV1().DaemonSets(metav1.NamespaceSystem).Get(t.Context(), "kube-proxy", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return dns.Status.AvailableReplicas == 1 && proxy.Status.NumberAvailable == 1
+		return proxy.Status.NumberAvailable == 1
 	})
+	harness.Eventually(t, "CoreDNS, metrics-server and the provisioner of volumes run", func() bool {
+		deployments, err := c.AppsV1().Deployments(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(deployments.Items) == 3 && !slices.ContainsFunc(deployments.Items, func(d appsv1.Deployment) bool {
+			return d.Status.AvailableReplicas != 1
+		})
+	})
+	claim, err := c.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if class := claim.Spec.StorageClassName; class == nil || *class != "local-path" {
+		t.Errorf("a claim that names no class gets %v", class)
+	}
 	service, err := c.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), "kube-dns", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
