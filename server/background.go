@@ -1,12 +1,17 @@
 package server
 
 import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // background is everything that runs alongside requests.
@@ -77,6 +82,20 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
 		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
 		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
-		Discovery: a.discovery, RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
+		Discovery: a.discovery, Empty: emptyHere(b, a), RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
 	}, nil
+}
+
+// emptyHere returns controllers.Config.Empty.
+func emptyHere(b *base, a *apis) func(context.Context, schema.GroupVersionResource, string) (bool, error) {
+	return func(ctx context.Context, resource schema.GroupVersionResource, namespace string) (bool, error) {
+		name := resource.GroupResource()
+		if a.aggregation.Proxies(resource.GroupVersion()) || crd.BuiltIn(name) && !(a.resources.Has(resource) && b.objectCounter.has(name)) {
+			return false, nil
+		}
+		n, err := b.store.Count(ctx, sqlstore.Query{
+			Resource: sqlstore.Resource{Group: name.Group, Name: name.Resource}, Prefix: namespace + "/", Limit: 1,
+		})
+		return n == 0, err
+	}
 }

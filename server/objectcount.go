@@ -63,6 +63,14 @@ func (c *objectCounter) decorate(next generic.StorageDecorator) generic.StorageD
 	})
 }
 
+// has reports whether the objects of a resource are stored under its own name.
+func (c *objectCounter) has(resource schema.GroupResource) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, found := c.storages[resource]
+	return found
+}
+
 // noKeys stands in for the list of keys from which upstream estimates sizes; the store measures them itself.
 func noKeys(context.Context) ([]string, error) { return nil, nil }
 

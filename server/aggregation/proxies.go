@@ -88,6 +88,12 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	})
 }
 
+// Proxies reports whether another server serves a group version.
+func (a *Aggregator) Proxies(target schema.GroupVersion) bool {
+	_, found := a.proxies.byTarget.Load(target)
+	return found
+}
+
 // targetOf returns the group version of a path, without a version if the path has none. For the core group it is always v1.
 func targetOf(path string) (target schema.GroupVersion, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/apis/")

@@ -43,6 +43,8 @@ type Config struct {
 	InformersStop <-chan struct{}
 	// Discovery reports changes of the resources that this server and aggregated servers serve.
 	Discovery interface{ AddInvalidationCallback(func()) }
+	// Empty reports whether a resource has no object in a namespace, as of now. It reports false also if it can't know.
+	Empty func(context.Context, schema.GroupVersionResource, string) (bool, error)
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
 	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such

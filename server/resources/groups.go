@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -38,6 +39,16 @@ type Built struct {
 	Groups     []*genericapiserver.APIGroupInfo   // core first, then in kube-apiserver's order
 	Equivalent runtime.EquivalentResourceRegistry // of resources that are stored in the same place
 	Repair     *ServiceRepair                     // must run while the server does
+}
+
+// Has reports whether there is a storage of a resource.
+func (b *Built) Has(resource schema.GroupVersionResource) bool {
+	for _, group := range b.Groups {
+		if _, found := group.VersionedResourcesStorageMap[resource.Version][resource.Resource]; found && group.PrioritizedVersions[0].Group == resource.Group {
+			return true
+		}
+	}
+	return false
 }
 
 // Destroy stops the background work of the storages. They must not be used afterwards.

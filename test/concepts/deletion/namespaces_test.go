@@ -17,6 +17,8 @@ var namespaceDeletions = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("held", "example.com/one")).Created(t)
 		c.Post(t, c.Path("v1", "services"), kit.Service("a")).Created(t)
 		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Created(t)
+		c.Post(t, c.Path("events.k8s.io/v1", "events"), kit.Manifest(`{metadata: {name: a}, eventTime: "2026-01-01T00:00:00.000000Z", action: Test,
+			reason: Test, type: Normal, reportingController: example.com/test, reportingInstance: test, regarding: {namespace: %s}}`, c.Namespace)).Created(t)
 		namespace := c.ClusterPath("v1", "namespaces", c.Namespace)
 
 		a := c.Delete(t, namespace).OK(t)
@@ -27,6 +29,7 @@ var namespaceDeletions = []kit.Promise{
 		c.WaitGone(t, c.Path("v1", "configmaps", "a"))
 		c.WaitGone(t, c.Path("v1", "services", "a"))
 		c.WaitGone(t, c.Path(groupVersion, "widgets", "a"))
+		c.WaitGone(t, c.Path("events.k8s.io/v1", "events", "a"))
 
 		conditions := map[string]string{ // by "type/status", part of the message
 			"NamespaceDeletionDiscoveryFailure/False":           "All resources successfully discovered",
