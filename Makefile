@@ -148,7 +148,10 @@ record: ## record kube-apiserver's state on etcd and on kine for the tests of sq
 compare: ## send requests to sqube and to kube-apiserver and print every difference: see test/compare
 	go run ./test/compare $(ARGS)
 
-nightly: compare postgres-versions controller-runtime fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
+gates: build ## flip every feature gate alone, in each version that can be emulated: see test/serve/gates_test.go
+	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/serve -run TestFeatureGates -count 1 -timeout 2h -every-gate
+
+nightly: compare postgres-versions controller-runtime gates fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
 
 ##@ Release
 
@@ -228,4 +231,4 @@ rpm:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime lint bench record compare nightly generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record compare nightly generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm nfpm dist dist-test FORCE

@@ -316,11 +316,19 @@ const maxGoawayChance = 0.02
 // minServiceAddresses is the smallest number of cluster IPs, like kube-apiserver's.
 const minServiceAddresses = 8
 
+// maxBitmapBits is kube-apiserver's limit of the variable bits of a range whose allocated addresses are in a bitmap.
+const maxBitmapBits = 20
+
 // checkServiceRange checks the first range, which the address of the Service kubernetes comes from. The Service's endpoint is
 // the server's own address, which must have the same IP family.
 func (o *Options) checkServiceRange() error {
 	if netutils.RangeSize(&o.serviceRange) < minServiceAddresses {
 		return fmt.Errorf("--service-cluster-ip-range %s must hold at least %d addresses", &o.serviceRange, minServiceAddresses)
+	}
+	for _, cidr := range []net.IPNet{o.serviceRange, o.secondRange} {
+		if ones, bits := cidr.Mask.Size(); resources.AddressBitmaps() && bits-ones > maxBitmapBits {
+			return fmt.Errorf("--service-cluster-ip-range %s must be /%d or smaller unless --feature-gates=DisableAllocatorDualWrite=true, which is not the default of --emulated-version=1.33", &cidr, bits-maxBitmapBits)
+		}
 	}
 	address := o.AdvertiseAddress
 	if address == nil {

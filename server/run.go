@@ -138,7 +138,6 @@ func (s *Server) httpServer() *http.Server {
 // start starts everything that runs alongside requests.
 func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
 	serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
-	s.informers.Start(s.phase.drained)
 	tasks.start("serving certificate", func() { s.serving.Run(ctx) })
 	tasks.start("certificates", func() {
 		s.pki.KeepValid(ctx, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })

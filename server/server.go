@@ -58,6 +58,9 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
+	if err := s.startInformers(); err != nil {
+		return nil, err
+	}
 	s.loopback.SetHandler(handler)
 	s.handler = s.inFlight.count(handler)
 	return s, nil

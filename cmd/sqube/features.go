@@ -13,7 +13,6 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
-	kubefeatures "k8s.io/kubernetes/pkg/features"
 
 	"github.com/sqube/sqube/server"
 )
@@ -83,10 +82,6 @@ func (e *emulation) apply() error {
 		}
 		if err != nil {
 			return fmt.Errorf("--emulated-version, --min-compatibility-version: %w", err)
-		}
-		// Addresses of Services are only objects, even in versions that also wrote etcd's bitmap.
-		if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(kubefeatures.DisableAllocatorDualWrite): true}); err != nil {
-			return fmt.Errorf("--emulated-version: %w", err)
 		}
 	}
 	registry.AddMetrics()

@@ -10,10 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 // Config is what the hooks need from the server.
@@ -76,26 +78,27 @@ func New(c Config) (*Bootstrap, error) {
 		return nil, fmt.Errorf("make the client that bootstraps the cluster: %w", err)
 	}
 	namespaces := namespacesHook(client, c.Informers.Core().V1().Namespaces())
-	serviceCIDR := serviceCIDRHook(client, c.Services)
-	kubernetesService, err := kubernetesServiceHook(client, c, namespaces, serviceCIDR)
+	beforeService := []*hook{namespaces}
+	if utilfeature.DefaultFeatureGate.Enabled(features.MultiCIDRServiceAllocator) {
+		beforeService = append(beforeService, serviceCIDRHook(client, c.Services))
+	}
+	kubernetesService, err := kubernetesServiceHook(client, c, beforeService...)
 	if err != nil {
 		return nil, err
 	}
-	hooks := []*hook{
-		namespaces,
+	hooks := append(beforeService,
 		rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(within(ctx, config))
 		}, c.KubeletClient),
 		priorityClassesHook(client),
 		flowControlHook(client),
-		serviceCIDR,
 		serviceRepairHook(c.Services.Repair),
 		kubernetesService,
 		authenticationHook(client, c.Authentication, namespaces),
 		identityHook(client, c.ServerID, namespaces),
 		identityCollectorHook(client),
 		legacyTokenHook(client, namespaces),
-	}
+	)
 	for _, h := range hooks {
 		h.done, h.ended = make(chan struct{}), make(chan struct{})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,10 +31,10 @@ type hook struct {
 	name string
 	// after are the hooks that must be done before this one starts.
 	after []*hook
-	// ensure, if set, creates what is missing. It is called again until it returns nil.
+	// ensure, if set, creates what is missing. It is called again until it returns nil, or until a request has panicked.
 	ensure func(context.Context) error
-	// serve, if set, runs after ensure until the context ends. It calls ready when the objects exist, and returns when everything
-	// it started has returned. An error stops the server.
+	// serve, if set, runs after ensure until the context ends. It calls ready when the objects exist, within startTimeout, and returns
+	// when everything it started has returned. An error stops the server.
 	serve func(ctx context.Context, ready func()) error
 	// announces means that serve publishes this server, and withdraws it before it returns. Its context ends as soon as the server
 	// begins to stop, while it still serves.
@@ -61,7 +62,7 @@ func (h *hook) run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("%s was not done within %s: check whether the database responds: %w", h.name, startTimeout, err)
+			return fmt.Errorf("%s: %w", h.name, err)
 		}
 	}
 	ready := sync.OnceFunc(func() { close(h.done) })
@@ -69,11 +70,29 @@ func (h *hook) run(ctx context.Context) error {
 		ready()
 		return nil
 	}
-	if err := h.serve(ctx, ready); err != nil && ctx.Err() == nil {
+	serving, late := context.WithCancelCause(ctx)
+	defer late(nil)
+	defer time.AfterFunc(startTimeout, func() {
+		select {
+		case <-h.done:
+		default:
+			late(errLate)
+		}
+	}).Stop()
+	err := h.serve(serving, ready)
+	if errors.Is(context.Cause(serving), errLate) {
+		err = errLate
+	}
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", h.name, err)
 	}
 	return nil
 }
+
+var errLate = fmt.Errorf("was not done within %s: check whether the database responds", startTimeout)
+
+// panicked is what upstream's filter answers to a request that panicked. It would panic again.
+const panicked = "This request caused apiserver to panic."
 
 func (h *hook) retryEnsure(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, retryInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
@@ -83,14 +102,17 @@ func (h *hook) retryEnsure(ctx context.Context) error {
 			h.lastErr = err
 		}
 		h.mu.Unlock()
+		if err != nil && strings.Contains(err.Error(), panicked) {
+			return false, err
+		}
 		return err == nil, nil
 	})
-	if err == nil {
-		return nil
+	if wait.Interrupted(err) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return fmt.Errorf("%w: %w", errLate, h.lastErr)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lastErr
+	return err
 }
 
 // readyAtOnce makes a hook.serve of run, which returns when its context ends.

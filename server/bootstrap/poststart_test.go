@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,4 +127,37 @@ func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
 	if health.Name() != "poststarthook/test" {
 		t.Errorf("name %s", health.Name())
 	}
+}
+
+func TestHookEndsWithARequestThatPanics(t *testing.T) {
+	calls := 0
+	h := &hook{name: "test", done: make(chan struct{}), ended: make(chan struct{}), ensure: func(context.Context) error {
+		calls++
+		return errors.New("an error on the server (\"This request caused apiserver to panic. Look in the logs for details.\") has prevented the request from succeeding")
+	}}
+	if err := h.run(t.Context()); err == nil || !strings.Contains(err.Error(), "test: an error on the server") || calls != 1 {
+		t.Errorf("after %d calls: %v", calls, err)
+	}
+}
+
+func TestHookIsDoneInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hook{name: "test", done: make(chan struct{}), ended: make(chan struct{}), serve: func(ctx context.Context, _ func()) error {
+			<-ctx.Done()
+			return nil
+		}}
+		if err := h.run(t.Context()); err == nil || !strings.Contains(err.Error(), "test: was not done within 1m0s") {
+			t.Errorf("a hook that is never ready ends with %v", err)
+		}
+		h = &hook{name: "test", done: make(chan struct{}), ended: make(chan struct{}), serve: readyAtOnce(func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+				t.Error("a hook that is ready ends")
+			case <-time.After(2 * startTimeout):
+			}
+		})}
+		if err := h.run(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

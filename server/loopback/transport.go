@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
@@ -181,5 +182,7 @@ func (t *Transport) Config() *rest.Config {
 		Host:      host,
 		Transport: t,
 		QPS:       -1,
+		// The default could be CBOR (feature gate ClientsPreferCBOR), which client-go's discovery can't read.
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	}
 }

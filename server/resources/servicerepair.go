@@ -37,7 +37,7 @@ type ServiceRepair struct {
 // loop makes passes until stop is closed, and calls onFirstSuccess after the first successful one.
 type loop func(onFirstSuccess func(), stop chan struct{})
 
-// newServiceRepair makes the repair loops over the stored node port range.
+// newServiceRepair makes the repair loops of the allocators.
 func newServiceRepair(services Services, client kubernetes.Interface, factory informers.SharedInformerFactory, allocators *serviceAllocators) *ServiceRepair {
 	cidrs := factory.Networking().V1().ServiceCIDRs()
 	addresses := func() loop {
@@ -47,10 +47,21 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 	ports := func(interval time.Duration) loop {
 		return portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.NodePorts, allocators.portRange).RunUntil
 	}
-	return &ServiceRepair{
-		loops:  []loop{restartAfterFailure(addresses, firstRetry), retryFirstPass(ports, firstRetry, repairInterval)},
-		follow: func() (bool, error) { return allocators.follow(cidrs.Lister()) },
+	repair := &ServiceRepair{
+		loops:  []loop{retryFirstPass(ports, firstRetry, repairInterval)},
+		follow: func() (bool, error) { return true, nil },
 	}
+	if addressObjects() {
+		repair.loops = append(repair.loops, restartAfterFailure(addresses, firstRetry))
+		repair.follow = func() (bool, error) { return allocators.follow(cidrs.Lister()) }
+	}
+	if AddressBitmaps() { // also beside objects, where upstream leaves an older bitmap as it is
+		repair.loops = append(repair.loops, retryFirstPass(func(interval time.Duration) loop {
+			return ipcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(),
+				&services.IPRange, allocators.ipRange, &services.SecondaryIPRange, allocators.secondaryIPRange).RunUntil
+		}, firstRetry, repairInterval))
+	}
+	return repair
 }
 
 // restartAfterFailure returns a loop that runs newLoop's, and another one if that ends because its first pass failed, as upstream's for

@@ -5,9 +5,11 @@ import (
 	"net"
 
 	"k8s.io/apimachinery/pkg/labels"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
 	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
@@ -16,44 +18,47 @@ import (
 )
 
 // serviceAllocators allocate the addresses and ports of Services. Addresses are IPAddress objects (KEP-1880), node ports are a stored
-// bitmap.
+// bitmap. As Kubernetes 1.33, addresses can be in stored bitmaps too, or only there.
 type serviceAllocators struct {
-	primary   *ipallocator.MetaAllocator
+	primary   ipallocator.Interface
 	byFamily  map[api.IPFamily]ipallocator.Interface
 	nodePorts *portallocator.PortAllocator
-	portRange rangeallocation.RangeRegistry // the stored bitmap, for the repair loop
+	// The stored bitmaps, for the repair loops; ipRange and secondaryIPRange are nil if addresses are only objects.
+	portRange, ipRange, secondaryIPRange rangeallocation.RangeRegistry
+}
+
+// addressObjects reports whether addresses of Services are IPAddress objects.
+func addressObjects() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.MultiCIDRServiceAllocator)
+}
+
+// AddressBitmaps reports whether addresses of Services are in bitmaps, whose size is limited.
+func AddressBitmaps() bool {
+	return !addressObjects() || !utilfeature.DefaultFeatureGate.Enabled(features.DisableAllocatorDualWrite)
 }
 
 // newServiceAllocators makes the allocators of the configured ranges. The address allocators follow the ServiceCIDR and
 // IPAddress informers and allocate nothing until those have synced.
 func newServiceAllocators(c Config, client kubernetes.Interface) (*serviceAllocators, error) {
-	primary, err := newIPAllocator(c, client, c.Services.IPRange)
-	if err != nil {
+	allocators := &serviceAllocators{}
+	var err error
+	if allocators.primary, allocators.ipRange, err = newIPAllocator(c, client, c.Services.IPRange, "serviceips"); err != nil {
 		return nil, err
 	}
-	allocators := &serviceAllocators{
-		primary:  primary,
-		byFamily: map[api.IPFamily]ipallocator.Interface{primary.IPFamily(): primary},
-	}
+	family := allocators.primary.IPFamily()
+	allocators.byFamily = map[api.IPFamily]ipallocator.Interface{family: allocators.primary}
 	if c.Services.SecondaryIPRange.IP != nil {
-		secondary, err := newIPAllocator(c, client, c.Services.SecondaryIPRange)
-		if err != nil {
+		var secondary ipallocator.Interface
+		if secondary, allocators.secondaryIPRange, err = newIPAllocator(c, client, c.Services.SecondaryIPRange, "secondaryserviceips"); err != nil {
 			return nil, err
 		}
-		if secondary.IPFamily() == primary.IPFamily() {
-			return nil, fmt.Errorf("both service ranges are %s: give one of each family, or only one", primary.IPFamily())
+		if secondary.IPFamily() == family {
+			return nil, fmt.Errorf("both service ranges are %s: give one of each family, or only one", family)
 		}
 		allocators.byFamily[secondary.IPFamily()] = secondary
 	}
 
-	allocators.nodePorts, err = portallocator.New(c.Services.NodePorts, func(size int, spec string, offset int) (allocator.Interface, error) {
-		store, err := newRangeStore(c.RESTOptions, "servicenodeports", allocator.NewAllocationMapWithOffset(size, spec, offset))
-		if err != nil {
-			return nil, err
-		}
-		allocators.portRange = store
-		return store, nil
-	})
+	allocators.nodePorts, err = portallocator.New(c.Services.NodePorts, storedBitmap(c, "servicenodeports", &allocators.portRange))
 	if err != nil {
 		return nil, fmt.Errorf("making the node port allocator: %w", err)
 	}
@@ -61,20 +66,37 @@ func newServiceAllocators(c Config, client kubernetes.Interface) (*serviceAlloca
 	return allocators, nil
 }
 
-// newIPAllocator allocates cluster IPs of the range's family.
-func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet) (*ipallocator.MetaAllocator, error) {
-	allocator, err := ipallocator.NewMetaAllocator(
-		client.NetworkingV1(),
-		c.Informers.Networking().V1().ServiceCIDRs(),
-		c.Informers.Networking().V1().IPAddresses(),
-		netutils.IsIPv6CIDR(&ipRange),
-		nil, // no older bitmap to keep in sync: DisableAllocatorDualWrite is locked to true
-	)
-	if err != nil {
-		return nil, fmt.Errorf("making the cluster IP allocator of %s: %w", ipRange.String(), err)
+// storedBitmap returns a function that makes the set of a range's allocated items, stored under name, and sets registry to it.
+func storedBitmap(c Config, name string, registry *rangeallocation.RangeRegistry) allocator.AllocatorWithOffsetFactory {
+	return func(size int, spec string, offset int) (allocator.Interface, error) {
+		store, err := newRangeStore(c.RESTOptions, name, allocator.NewAllocationMapWithOffset(size, spec, offset))
+		if err != nil {
+			return nil, err
+		}
+		*registry = store
+		return store, nil
 	}
-	allocator.EnableMetrics()
-	return allocator, nil
+}
+
+// newIPAllocator allocates cluster IPs of the range's family. bitmap is the one stored under name, nil if addresses are only objects.
+func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet, name string) (made ipallocator.Interface, bitmap rangeallocation.RangeRegistry, err error) {
+	if AddressBitmaps() {
+		made, err = ipallocator.New(&ipRange, storedBitmap(c, name, &bitmap))
+	}
+	if err == nil && addressObjects() {
+		made, err = ipallocator.NewMetaAllocator(
+			client.NetworkingV1(),
+			c.Informers.Networking().V1().ServiceCIDRs(),
+			c.Informers.Networking().V1().IPAddresses(),
+			netutils.IsIPv6CIDR(&ipRange),
+			made, // written as well
+		)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the cluster IP allocator of %s: %w", ipRange.String(), err)
+	}
+	made.EnableMetrics()
+	return made, bitmap, nil
 }
 
 // follow reports whether the address allocators have processed every ServiceCIDR, which happens shortly after the informers have
