@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	netutils "k8s.io/utils/net"
 
+	"github.com/sqube/sqube/server/bodies"
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/controllers"
@@ -57,7 +58,7 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 	if b.encryption, err = encryption.Load(o.Encryption, b.id); err != nil {
 		return nil, err
 	}
-	b.storage = b.objectCounter.decorate(b.encryption.Storage(apistorage.Decorator(store, resources.Kinds)))
+	b.storage = bodies.Stored(b.objectCounter.decorate(b.encryption.Storage(apistorage.Decorator(store, resources.Kinds))))
 	if b.pki, err = ensurePKI(ctx, o, store); err != nil {
 		return nil, err
 	}

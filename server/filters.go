@@ -44,6 +44,9 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler { return apifilters.WithRequestInfo(h, requestInfo) },
 		s.connections.Admit,
 		func(h http.Handler) http.Handler { return connections.LongRunning(h, longRunning, o.RequestTimeout) },
+		func(h http.Handler) http.Handler {
+			return connections.Bodies(h, longRunning, min(connections.ReadHeaderTimeout, o.RequestTimeout))
+		},
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
 		func(h http.Handler) http.Handler { return serverfilters.WithHSTS(h, o.HSTS) },

@@ -8,6 +8,7 @@
 //	Configure       the limits of the http.Server
 //	Admit           counts requests and cancels of each connection
 //	LongRunning     removes the deadlines of long-running requests, and ends watches that are not read
+//	Bodies          ends bodies that do not arrive
 //	UntilDone       a handler does not return before its work is done
 //	Authenticated   records that the client is authenticated
 package connections

@@ -27,7 +27,7 @@ import (
 )
 
 // reads serves gets, lists and watches of custom resources from stored bytes, if the request is for the storage version.
-// Upstream's handler owns the storages and serves all other requests.
+// Upstream's handler owns the storages and serves all other requests; reads limits the errors in its answers to writes.
 type reads struct {
 	definitions listers.CustomResourceDefinitionLister
 	storages    finalizer.CRClientGetter
@@ -46,6 +46,10 @@ type readHandlers struct {
 
 // handler returns the handler of a request.
 func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
+	if info.Subresource == "" && slices.Contains([]string{"create", "update", "patch"}, info.Verb) {
+		s.limitErrors(info)
+		return s.others
+	}
 	if info.Subresource != "" || !slices.Contains([]string{"get", "list", "watch"}, info.Verb) {
 		return s.others
 	}
@@ -73,6 +77,23 @@ func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 		return made.List
 	default:
 		return made.Watch
+	}
+}
+
+// limitErrors prepares the storage of a write.
+func (s *reads) limitErrors(info *request.RequestInfo) {
+	d, err := s.definitions.Get(info.Resource + "." + info.APIGroup)
+	if err != nil {
+		return
+	}
+	storages, err := s.storages.GetCustomResourceListerCollectionDeleter(d)
+	if err != nil {
+		return
+	}
+	if storage, ok := storages.(*customresource.REST); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		handlers.LimitErrors(storage.Store)
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/sqube/sqube/server/bodies"
 )
 
 // API serves the built-in groups. It does not change after New.
@@ -26,6 +28,7 @@ type API struct {
 	groups   map[string]bool                        // all groups except core
 	versions map[schema.GroupVersion]*servedVersion // the served versions
 	legacy   aggregated.ResourceManager             // aggregated discovery of /api
+	bodies   *bodies.Limiter
 }
 
 // servedVersion has the endpoints and the discovery of one group version.
@@ -42,6 +45,7 @@ func New(c Config) (*API, error) {
 		groups:   map[string]bool{},
 		versions: map[schema.GroupVersion]*servedVersion{},
 		legacy:   aggregated.NewResourceManager("api"),
+		bodies:   bodies.NewLimiter(c.MaxRequestBodyBytes),
 	}
 	for _, group := range c.Groups {
 		if err := a.addGroup(group); err != nil {
@@ -85,7 +89,7 @@ func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.Gr
 		if err != nil {
 			return fmt.Errorf("serving %s of %s: %w", path, version, err)
 		}
-		endpoint, scope, err := newEndpoint(a.config, t)
+		endpoint, scope, err := newEndpoint(a.config, t, a.bodies)
 		if err != nil {
 			return fmt.Errorf("serving %s of %s: %w", path, version, err)
 		}

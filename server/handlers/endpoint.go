@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/server/bodies"
 )
 
 // endpoint has the methods of all paths of one resource or subresource.
@@ -35,17 +37,20 @@ const (
 )
 
 // newEndpoint makes the routes that the storage of the target supports.
-func newEndpoint(c Config, t target) (*endpoint, *handlers.RequestScope, error) {
+func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handlers.RequestScope, error) {
 	scope, err := newScope(c, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := newRouteBuilder(t, scope)
+	b, err := newRouteBuilder(t, scope, limiter)
 	if err != nil {
 		return nil, nil, err
 	}
 	e := &endpoint{namespaced: t.namespaced, item: b.item(c)}
 	if t.subresource == "" {
+		if store := storeOf(t.storage); store != nil {
+			LimitErrors(store)
+		}
 		e.addCollection(c, b)
 		e.addWatches(c, b)
 	} else if post, ok := b.create(c); ok {
@@ -117,12 +122,13 @@ func (e *endpoint) addConnect(c Config, b *routeBuilder, connecter rest.Connecte
 type routeBuilder struct {
 	target
 	scope      *handlers.RequestScope
+	bodies     *bodies.Limiter
 	lifecycle  lifecycle
 	mediaTypes []string // of objects
 	streams    []string // of objects and watches
 }
 
-func newRouteBuilder(t target, scope *handlers.RequestScope) (*routeBuilder, error) {
+func newRouteBuilder(t target, scope *handlers.RequestScope, limiter *bodies.Limiter) (*routeBuilder, error) {
 	cycle, err := newLifecycle(t.group.Scheme, scope.Kind)
 	if err != nil {
 		return nil, err
@@ -131,6 +137,7 @@ func newRouteBuilder(t target, scope *handlers.RequestScope) (*routeBuilder, err
 	return &routeBuilder{
 		target:     t,
 		scope:      scope,
+		bodies:     limiter,
 		lifecycle:  cycle,
 		mediaTypes: objects,
 		streams:    slices.Concat(objects, streams),
@@ -187,6 +194,9 @@ func (b *routeBuilder) produced(verb string, types []string) []string {
 
 // route returns the route of a handler, with metrics for the verb and with the kind's warnings.
 func (b *routeBuilder) route(verb, metricScope string, handler http.HandlerFunc, produces []string) route {
+	if verb != request.MethodConnect {
+		handler = b.bodies.Limit(handler, bodies.KindsOf(b.group.Scheme, b.scope.Kind))
+	}
 	return route{handler: b.lifecycle.wrap(b.measured(verb, metricScope, handler)), produces: produces}
 }
 

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"net/http"
-	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -92,19 +91,8 @@ func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store
 	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
 		return nil // every object must then be decoded, to report malformed ones
 	}
-	store, ok := from.(*registry.Store)
-	if !ok {
-		v := reflect.Indirect(reflect.ValueOf(from))
-		if v.Kind() != reflect.Struct {
-			return nil
-		}
-		field, found := v.Type().FieldByName("Store")
-		if !found || !field.Anonymous || len(field.Index) != 1 {
-			return nil
-		}
-		store, ok = v.FieldByIndex(field.Index).Interface().(*registry.Store)
-	}
-	if !ok || store == nil || store.Decorator != nil {
+	store := storeOf(from)
+	if store == nil || store.Decorator != nil {
 		return nil
 	}
 	if !stored(store.Storage.Storage) {

@@ -60,7 +60,7 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 				custom = badPatch(custom, conversionFailures)
 			}
 			if r.Method != http.MethodGet {
-				custom = unavailableOnOutage(custom, a.config.DatastoreFailures)
+				custom = a.bodies.Limit(unavailableOnOutage(custom, a.config.DatastoreFailures), nil)
 			}
 			custom(w, r)
 			return

@@ -94,8 +94,8 @@ func (l *RawList) writeProtobuf(encode func(runtime.Object, io.Writer) error, w 
 		return err
 	}
 	var held [][]byte
-	share := &budgetShare{budget: l.walk.heldBudget}
-	defer share.release()
+	share := l.walk.heldBudget.Share()
+	defer share.Release()
 	var rest *walk // from the first page that is not held
 	var page protobufPage
 	items := 0

@@ -62,7 +62,7 @@ type Storage struct {
 	// protobuf is nil for kinds without a generated protobuf encoding.
 	protobuf *protobufKind
 	// decodedBudget is for lists of objects, heldBudget for protobuf lists. They are shared by all storages of a Decorator.
-	decodedBudget, heldBudget *listBudget
+	decodedBudget, heldBudget *Budget
 	// exact is nil for built-in resources. It is shared in the same way.
 	exact *exactRows
 	id    uint32 // unique among Storages of custom resources
@@ -85,8 +85,8 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		store:         store,
 		resource:      sqlstore.Resource{Group: c.GroupResource.Group, Name: c.GroupResource.Resource},
 		prefix:        c.Prefix + "/",
-		decodedBudget: newListBudget(listBudgetBytes),
-		heldBudget:    newListBudget(heldBudgetBytes),
+		decodedBudget: NewBudget(listBudgetBytes),
+		heldBudget:    NewBudget(heldBudgetBytes),
 	}
 	if c.custom() {
 		s.exact, s.id = newExactRows(), lastStorage.Add(1)
@@ -97,7 +97,7 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 // Decorator returns the function by which generic.RESTOptions builds storages on store. kinds are the built-in kinds, or nil for
 // none.
 func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
-	decodedBudget, heldBudget, exact := newListBudget(listBudgetBytes), newListBudget(heldBudgetBytes), newExactRows()
+	decodedBudget, heldBudget, exact := NewBudget(listBudgetBytes), NewBudget(heldBudgetBytes), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {

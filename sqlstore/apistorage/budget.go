@@ -20,29 +20,33 @@ const (
 	heldBudgetBytes = 32 << 20
 )
 
-// listBudget is the memory that running lists share.
-type listBudget struct {
+// Budget is the memory that running requests share.
+type Budget struct {
 	mu   sync.Mutex
 	free int
 	// overdraft has one element: the right to exceed the budget.
 	overdraft chan struct{}
 }
 
-func newListBudget(bytes int) *listBudget {
-	b := &listBudget{free: bytes, overdraft: make(chan struct{}, 1)}
+// NewBudget returns a budget of that many bytes.
+func NewBudget(bytes int) *Budget {
+	b := &Budget{free: bytes, overdraft: make(chan struct{}, 1)}
 	b.overdraft <- struct{}{}
 	return b
 }
 
-// budgetShare is what one list has reserved of a budget.
-type budgetShare struct {
-	budget    *listBudget
+// Share returns a share in which nothing is reserved yet.
+func (b *Budget) Share() *Share { return &Share{budget: b} }
+
+// Share is what one request has reserved of a budget.
+type Share struct {
+	budget    *Budget
 	reserved  int
 	overdrawn bool
 }
 
 // tryReserve reserves more bytes if they are free.
-func (s *budgetShare) tryReserve(bytes int) bool {
+func (s *Share) tryReserve(bytes int) bool {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
 	if bytes > s.budget.free {
@@ -53,8 +57,8 @@ func (s *budgetShare) tryReserve(bytes int) bool {
 	return true
 }
 
-// reserve reserves more bytes. If they are not free, it waits for the overdraft.
-func (s *budgetShare) reserve(ctx context.Context, bytes int) error {
+// Reserve reserves more bytes. If they are not free, it waits for the overdraft.
+func (s *Share) Reserve(ctx context.Context, bytes int) error {
 	if s.overdrawn || s.tryReserve(bytes) {
 		return nil
 	}
@@ -67,8 +71,8 @@ func (s *budgetShare) reserve(ctx context.Context, bytes int) error {
 	}
 }
 
-// release returns everything to the budget.
-func (s *budgetShare) release() {
+// Release returns everything to the budget.
+func (s *Share) Release() {
 	if s.budget == nil {
 		return
 	}
@@ -86,18 +90,18 @@ type budgetKey struct{}
 // WithListBudget returns a context for a read request, and a function that releases what the list reserved, to be called once the
 // response has been sent.
 func WithListBudget(ctx context.Context) (context.Context, func()) {
-	s := &budgetShare{}
-	return context.WithValue(ctx, budgetKey{}, s), s.release
+	s := &Share{}
+	return context.WithValue(ctx, budgetKey{}, s), s.Release
 }
 
 // reservePage reserves memory for the page of objects just read. The first page of a list needs no reservation, so that only long
 // lists wait; nor do in-process lists.
 func (w *walk) reservePage(ctx context.Context) error {
-	share, ok := ctx.Value(budgetKey{}).(*budgetShare)
+	share, ok := ctx.Value(budgetKey{}).(*Share)
 	w.bytes += w.pageBytes
 	if !ok || w.bytes < sqlstore.PageBytes+w.pageBytes {
 		return nil
 	}
 	share.budget = w.decodedBudget
-	return share.reserve(ctx, decodedBytes*w.pageBytes)
+	return share.Reserve(ctx, decodedBytes*w.pageBytes)
 }

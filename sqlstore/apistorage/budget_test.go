@@ -11,14 +11,14 @@ import (
 // TestListBudget reserves memory step by step for lists that together need more than the budget. All of them finish.
 func TestListBudget(t *testing.T) {
 	const size = 100
-	r := newListBudget(size)
+	r := NewBudget(size)
 	var lists sync.WaitGroup
 	for range 20 {
 		lists.Go(func() {
-			share := &budgetShare{budget: r}
-			defer share.release()
+			share := r.Share()
+			defer share.Release()
 			for range 30 {
-				if err := share.reserve(t.Context(), 10); err != nil {
+				if err := share.Reserve(t.Context(), 10); err != nil {
 					t.Error(err)
 				}
 			}
@@ -26,25 +26,25 @@ func TestListBudget(t *testing.T) {
 	}
 	lists.Wait()
 
-	first, beyond, third := &budgetShare{budget: r}, &budgetShare{budget: r}, &budgetShare{budget: r}
+	first, beyond, third := r.Share(), r.Share(), r.Share()
 	if !first.tryReserve(size) || first.tryReserve(1) {
 		t.Fatal("the budget is smaller than it should be")
 	}
-	if err := beyond.reserve(t.Context(), 1); err != nil || !beyond.overdrawn {
+	if err := beyond.Reserve(t.Context(), 1); err != nil || !beyond.overdrawn {
 		t.Fatalf("the overdraft of an empty budget is not granted: %v", err)
 	}
 	// A client that has disconnected or timed out stops waiting.
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := third.reserve(ended, 1); !apierrors.IsTimeout(err) {
+	if err := third.Reserve(ended, 1); !apierrors.IsTimeout(err) {
 		t.Errorf("a list that waited in vain ends with %v", err)
 	}
-	beyond.release()
-	if err := third.reserve(t.Context(), 1); err != nil {
+	beyond.Release()
+	if err := third.Reserve(t.Context(), 1); err != nil {
 		t.Error(err)
 	}
-	third.release()
-	first.release()
+	third.Release()
+	first.Release()
 	if r.free != size || len(r.overdraft) != 1 {
 		t.Errorf("%d of %d are free at the end", r.free, size)
 	}

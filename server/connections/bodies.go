@@ -1,0 +1,69 @@
+package connections
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Bodies ends the body of a request that has not arrived after timeout: its reader gets a 408. It starts when the handler first reads, so a
+// request may wait for its turn. A body that the handler does not read to its end has lingerTimeout to arrive, because net/http reads it
+// before it answers. Long-running requests have no limit. It needs the request's RequestInfo.
+func Bodies(next http.Handler, longRunning request.LongRunningRequestCheck, timeout time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if of(r) == nil || r.Body == nil || r.Body == http.NoBody || !ok || longRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		b := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout}
+		r = r.WithContext(r.Context()) // a shallow copy
+		r.Body = b
+		defer b.end(r)
+		next.ServeHTTP(w, r)
+	})
+}
+
+type timedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	timeout time.Duration
+	timer   *time.Timer // nil before the first Read
+	whole   bool        // has been read
+}
+
+// Read implements io.Reader.
+func (b *timedBody) Read(p []byte) (int, error) {
+	if b.timer == nil {
+		// A deadline in the past fails the current read. Network connections support it.
+		b.timer = time.AfterFunc(b.timeout, func() { _ = b.control.SetReadDeadline(time.Unix(1, 0)) })
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	b.timer.Stop()
+	b.whole = err == io.EOF
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusRequestTimeout, Reason: metav1.StatusReasonTimeout,
+			Message: "the body of the request did not arrive within " + b.timeout.String(),
+		}}
+	}
+	return n, err
+}
+
+func (b *timedBody) end(r *http.Request) {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	if !b.whole && r.ProtoMajor == 1 {
+		_ = b.control.SetReadDeadline(time.Now().Add(lingerTimeout))
+	}
+}
