@@ -51,7 +51,7 @@ func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootst
 		endpoint.Lease = bootstrap.EndpointLease
 	}
 	return bootstrap.New(bootstrap.Config{
-		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName,
+		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC,
 		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: repair},
 		Endpoint: endpoint,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
@@ -81,7 +81,7 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 	return controllers.Config{
 		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
 		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
-		Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained,
+		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.drained,
 		Discovery: a.discovery, Empty: emptyHere(b, a), RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
 	}, nil
 }

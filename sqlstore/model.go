@@ -73,8 +73,13 @@ func WithAuthor(ctx context.Context, author Author) context.Context {
 	return context.WithValue(ctx, authorKey{}, author)
 }
 
-// AuthorFrom returns the author in ctx.
+// serverAuthor is the author of what the server writes by itself, not for a request: with the name of kube-apiserver's own client.
+var serverAuthor = Author{User: "system:apiserver", FieldManager: "sqube"}
+
+// AuthorFrom returns the author in ctx, or that of the server itself if there is none.
 func AuthorFrom(ctx context.Context) Author {
-	author, _ := ctx.Value(authorKey{}).(Author)
-	return author
+	if author, ok := ctx.Value(authorKey{}).(Author); ok {
+		return author
+	}
+	return serverAuthor
 }

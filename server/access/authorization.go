@@ -3,15 +3,20 @@ package access
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/egressselector"
+	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 )
 
 // Authorization decides what a caller may do.
 type Authorization struct {
 	// Authorizer lets system:masters do everything and asks the configured authorizers about everyone else.
 	Authorizer authorizer.Authorizer
+	// RBAC means that one of the authorizers is RBAC.
+	RBAC bool
 	// Rules lists what a caller may do in a namespace, for SelfSubjectRulesReview.
 	Rules authorizer.RuleResolver
 }
@@ -31,5 +36,8 @@ func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorizatio
 	if err != nil {
 		return nil, fmt.Errorf("setting up authorization: %w", err)
 	}
-	return &Authorization{Authorizer: auth, Rules: rules}, nil
+	rbac := slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
+		return string(a.Type) == modes.ModeRBAC
+	})
+	return &Authorization{Authorizer: auth, RBAC: rbac, Rules: rules}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
@@ -28,6 +29,8 @@ type Config struct {
 	ServerID string
 	// KubeletClient is the user in the certificate that this server presents to kubelets.
 	KubeletClient string
+	// RBAC means that the authorizer RBAC is in use, on Informers.
+	RBAC bool
 	// Services is the address space of Services.
 	Services Services
 	// Endpoint is where this server is reached.
@@ -86,10 +89,14 @@ func New(c Config) (*Bootstrap, error) {
 	if err != nil {
 		return nil, err
 	}
+	var authorizer rbacinformers.Interface
+	if c.RBAC {
+		authorizer = c.Informers.Rbac().V1()
+	}
 	hooks := append(beforeService,
 		rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(within(ctx, config))
-		}, c.KubeletClient),
+		}, c.KubeletClient, authorizer),
 		priorityClassesHook(client),
 		flowControlHook(client),
 		serviceRepairHook(c.Services.Repair),

@@ -4,12 +4,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
@@ -19,7 +25,9 @@ import (
 // rbacHook creates the default roles and bindings and the binding of kubeletClient, and adds missing rules and subjects to existing
 // ones. It keeps what users added, and objects annotated rbac.authorization.kubernetes.io/autoupdate=false. The reconcilers take no
 // context, so their client has one; see within.
-func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), kubeletClient string) *hook {
+//
+// It is done when the authorizer RBAC, if it is in use, has all of them from its informers: controllers that start then are not refused.
+func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), kubeletClient string, authorizer rbacinformers.Interface) *hook {
 	return &hook{
 		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
 		ensure: func(ctx context.Context) error {
@@ -40,12 +48,21 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 			}
 			tasks = append(tasks, bindings...)
 			tasks = append(tasks, namespacedTasks(client)...)
-			return each(ctx, tasks, func(_ context.Context, task reconcileTask) error {
-				if err := task.run(); err != nil {
+			err = each(ctx, tasks, func(_ context.Context, task *reconcileTask) (err error) {
+				if task.result, err = task.run(); err != nil {
 					return fmt.Errorf("reconcile %s: %w", task.what, err)
 				}
 				return nil
 			})
+			if err != nil || authorizer == nil {
+				return err
+			}
+			for _, task := range tasks {
+				if err := task.arrives(ctx, authorizer); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 }
@@ -60,18 +77,65 @@ func within(ctx context.Context, config *rest.Config) *rest.Config {
 
 // reconcileTask brings one role or binding up to date.
 type reconcileTask struct {
-	what string
-	run  func() error
+	what   string
+	run    func() (runtime.Object, error)
+	result runtime.Object
 }
 
-func roleTask(what string, role reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) reconcileTask {
+// How often and how long the hook looks whether the result of a task is in an informer, before it checks that it still exists.
+const (
+	arrivalInterval = 2 * time.Millisecond
+	arrivalTimeout  = 5 * time.Second
+)
+
+// arrives waits until the informer of the result's kind has it.
+func (t *reconcileTask) arrives(ctx context.Context, informers rbacinformers.Interface) error {
+	var informer cache.SharedIndexInformer
+	switch t.result.(type) {
+	case *rbacv1.ClusterRole:
+		informer = informers.ClusterRoles().Informer()
+	case *rbacv1.ClusterRoleBinding:
+		informer = informers.ClusterRoleBindings().Informer()
+	case *rbacv1.Role:
+		informer = informers.Roles().Informer()
+	case *rbacv1.RoleBinding:
+		informer = informers.RoleBindings().Informer()
+	}
+	wanted := t.result.(metav1.Object).GetResourceVersion()
+	err := wait.PollUntilContextTimeout(ctx, arrivalInterval, arrivalTimeout, true, func(context.Context) (bool, error) {
+		present, ok, err := informer.GetStore().Get(t.result)
+		if err != nil || !ok {
+			return false, err
+		}
+		order, err := resourceversion.CompareResourceVersion(present.(metav1.Object).GetResourceVersion(), wanted)
+		return order >= 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the authorizer has %s: %w", t.what, err)
+	}
+	return nil
+}
+
+func roleTask(what string, role reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) *reconcileTask {
 	options := reconciliation.ReconcileRoleOptions{Role: role, Client: client, Confirm: true}
-	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
+	return &reconcileTask{what: what, run: func() (runtime.Object, error) {
+		result, err := options.Run()
+		if err != nil {
+			return nil, err
+		}
+		return result.Role.GetObject(), nil
+	}}
 }
 
-func bindingTask(what string, binding reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) reconcileTask {
+func bindingTask(what string, binding reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) *reconcileTask {
 	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: binding, Client: client, Confirm: true}
-	return reconcileTask{what, func() error { _, err := options.Run(); return err }}
+	return &reconcileTask{what: what, run: func() (runtime.Object, error) {
+		result, err := options.Run()
+		if err != nil {
+			return nil, err
+		}
+		return result.RoleBinding.GetObject(), nil
+	}}
 }
 
 // listed returns a function that serves a reconciler's first get from a list, so that two lists replace some 160 gets. Later gets
@@ -108,15 +172,15 @@ func (l listedBinding) Get(namespace, name string) (reconciliation.RoleBinding, 
 	return l.get(namespace, name)
 }
 
-func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]reconcileTask, error) {
+func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]*reconcileTask, error) {
 	list, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list cluster roles: %w", err)
 	}
 	present := byName(list.Items)
 	live := reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
-	var tasks []reconcileTask
-	for _, role := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
+	var tasks []*reconcileTask
+	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), []rbacv1.ClusterRole{servingApproverClusterRole()}) {
 		existing, found := present[role.Name]
 		tasks = append(tasks, roleTask("cluster role "+role.Name,
 			reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
@@ -125,28 +189,15 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]recon
 	return tasks, nil
 }
 
-// kubeletBinding grants a user all rights on kubelets, which ask this server for authorization, and nothing else. kubeadm calls it
-// kubeadm:apiserver-kubelet-client.
-func kubeletBinding(user string) rbacv1.ClusterRoleBinding {
-	return rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        "sqube:apiserver-kubelet-client",
-			Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
-		},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}
-}
-
-func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, kubeletClient string) ([]reconcileTask, error) {
+func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, kubeletClient string) ([]*reconcileTask, error) {
 	list, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list cluster role bindings: %w", err)
 	}
 	present := byName(list.Items)
 	live := reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
-	var tasks []reconcileTask
-	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), []rbacv1.ClusterRoleBinding{kubeletBinding(kubeletClient)}) {
+	var tasks []*reconcileTask
+	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), []rbacv1.ClusterRoleBinding{kubeletBinding(kubeletClient), servingApproverBinding()}) {
 		existing, found := present[binding.Name]
 		tasks = append(tasks, bindingTask("cluster role binding "+binding.Name,
 			reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
@@ -156,8 +207,8 @@ func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, k
 }
 
 // namespacedTasks reconciles the few roles and bindings in kube-system and kube-public.
-func namespacedTasks(client kubernetes.Interface) []reconcileTask {
-	var tasks []reconcileTask
+func namespacedTasks(client kubernetes.Interface) []*reconcileTask {
+	var tasks []*reconcileTask
 	for namespace, roles := range bootstrappolicy.NamespaceRoles() {
 		for _, role := range roles {
 			tasks = append(tasks, roleTask("role "+namespace+"/"+role.Name,

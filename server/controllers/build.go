@@ -57,7 +57,7 @@ func together(runs ...func(context.Context)) func(context.Context) {
 // upstream's does, so that every replica's admission has seen it.
 func buildNamespace(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	settings := s.config.Settings.NamespaceController
-	controller := namespace.NewNamespaceController(ctx, c, contents{c.metadata, s.config.Empty}, c.Discovery().ServerPreferredNamespacedResources,
+	controller := namespace.NewNamespaceController(ctx, c, contents{c.metadata, s.config.Empty}, s.discovery.ServerPreferredNamespacedResources,
 		s.shared.Core().V1().Namespaces(), settings.NamespaceSyncPeriod.Duration, corev1.FinalizerKubernetes)
 	return func(ctx context.Context) { controller.Run(ctx, int(settings.ConcurrentNamespaceSyncs)) }, nil
 }
@@ -82,7 +82,7 @@ func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(co
 	return together(
 		func(ctx context.Context) { collector.Run(ctx, int(settings.ConcurrentGCSyncs), monitorSyncTimeout) },
 		func(ctx context.Context) {
-			again(ctx, changed, func(ctx context.Context) { collector.Sync(ctx, c.Discovery(), resourcesPeriod) })
+			again(ctx, changed, func(ctx context.Context) { collector.Sync(ctx, s.discovery, resourcesPeriod) })
 		},
 	), nil
 }
@@ -106,7 +106,7 @@ func buildServiceAccountToken(ctx context.Context, s *runState, c clients) (func
 		return nil, fmt.Errorf("sign with the service account key: %w", err)
 	}
 	controller, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
-		s.shared.Core().V1().ServiceAccounts(), s.selected(c, tokenSecrets).Core().V1().Secrets(), c,
+		s.shared.Core().V1().ServiceAccounts(), s.selected(tokenSecrets).Core().V1().Secrets(), c,
 		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: s.config.RootCA})
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func buildServiceAccountToken(ctx context.Context, s *runState, c clients) (func
 // buildLegacyTokenCleaner builds the controller that removes unused token Secrets.
 func buildLegacyTokenCleaner(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	controller, err := serviceaccountcontroller.NewLegacySATokenCleaner(
-		s.shared.Core().V1().ServiceAccounts(), s.selected(c, tokenSecrets).Core().V1().Secrets(), s.shared.Core().V1().Pods(),
+		s.shared.Core().V1().ServiceAccounts(), s.selected(tokenSecrets).Core().V1().Secrets(), s.shared.Core().V1().Pods(),
 		c, clock.RealClock{}, serviceaccountcontroller.LegacySATokenCleanerOptions{
 			CleanUpPeriod: s.config.Settings.LegacySATokenCleaner.CleanUpPeriod.Duration,
 			SyncInterval:  serviceaccountcontroller.DefaultCleanerSyncInterval,
@@ -134,7 +134,7 @@ func buildLegacyTokenCleaner(_ context.Context, s *runState, c clients) (func(co
 func buildRootCAPublisher(_ context.Context, s *runState, c clients) (func(context.Context), error) {
 	published := fields.OneTermEqualSelector(metav1.ObjectNameField, rootcacertpublisher.RootCACertConfigMapName)
 	return oneWorker(rootcacertpublisher.NewPublisher(
-		s.selected(c, published).Core().V1().ConfigMaps(), s.shared.Core().V1().Namespaces(), c, s.config.RootCA))
+		s.selected(published).Core().V1().ConfigMaps(), s.shared.Core().V1().Namespaces(), c, s.config.RootCA))
 }
 
 // buildResourceQuota builds the controller that counts what quotas limit. (Admission rejects requests that exceed them.)
@@ -145,7 +145,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	if err != nil {
 		return nil, err
 	}
-	discover := c.Discovery().ServerPreferredNamespacedResources
+	discover := s.discovery.ServerPreferredNamespacedResources
 	quota, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
 		QuotaClient:               c.CoreV1(),
 		ResourceQuotaInformer:     s.shared.Core().V1().ResourceQuotas(),

@@ -34,8 +34,9 @@ func TestEndWhileBuilding(t *testing.T) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("list nodes: %w", ctx.Err())
 	}}
+	loopback := &rest.Config{Host: discovery.URL}
 	c := Config{
-		Loopback: &rest.Config{Host: discovery.URL}, Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0), InformersStop: make(chan struct{}),
+		Loopback: loopback, LoopbackOf: func(string, ...string) *rest.Config { return loopback }, Settings: &Settings{}, Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0), InformersStop: make(chan struct{}),
 	}
 	if err := run(ctx, c, []controller{slow.internal()}); err != nil {
 		t.Errorf("run returns %v, which would stop the server", err)

@@ -36,6 +36,8 @@ type Config struct {
 	Cluster Cluster
 	// Loopback reaches this server as a member of system:masters.
 	Loopback *rest.Config
+	// LoopbackOf reaches it as another user; see package loopback.
+	LoopbackOf func(name string, groups ...string) *rest.Config
 	// Informers are the server's shared informers. Run adds informers and starts them.
 	Informers informers.SharedInformerFactory
 	// InformersStop stops the shared informers. It belongs to the server, not to one call of Run: a stopped shared informer can't
@@ -58,6 +60,8 @@ type Config struct {
 type controller struct {
 	// name is kube-controller-manager's, without "-controller". It is in the user agent of requests.
 	name string
+	// account is the service account as which it acts. If empty, the controller acts as kube-controller-manager.
+	account string
 	// other means that it is from another package, and off that it runs only if it is selected by name.
 	other, off bool
 	// build makes the controller and registers its event handlers. run runs until the context ends.
@@ -74,23 +78,27 @@ const garbageCollector = "garbage-collector"
 
 // all are the controllers of this package. kube-controller-manager has each of them too.
 var all = []controller{
-	{name: "namespace", aliases: []string{"namespace"}, build: buildNamespace},
-	{name: garbageCollector, aliases: []string{"garbagecollector"}, build: buildGarbageCollector},
-	{name: "serviceaccount", aliases: []string{"serviceaccount"}, build: buildServiceAccount},
+	{name: "namespace", account: "namespace-controller", aliases: []string{"namespace"}, build: buildNamespace},
+	{name: garbageCollector, account: "generic-garbage-collector", aliases: []string{"garbagecollector"}, build: buildGarbageCollector},
+	{name: "serviceaccount", account: "service-account-controller", aliases: []string{"serviceaccount"}, build: buildServiceAccount},
 	{name: "serviceaccount-token", aliases: []string{"serviceaccount-token"}, build: buildServiceAccountToken},
-	{name: "legacy-serviceaccount-token-cleaner", aliases: []string{"legacy-service-account-token-cleaner"}, build: buildLegacyTokenCleaner},
-	{name: "root-ca-certificate-publisher", aliases: []string{"root-ca-cert-publisher"}, build: buildRootCAPublisher},
-	{name: "resourcequota", aliases: []string{"resourcequota"}, build: buildResourceQuota},
-	{name: "clusterrole-aggregation", aliases: []string{"clusterrole-aggregation"}, build: buildClusterRoleAggregation,
+	{name: "legacy-serviceaccount-token-cleaner", account: "legacy-service-account-token-cleaner",
+		aliases: []string{"legacy-service-account-token-cleaner"}, build: buildLegacyTokenCleaner},
+	{name: "root-ca-certificate-publisher", account: "root-ca-cert-publisher",
+		aliases: []string{"root-ca-cert-publisher"}, build: buildRootCAPublisher},
+	{name: "resourcequota", account: "resourcequota-controller", aliases: []string{"resourcequota"}, build: buildResourceQuota},
+	{name: "clusterrole-aggregation", account: "clusterrole-aggregation-controller",
+		aliases: []string{"clusterrole-aggregation"}, build: buildClusterRoleAggregation,
 		needs: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
-	{name: "validatingadmissionpolicy-status", build: buildPolicyStatus,
+	{name: "validatingadmissionpolicy-status", account: "validatingadmissionpolicy-status-controller", build: buildPolicyStatus,
 		needs: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
-	{name: "service-cidr", build: buildServiceCIDR, needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
-	{name: "storage-version-migrator", aliases: []string{"svm"}, uses: garbageCollector, build: buildStorageVersionMigrator,
+	{name: "service-cidr", account: "service-cidrs-controller", build: buildServiceCIDR,
+		needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
+	{name: "storage-version-migrator", account: "storage-version-migrator-controller", aliases: []string{"svm"}, uses: garbageCollector, build: buildStorageVersionMigrator,
 		needs: storagemigrationv1beta1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-	{name: "persistentvolumeclaim-protection", aliases: []string{"pvc-protection"}, build: buildClaimProtection},
-	{name: "persistentvolume-protection", aliases: []string{"pv-protection"}, build: buildVolumeProtection},
-	{name: "volumeattributesclass-protection", build: buildAttributesClassProtection,
+	{name: "persistentvolumeclaim-protection", account: "pvc-protection-controller", aliases: []string{"pvc-protection"}, build: buildClaimProtection},
+	{name: "persistentvolume-protection", account: "pv-protection-controller", aliases: []string{"pv-protection"}, build: buildVolumeProtection},
+	{name: "volumeattributesclass-protection", account: "volumeattributesclass-protection-controller", build: buildAttributesClassProtection,
 		needs: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
 }
 
@@ -245,18 +253,18 @@ func (c controller) prepare(ctx context.Context, s *runState) (func(context.Cont
 		slog.Info("a controller does not run, because one that it needs does not run", "controller", c.fullName(), "needs", c.uses+suffix)
 		return nil, nil
 	}
-	clients, err := newClients(s.config.Loopback, c.name)
-	if err != nil {
-		return nil, err
-	}
 	if !c.needs.Empty() {
-		served, err := discovery.IsResourceEnabled(clients.Discovery(), c.needs)
+		served, err := discovery.IsResourceEnabled(s.discovery, c.needs)
 		if err != nil {
 			return nil, fmt.Errorf("check whether %s is served: %w", c.needs.GroupResource(), err)
 		}
 		if !served {
 			return nil, nil
 		}
+	}
+	clients, err := newClients(s.config.as(c.account), c.name)
+	if err != nil {
+		return nil, err
 	}
 	return c.build(ctx, s, clients)
 }

@@ -1,5 +1,6 @@
 // Package controllers runs, in the server's process, the controllers of kube-controller-manager that the API itself needs. They are
-// upstream's, unchanged, over the loopback client. If several servers share a database, the one that holds a Lease runs them:
+// upstream's, unchanged, over the loopback client, each as its service account. Only the server's shared informers, discovery and the
+// Lease below are read and written as the server itself. If several servers share a database, the one that holds a Lease runs them:
 // RunAsLeader.
 //
 // # What runs

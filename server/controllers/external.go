@@ -26,8 +26,10 @@ type Controller struct {
 
 // Shared is what controllers of other packages share with those of this one.
 type Shared struct {
-	// Loopback reaches this server as a member of system:masters.
-	Loopback *rest.Config
+	// As reaches this server as the controller of that name.
+	As func(name string) *rest.Config
+	// Scheduler reaches this server as kube-scheduler.
+	Scheduler *rest.Config
 	// Informers are the server's. Run starts them; starting them here does nothing.
 	Informers informers.SharedInformerFactory
 	// Selected returns informers of the objects that a field selector matches, for a resource with too many objects to hold all.
@@ -53,11 +55,10 @@ const suffix = "-controller"
 func (c Controller) internal() controller {
 	return controller{
 		name: strings.TrimSuffix(c.Name, suffix), aliases: c.Aliases, other: true, off: c.Off,
-		build: func(ctx context.Context, s *runState, clients clients) (func(context.Context), error) {
+		build: func(ctx context.Context, s *runState, _ clients) (func(context.Context), error) {
 			return c.Build(ctx, Shared{
-				Loopback: s.config.Loopback, Informers: unstarted{s.shared}, Metadata: s.metadata, Kinds: s.mapper,
-				Selected: func(selector fields.Selector) informers.SharedInformerFactory { return s.selected(clients, selector) },
-				Started:  s.started, Cluster: s.config.Cluster,
+				As: s.config.as, Scheduler: s.config.scheduler(), Informers: unstarted{s.shared}, Metadata: s.metadata, Kinds: s.mapper,
+				Selected: s.selected, Started: s.started, Cluster: s.config.Cluster,
 			})
 		},
 	}

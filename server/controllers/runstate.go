@@ -5,8 +5,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
@@ -18,6 +20,10 @@ type runState struct {
 	shared *sharedInformers
 	// narrow are informers with a field selector, by selector. They stop with this call of Run.
 	narrow map[string]informers.SharedInformerFactory
+	// client is for informers of this call of Run.
+	client kubernetes.Interface
+	// discovery reads what is served as the server itself: without any resources, upstream's controllers end the process.
+	discovery discovery.DiscoveryInterface
 	// metadata are the informers of every resource.
 	metadata *metadataInformers
 	// resources notifies when the set of resources may have changed.
@@ -32,12 +38,17 @@ type runState struct {
 }
 
 func newRunState(c Config) (*runState, error) {
-	clients, err := newClients(c.Loopback, "shared")
+	own, err := newClients(c.Loopback, "shared")
 	if err != nil {
 		return nil, err
 	}
+	clients, err := newClients(c.as(""), "shared")
+	if err != nil {
+		return nil, err
+	}
+	discovery := own.Discovery()
 	// The namespace controller would exit the process if discovery lists no resources.
-	if resources, err := clients.Discovery().ServerPreferredNamespacedResources(); len(resources) == 0 {
+	if resources, err := discovery.ServerPreferredNamespacedResources(); len(resources) == 0 {
 		return nil, errors.Join(errors.New("read discovery: the server lists no resources"), err)
 	}
 	started, stop := make(chan struct{}), make(chan struct{})
@@ -46,21 +57,23 @@ func newRunState(c Config) (*runState, error) {
 		config:    c,
 		shared:    shared,
 		narrow:    map[string]informers.SharedInformerFactory{},
+		client:    clients,
+		discovery: discovery,
 		metadata:  newMetadataInformers(clients.metadata, shared, c.InformersStop),
 		resources: &resourceChanges{},
-		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Discovery())),
+		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery)),
 		started:   started,
 		stop:      stop,
 	}, nil
 }
 
 // selected returns informers of the objects that the field selector matches, for a resource with too many objects to hold all.
-func (s *runState) selected(c clients, selector fields.Selector) informers.SharedInformerFactory {
+func (s *runState) selected(selector fields.Selector) informers.SharedInformerFactory {
 	key := selector.String()
 	if factory, ok := s.narrow[key]; ok {
 		return factory
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(c, 0,
+	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0,
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = key }))
 	s.narrow[key] = factory
 	return factory

@@ -12,13 +12,14 @@ import (
 // Settings are kube-controller-manager's settings, from flags or its configuration file.
 type Settings = managerconfig.KubeControllerManagerConfiguration
 
-// DefaultSettings returns kube-controller-manager's defaults.
+// DefaultSettings returns kube-controller-manager's defaults, with a service account for each controller as in a kubeadm cluster.
 func DefaultSettings() (*Settings, error) {
 	versioned, settings := &managerv1alpha1.KubeControllerManagerConfiguration{}, &Settings{}
 	managerscheme.Scheme.Default(versioned)
 	if err := managerscheme.Scheme.Convert(versioned, settings, nil); err != nil {
 		return nil, err
 	}
+	settings.KubeCloudShared.UseServiceAccountCredentials = true
 	for resource := range garbagecollector.DefaultIgnoredResources() {
 		settings.GarbageCollectorController.GCIgnoredResources = append(settings.GarbageCollectorController.GCIgnoredResources,
 			garbagecollectorconfig.GroupResource{Group: resource.Group, Resource: resource.Resource})

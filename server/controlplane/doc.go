@@ -6,6 +6,6 @@
 // # What differs from upstream's programs
 //
 // They have no port, no client configuration and no leader election of their own. If the Lease is lost they stop, not the process.
-// Controllers act as the server itself, or with --use-service-account-credentials each impersonates its service account. Informers are
-// not resynchronized every twelve hours or more.
+// Controllers act as their service accounts by default, as in a kubeadm cluster. Informers are not resynchronized every twelve hours or
+// more.
 package controlplane

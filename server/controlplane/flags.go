@@ -21,8 +21,7 @@ var notHere = []string{
 	"route-reconciliation-period", "service-account-private-key-file", "service-cluster-ip-range",
 }
 
-// usedBy has the controllers of flags that differ from those of the rest of their section. An empty list means all controllers except
-// those of package controllers.
+// usedBy has the controllers of flags that differ from those of the rest of their section. An empty list means all controllers.
 var usedBy = map[string][]string{
 	"flex-volume-plugin-dir": {
 		names.PersistentVolumeBinderController, names.PersistentVolumeAttachDetachController, names.PersistentVolumeExpanderController,

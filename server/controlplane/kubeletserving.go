@@ -19,11 +19,9 @@ import (
 	"k8s.io/kubernetes/pkg/controller/certificates"
 	netutils "k8s.io/utils/net"
 
+	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/controllers"
 )
-
-// servingApproverName is the controller's name for --controllers.
-const servingApproverName = "kubelet-serving-certificate-approver-controller"
 
 // controlPlaneLabel marks nodes that may have the addresses of an API server. Kubelets can't set it on their own Nodes.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
@@ -32,9 +30,9 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 // Node's name and addresses, unless an address belongs to another Node or to an API server.
 func servingApprover() controllers.Controller {
 	return controllers.Controller{
-		Name: servingApproverName,
+		Name: bootstrap.ServingApprover,
 		Build: func(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
-			client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(shared.Loopback), servingApproverName))
+			client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(shared.As(bootstrap.ServingApprover)), bootstrap.ServingApprover))
 			if err != nil {
 				return nil, err
 			}

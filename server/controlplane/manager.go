@@ -6,9 +6,7 @@ import (
 	"os"
 	"slices"
 
-	"k8s.io/client-go/rest"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
-	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
@@ -60,7 +58,7 @@ func (o *Options) controllerContext(shared controllers.Shared) app.ControllerCon
 	}
 	settings.SAController.RootCAFile = shared.Cluster.CACertFile
 	return app.ControllerContext{
-		ClientBuilder:                   builder(shared.Loopback, settings.KubeCloudShared.UseServiceAccountCredentials),
+		ClientBuilder:                   accounts(shared.As),
 		InformerFactory:                 shared.Informers,
 		ObjectOrMetadataInformerFactory: shared.Metadata,
 		ComponentConfig:                 settings,
@@ -69,13 +67,4 @@ func (o *Options) controllerContext(shared controllers.Shared) app.ControllerCon
 		ResyncPeriod:                    controllers.ResyncPeriod,
 		ControllerManagerMetrics:        controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
 	}
-}
-
-// builder returns the builder of the controllers' clients, which act as the server's own user or as service accounts.
-func builder(loopback *rest.Config, asAccounts bool) clientbuilder.ControllerClientBuilder {
-	plain := clientbuilder.SimpleControllerClientBuilder{ClientConfig: loopback}
-	if asAccounts {
-		return impersonating{plain}
-	}
-	return plain
 }

@@ -38,7 +38,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Scheduler, "scheduler", false, "Run kube-scheduler in this process, while no kube-scheduler elsewhere holds its Lease.")
 	fs.StringVar(&o.managerFile, "controller-manager-config", "", "File with a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1) for the controllers in this process. Flags override it; its section generic has no effect.")
 	fs.StringVar(&o.schedulerFile, "scheduler-config", "", "File with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) for the scheduler in this process: profiles, plugins, extenders. Its leader election and client connection have no effect.")
-	defaults, err := options.NewKubeControllerManagerOptions()
+	defaults, err := managerDefaults()
 	if err != nil {
 		panic(err) // upstream's own defaults
 	}
@@ -55,6 +55,7 @@ func (o *Options) Complete(selection []string, serviceRange string) error {
 	}
 	others := o.Controllers()
 	controlled := controllers.Selects(selection, others)
+	any := controlled || controllers.Runs(selection, nil, controllers.Names()...)
 	var errs []error
 	configured := o.managerFile != ""
 	o.upstream.VisitAll(func(f *pflag.Flag) {
@@ -63,11 +64,11 @@ func (o *Options) Complete(selection []string, serviceRange string) error {
 			return
 		}
 		configured = true
-		if !controllers.Runs(selection, others, users...) && !(len(users) == 0 && controlled) {
+		if !controllers.Runs(selection, others, users...) && !(len(users) == 0 && any) {
 			errs = append(errs, unused(f.Name, users))
 		}
 	})
-	if o.managerFile != "" && !controlled && !controllers.Runs(selection, nil, controllers.Names()...) {
+	if o.managerFile != "" && !any {
 		errs = append(errs, unused("controller-manager-config", nil))
 	}
 	if o.schedulerFile != "" && !o.Scheduler {
@@ -85,9 +86,18 @@ func (o *Options) Complete(selection []string, serviceRange string) error {
 // Settings returns the settings of all controllers from flags and file; nil for upstream's defaults. Call it after Complete.
 func (o *Options) Settings() *controllers.Settings { return o.manager }
 
+// managerDefaults returns kube-controller-manager's defaults, with a service account for each controller as in a kubeadm cluster.
+func managerDefaults() (*options.KubeControllerManagerOptions, error) {
+	defaults, err := options.NewKubeControllerManagerOptions()
+	if err == nil {
+		defaults.KubeCloudShared.UseServiceAccountCredentials = true
+	}
+	return defaults, err
+}
+
 // completeManager computes the configuration of the controllers, like kube-controller-manager.
 func (o *Options) completeManager(serviceRange string) error {
-	effective, err := options.NewKubeControllerManagerOptions()
+	effective, err := managerDefaults()
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (o *Options) SchedulerController() *controllers.Controller {
 
 // buildScheduler builds it as kube-scheduler's own command does.
 func (o *Options) buildScheduler(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
-	client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(shared.Loopback), "scheduler"))
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(shared.Scheduler), "scheduler"))
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (o *Options) buildScheduler(ctx context.Context, shared controllers.Shared)
 	s, err := scheduler.New(ctx, client, informers, nil,
 		func(name string) events.EventRecorderLogger { return broadcaster.NewRecorder(name) },
 		scheduler.WithComponentConfigVersion(settings.APIVersion),
-		scheduler.WithKubeConfig(shared.Loopback),
+		scheduler.WithKubeConfig(shared.Scheduler),
 		scheduler.WithProfiles(settings.Profiles...),
 		scheduler.WithPercentageOfNodesToScore(settings.PercentageOfNodesToScore),
 		scheduler.WithPodMaxBackoffSeconds(settings.PodMaxBackoffSeconds),

@@ -12,14 +12,14 @@ import (
 // identityKey is private so that no other package can put an identity into a context.
 type identityKey struct{}
 
-// loopbackUser is the user of in-process clients, with the name and groups of kube-apiserver's own loopback client.
+// loopbackUser is the user of in-process clients that state no other, with the name and groups of kube-apiserver's own loopback client.
 var loopbackUser = user.DefaultInfo{
 	Name:   user.APIServerUser,
 	Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated},
 }
 
-func withIdentity(ctx context.Context) context.Context {
-	return context.WithValue(ctx, identityKey{}, true)
+func withIdentity(ctx context.Context, who *user.DefaultInfo) context.Context {
+	return context.WithValue(ctx, identityKey{}, who)
 }
 
 // Authenticator authenticates requests made through a [Transport], and no others. It must be the first in the union of
@@ -27,11 +27,12 @@ func withIdentity(ctx context.Context) context.Context {
 var Authenticator authenticator.Request = authenticator.RequestFunc(authenticate)
 
 func authenticate(req *http.Request) (*authenticator.Response, bool, error) {
-	if req.Context().Value(identityKey{}) == nil {
+	who, ok := req.Context().Value(identityKey{}).(*user.DefaultInfo)
+	if !ok {
 		return nil, false, nil
 	}
 	// A new copy for every request, since the user.Info's slices may be kept.
-	caller := loopbackUser
-	caller.Groups = slices.Clone(loopbackUser.Groups)
+	caller := *who
+	caller.Groups = slices.Clone(who.Groups)
 	return &authenticator.Response{User: &caller}, true, nil
 }

@@ -39,10 +39,42 @@ func TestInProcessCallerIsTheLoopbackUser(t *testing.T) {
 	}
 }
 
+// TestUsersOfOneTransport has clients of different users on one transport at the same time.
+func TestUsersOfOneTransport(t *testing.T) {
+	transport := serving(t, whoami)
+	for _, want := range [][]string{
+		{user.APIServerUser, user.SystemPrivilegedGroup, user.AllAuthenticated},
+		{"jane", "a", "b", user.AllAuthenticated},
+		{"joe", user.AllAuthenticated},
+	} {
+		t.Run(want[0], func(t *testing.T) {
+			t.Parallel()
+			config := transport.Config()
+			if want[0] != user.APIServerUser {
+				config = transport.ConfigOf(want[0], want[1:len(want)-1]...)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := config.Transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := append(resp.Header["X-User"], resp.Header["X-Group"]...); !slices.Equal(got, want) {
+				t.Errorf("the request is of %q, want %q", got, want)
+			}
+			if err := resp.Body.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestNetworkCallerCannotForge(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(whoami))
 	defer server.Close()
-	req, err := http.NewRequestWithContext(withIdentity(context.Background()), http.MethodGet, server.URL, nil)
+	req, err := http.NewRequestWithContext(withIdentity(context.Background(), &loopbackUser), http.MethodGet, server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 )
 
@@ -37,7 +39,7 @@ type Transport struct {
 // New returns a Transport whose requests wait until SetHandler is called. Thus clients can be built, and informers and controllers
 // started, before the handler chain, which is itself built with those clients.
 func New() *Transport {
-	base, stop := context.WithCancel(withIdentity(context.Background()))
+	base, stop := context.WithCancel(withIdentity(context.Background(), &loopbackUser))
 	return &Transport{base: base, stop: stop, served: make(chan struct{})}
 }
 
@@ -78,12 +80,17 @@ func (t *Transport) Shutdown(ctx context.Context) error {
 // Errors: [ErrShutdown]; the request context's error; a [*PanicError] if the handler panics before it has sent headers (after
 // that, reading the body returns it).
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.roundTrip(t.base, req)
+}
+
+// roundTrip is RoundTrip for the user in base.
+func (t *Transport) roundTrip(base context.Context, req *http.Request) (*http.Response, error) {
 	handler, err := t.begin(req.Context())
 	if err != nil {
 		closeBody(req)
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(t.base)
+	ctx, cancel := context.WithCancel(base)
 	ex := newExchange(ctx, cancel, req)
 	clientGone := context.AfterFunc(req.Context(), func() { ex.abort(req.Context().Err()) })
 
@@ -178,11 +185,33 @@ const host = "http://loopback.invalid"
 // may change it: usually ContentType and UserAgent, or Impersonate for a client with fewer permissions. Copies, including those
 // of rest.AnonymousClientConfig, keep the transport and therefore the identity.
 func (t *Transport) Config() *rest.Config {
+	return configOf(t)
+}
+
+// ConfigOf returns a configuration like Config whose requests are those of another user, with the name and the groups, to which it
+// adds system:authenticated. All its clients share t.
+func (t *Transport) ConfigOf(name string, groups ...string) *rest.Config {
+	who := &user.DefaultInfo{Name: name, Groups: append(slices.Clip(groups), user.AllAuthenticated)}
+	return configOf(acting{t, withIdentity(t.base, who)})
+}
+
+func configOf(transport http.RoundTripper) *rest.Config {
 	return &rest.Config{
 		Host:      host,
-		Transport: t,
+		Transport: transport,
 		QPS:       -1,
 		// The default could be CBOR (feature gate ClientsPreferCBOR), which client-go's discovery can't read.
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	}
+}
+
+// acting sends requests of the user in base.
+type acting struct {
+	transport *Transport
+	base      context.Context
+}
+
+// RoundTrip is Transport's, as the user.
+func (a acting) RoundTrip(req *http.Request) (*http.Response, error) {
+	return a.transport.roundTrip(a.base, req)
 }

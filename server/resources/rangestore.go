@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
@@ -181,6 +179,5 @@ func (s *rangeStore) update(replace func(*core.RangeAllocation) (*core.RangeAllo
 
 // context returns the context of a change that the server itself makes, with a timeout.
 func (s *rangeStore) context() (context.Context, context.CancelFunc) {
-	ctx := request.WithUser(context.Background(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
-	return context.WithTimeout(ctx, rangeTimeout)
+	return context.WithTimeout(context.Background(), rangeTimeout)
 }

@@ -29,9 +29,6 @@ type object struct {
 	Sealed []byte `json:"sealed"`
 }
 
-// author is recorded in the log as the author of the row.
-var author = sqlstore.Author{User: "system:apiserver", FieldManager: "sqube"}
-
 // Store stores shared keys in the cluster's database.
 type Store struct {
 	store  *sqlstore.Store
@@ -78,7 +75,7 @@ func (s *Store) Update(ctx context.Context, change func(pki.Shared) (pki.Shared,
 			return nil, err
 		}
 		w.UID = string(o.UID)
-		_, err = s.store.Write(sqlstore.WithAuthor(ctx, author), w)
+		_, err = s.store.Write(ctx, w)
 		if err == nil {
 			return next, nil
 		}

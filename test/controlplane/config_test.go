@@ -3,6 +3,7 @@ package controlplane
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +14,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestConfiguration checks that the controllers and the scheduler apply upstream's configuration files, that flags override
-// these, and that controllers use their service accounts.
+// TestConfiguration checks that the controllers and the scheduler apply upstream's configuration files, and that flags override
+// these.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	manager := write(t, `apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1
@@ -22,7 +23,7 @@ kind: KubeControllerManagerConfiguration
 KubeCloudShared:
   AllocateNodeCIDRs: true
   ClusterCIDR: 10.32.0.0/16
-  UseServiceAccountCredentials: true
+  UseServiceAccountCredentials: false
 NodeIPAMController:
   NodeCIDRMaskSize: 26
 `)
@@ -64,4 +65,55 @@ func write(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestControllersAreNamed checks whom `sqube history` names for what controllers, the scheduler and the server itself write.
+func TestControllersAreNamed(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		for _, test := range []struct {
+			flags      []string
+			controller func(name string) string
+		}{
+			{nil, func(name string) string { return "system:serviceaccount:kube-system:" + name }},
+			{[]string{"--use-service-account-credentials=false"}, func(string) string { return "system:apiserver" }},
+		} {
+			datastore := engine.Datastore
+			if len(test.flags) > 0 {
+				datastore = harness.SQLite(t)
+			}
+			s := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(test.flags, "--control-plane")})
+			c := client(t, s)
+			fakenode.Join(t, c, fakenode.Options{Name: "board"})
+			deploy(t, c, "web", 1)
+			finds(t, c, "web", 1)
+			pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+			if err != nil || len(pods.Items) != 1 {
+				t.Fatalf("%v, %v", pods, err)
+			}
+			named := func(resource, name, operation, user string) {
+				t.Helper()
+				want := regexp.MustCompile(`(?m)^\d+ +\S+ +` + operation + ` +` + regexp.QuoteMeta(user) + ` `)
+				harness.Eventually(t, operation+" by "+user, func() bool {
+					return want.MatchString(printed(t, "history", resource, name, "--datastore", datastore))
+				})
+			}
+			owner := pods.Items[0].OwnerReferences[0].Name
+			named("replicasets.apps", owner, "create", test.controller("deployment-controller"))
+			named("pods", pods.Items[0].Name, "create", test.controller("replicaset-controller"))
+			named("pods", pods.Items[0].Name, "update", "system:kube-scheduler")
+			named("serviceaccounts", "default", "create", test.controller("service-account-controller"))
+			named("configmaps", "kube-root-ca.crt", "create", test.controller("root-ca-cert-publisher"))
+
+			if err := c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			named("endpoints", "web", "create", test.controller("endpoint-controller"))
+			named("endpoints", "web", "delete", "system:apiserver") // with the Service, in the same request
+			undeploy(t, c, "web")
+			named("replicasets.apps", owner, "delete", test.controller("generic-garbage-collector"))
+			s.Stop(t)
+		}
+	})
 }

@@ -29,10 +29,10 @@ func TestJoin(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
 		data := t.TempDir()
-		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: data, Args: []string{
-			"--control-plane", "--kubelet-certificate-authority=" + filepath.Join(data, "pki", "ca.crt"),
+		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: data, Args: append(sqube.RightsSuffice(t),
+			"--control-plane", "--kubelet-certificate-authority="+filepath.Join(data, "pki", "ca.crt"),
 			"--kubelet-preferred-address-types=InternalIP,Hostname",
-		}})
+		)})
 		admin := client(t, s)
 		command := strings.Fields(printed(t, "token", "create", "--kubeconfig", s.Kubeconfig, "--server", s.URL, "--print-join"))
 		if len(command) != 7 || command[0] != "kubeadm" || "https://"+command[2] != s.URL {

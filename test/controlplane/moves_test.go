@@ -18,7 +18,7 @@ import (
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	datastore := harness.Postgres(t)
-	first := sqube.Start(t, sqube.Options{Datastore: datastore, Args: []string{"--control-plane"}})
+	first := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c := client(t, first)
 	holder := func(c kubernetes.Interface) string {
 		lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), "sqube-controllers", metav1.GetOptions{})
@@ -29,7 +29,7 @@ func TestMoves(t *testing.T) {
 	}
 	harness.Eventually(t, "the first server leads", func() bool { return holder(c) != "" })
 	leader := holder(c)
-	second := sqube.Start(t, sqube.Options{Datastore: datastore, Args: []string{"--control-plane"}})
+	second := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c = client(t, second)
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
 	deploy(t, c, "before", 2)
@@ -50,7 +50,7 @@ func TestStepsAside(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
-		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--control-plane"}})
+		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 		c := client(t, s)
 		fakenode.Join(t, c, fakenode.Options{Name: "board"})
 		deploy(t, c, "before", 1)
@@ -76,7 +76,7 @@ func TestStepsAside(t *testing.T) {
 // when the Lease has expired.
 func TestLosesTheLease(t *testing.T) {
 	t.Parallel()
-	s := sqube.Start(t, sqube.Options{Datastore: harness.Postgres(t), Args: []string{"--control-plane"}})
+	s := sqube.Start(t, sqube.Options{Datastore: harness.Postgres(t), Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c := client(t, s)
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
 	deploy(t, c, "before", 1)

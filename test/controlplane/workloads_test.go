@@ -22,9 +22,9 @@ func TestWorkloads(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
-		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{
+		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: append(sqube.RightsSuffice(t),
 			"--control-plane", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--node-cidr-mask-size=25",
-		}})
+		)})
 		c := client(t, s)
 		fakenode.Join(t, c, fakenode.Options{Name: "board"})
 		t.Run("a node is ready and has a range of Pod addresses", func(t *testing.T) { nodeIsReady(t, c) })

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -32,7 +33,7 @@ type plane struct {
 // planes returns the planes that scenarios run on.
 func planes() []plane {
 	played := []plane{{"in-process", func(t *testing.T, datastore string) *sqube.Server {
-		return sqube.Start(t, sqube.Options{Datastore: datastore, Args: append([]string{"--control-plane"}, settings...)})
+		return sqube.Start(t, sqube.Options{Datastore: datastore, Args: slices.Concat([]string{"--control-plane"}, settings, sqube.RightsSuffice(t))})
 	}}}
 	if *upstream != "" {
 		played = append(played, plane{"upstream", startUpstream})

@@ -11,6 +11,7 @@ var policies = []scenario{
 	{"quota", "ResourceQuota: Pods and objects by count, CPU; a Deployment that it blocks, and then allows", quota},
 	{"limit-range", "LimitRange: defaults of containers, minimum and maximum", limitRange},
 	{"admission-policy", "ValidatingAdmissionPolicy: on every kind used here, on controllers' Pods and on scale, with parameters, warnings", admissionPolicy},
+	{"exemption", "A ValidatingAdmissionPolicy that exempts system:masters forbids a privileged Pod also to the controllers that a Deployment works through", exemption},
 }
 
 func quota(u *user) {
@@ -241,4 +242,43 @@ func admissionPolicy(u *user) {
 	u.contains(u.run("get", "events", "--field-selector=reason=FailedCreate"), "images have tags")
 	u.run("set", "image", "deployment/untagged", "main=web:1")
 	u.rolledOut("deployment/untagged")
+}
+
+// unprivileged is a policy that forbids privileged Pods to everyone but system:masters.
+const unprivileged = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: unprivileged}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+  matchConditions: [{name: people, expression: "!('system:masters' in request.userInfo.groups)"}]
+  validations:
+  - {expression: "object.spec.containers.all(c, !c.?securityContext.?privileged.orValue(false))", message: no privileged Pods}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: unprivileged}
+spec:
+  policyName: unprivileged
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: exemption}}}
+`
+
+func exemption(u *user) {
+	u.apply(unprivileged)
+	privileged := func(manifest string) string {
+		return strings.Replace(manifest, "name: main,", "name: main, securityContext: {privileged: true},", 1)
+	}
+	u.until("it is in effect", func() (string, bool) {
+		out, err := u.try(privileged(pod("own", "{}")), "create", "--dry-run=server", "--as=system:serviceaccount:kube-system:replicaset-controller", "-f", "-")
+		return out, err != nil && strings.Contains(out, "no privileged Pods")
+	})
+	u.apply(privileged(pod("own", "{}"))) // by a member of system:masters
+	u.apply(privileged(deployment("web", 1, "web:1")))
+	u.event("FailedCreate", "web")
+	u.contains(u.run("get", "events", "--field-selector=reason=FailedCreate"), "no privileged Pods")
+	if pods := u.pods("app=web"); len(pods) > 0 {
+		u.Errorf("the Deployment has privileged Pods: %s", show(pods))
+	}
 }

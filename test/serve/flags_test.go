@@ -61,7 +61,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--cluster-cidr=10.244.0.0/16", "--cluster-cidr has no effect without node-ipam-controller: see --control-plane and --controllers " + help},
 		{"--controllers=-garbagecollector,api --concurrent-gc-syncs=3", "--concurrent-gc-syncs has no effect without garbage-collector-controller: see --control-plane and --controllers " + help},
 		{"--controllers=*,-persistentvolume-binder-controller --flex-volume-plugin-dir=/x --enable-dynamic-provisioning", "--enable-dynamic-provisioning has no effect without persistentvolume-binder-controller: see --control-plane and --controllers " + help},
-		{"--use-service-account-credentials", "--use-service-account-credentials has no effect without a controller that uses it: see --control-plane and --controllers " + help},
+		{"--controllers=-* --use-service-account-credentials=false", "--use-service-account-credentials has no effect without a controller that uses it: see --control-plane and --controllers " + help},
 		{"--controllers=-* --controller-manager-config=" + missing, "--controller-manager-config has no effect without a controller that uses it: see --control-plane and --controllers " + help},
 		{"--controller-manager-config=" + missing, "--controller-manager-config: open " + missing},
 		{"--concurrent-gc-syncs=many", `invalid argument "many" for "--concurrent-gc-syncs"`},
