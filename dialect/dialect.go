@@ -45,11 +45,13 @@ type Engine interface {
 
 	// Commit appends a group of writes in one transaction. Either all of them become visible and durable together, or none do. A
 	// conflict fails only the write concerned. After ErrFull, a group of deletions alone may still succeed. In the group, writes
-	// that replace a row come before those that create an object, since an engine may handle replacements first.
+	// that replace a row come before those that create an object, since an engine may handle replacements first. All rows of the
+	// group get one WrittenAt; see CommitTime.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
-	// Load fills an empty log in one transaction with the rows that rows passes to add, and sets the counter. It returns
-	// ErrNotEmpty if the log already has rows, and an error from rows unchanged. Nothing else may be using the database.
+	// Load fills an empty log in one transaction with the rows that rows passes to add, and sets the counter. Its time is now, or
+	// that of the newest row if that is later. It returns ErrNotEmpty if the log already has rows, and an error from rows
+	// unchanged. Nothing else may be using the database.
 	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error) error
 
 	// Compact records upTo as the compacted revision, and then removes up to limit rows that were replaced at or before upTo, in
@@ -108,7 +110,7 @@ type Write struct {
 	Namespace, Name string
 	UID             string
 
-	WrittenAt int64 // Unix milliseconds
+	WrittenAt int64 // Unix milliseconds; for Commit, by the clock of this machine
 	ExpiresAt int64 // Unix milliseconds, 0 for never
 
 	User, FieldManager string
@@ -121,8 +123,9 @@ type Write struct {
 
 // Committed is the result of a group commit. Each write got a revision, in order; those of conflicting writes stay unused.
 type Committed struct {
-	Last   int64  // the revision of the last write
-	Landed []bool // whether write i is in the log
+	Last      int64  // the revision of the last write
+	Landed    []bool // whether write i is in the log
+	WrittenAt int64  // the time of the rows, in Unix milliseconds
 }
 
 // Before is the revision before the group.

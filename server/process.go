@@ -22,12 +22,9 @@ type Process struct {
 	Built func(context.Context, *Server)
 }
 
-// firstYear is the year of the first release. A clock that shows an earlier one is wrong.
-const firstYear = 2026
-
 // CheckClock returns an error if the machine's clock can't be right.
 func CheckClock() error {
-	if now := time.Now(); now.Year() < firstYear {
+	if now := time.Now(); now.Before(sqlstore.FirstTime) {
 		return fmt.Errorf("this machine's clock says %s: set it first, or certificates and timestamps would be wrong", now.Format(time.RFC3339))
 	}
 	return nil

@@ -29,6 +29,8 @@ type Stats struct {
 	Unreachable time.Duration
 	// TailLag is for how long the log has had revisions that watches and cached reads have not seen.
 	TailLag time.Duration
+	// ClockBehind is how far this machine's clock is behind the log's time, which no row is written earlier than.
+	ClockBehind time.Duration
 	// Failures counts as Store.Failures does.
 	Failures uint64
 	// Watches is how many bytes watches hold, SlowWatches how many watches were ended because that was too much.
@@ -72,6 +74,7 @@ func (s *Store) Stats() Stats {
 	defer s.size.mu.Unlock()
 	stats := s.size.stats
 	stats.Revision, stats.Cached = s.hub.at(), s.cache.held()
+	stats.ClockBehind = s.clock.behindLog()
 	stats.Watches, stats.SlowWatches = s.memory.held.Load(), s.memory.slow.Load()
 	stats.Unreachable, stats.TailLag, stats.Failures = s.failures.silence(), s.tailLag.since(stats.Revision), s.Failures()
 	if !s.size.due.IsZero() {
@@ -100,6 +103,9 @@ func (s *Store) measure(ctx context.Context) bool {
 			s.size.stats.Position, s.size.stats.Space = at, space
 		})
 		s.warn(before, space.HeldBack)
+		err = s.readClock(ctx)
+	}
+	if err == nil {
 		var counted bool
 		if counted, err = s.count(ctx); err == nil {
 			return counted

@@ -154,6 +154,7 @@ type Store struct {
 	failing  bool // the last commit failed; only for the committer
 	failures *failures
 	tailLag  tailLag
+	clock    clock
 
 	stop context.CancelFunc
 	ctx  context.Context

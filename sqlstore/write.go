@@ -72,7 +72,7 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	p := &pending{row: w.row(AuthorFrom(ctx), s.opts.Now()), note: w.Note, previous: w.Previous, result: make(chan outcome, 1)}
+	p := &pending{row: w.row(AuthorFrom(ctx)), note: w.Note, previous: w.Previous, result: make(chan outcome, 1)}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		p.span = span
 	}
@@ -87,13 +87,12 @@ func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	}
 }
 
-// row returns w in the form that engines need.
-func (w *Write) row(author Author, at time.Time) dialect.Write {
+// row returns w in the form that engines need, without its time.
+func (w *Write) row(author Author) dialect.Write {
 	row := dialect.Write{
 		Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
 		Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
-		WrittenAt: at.UnixMilli(), ExpiresAt: w.ExpiresAt,
-		User: plain(author.User), FieldManager: plain(author.FieldManager),
+		ExpiresAt: w.ExpiresAt, User: plain(author.User), FieldManager: plain(author.FieldManager),
 		Labels: w.Labels, Fields: w.Fields, Value: w.Value,
 	}
 	if w.Previous != nil {
@@ -104,7 +103,9 @@ func (w *Write) row(author Author, at time.Time) dialect.Write {
 
 // LogRow returns the live row that w would become under an id.
 func (w *Write) LogRow(id int64, author Author, at time.Time) *dialect.LogRow {
-	return &dialect.LogRow{ID: id, Write: w.row(author, at)}
+	row := &dialect.LogRow{ID: id, Write: w.row(author)}
+	row.WrittenAt = at.UnixMilli()
+	return row
 }
 
 // plain replaces what Postgres can't store as text.
@@ -146,9 +147,10 @@ func (s *Store) commit() {
 }
 
 func (s *Store) commitGroup(group []*pending) {
-	rows := make([]dialect.Write, len(group))
+	rows, at := make([]dialect.Write, len(group)), s.clock.commitTime(s.opts.Now())
 	for i, p := range group {
 		rows[i] = p.row
+		rows[i].WrittenAt = at
 	}
 	ctx, cancel := s.bounded(context.Background())
 	ctx, span := s.commitSpan(ctx, group)
@@ -160,6 +162,7 @@ func (s *Store) commitGroup(group []*pending) {
 	switch {
 	case err == nil:
 		s.opts.OnGroup(len(group))
+		s.compareClock(committed.WrittenAt, s.opts.Now())
 		s.succeeded(group)
 		s.publish(group, committed)
 		for i, p := range group {

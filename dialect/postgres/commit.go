@@ -24,13 +24,13 @@ WHERE id = ANY($2::bigint[]) AND coalesce(replaced_by, 0) = 0`
 INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
        w.operation, w.api_group, w.resource, w.key, w.namespace, w.name, w.uid,
-       w.written_at, nullif(w.expires_at, 0), w.user_name, w.field_manager, w.labels, w.fields,
+       (SELECT written_at FROM counter), nullif(w.expires_at, 0), w.user_name, w.field_manager, w.labels, w.fields,
        CASE WHEN w.operation <> 'delete' THEN w.value END
 FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.*
       FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-                  $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[])
+                  $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
            WITH ORDINALITY AS u(replaces, operation, api_group, resource, key, namespace, name, uid,
-                  written_at, expires_at, user_name, field_manager, labels, fields, value, ord)) w
+                  expires_at, user_name, field_manager, labels, fields, value, ord)) w
 WHERE w.replaces = 0 OR (SELECT p.replaced_by FROM log p WHERE p.id = w.replaces) = w.id
 ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
 RETURNING id`
@@ -61,7 +61,8 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	n := int64(len(group))
 	batch := &pgx.Batch{}
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
-	batch.Queue(e.bump(), n, e.seen.Load()).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, nil) })
+	at, ahead := dialect.CommitTime(group)
+	batch.Queue(e.bump(), n, e.seen.Load(), at, ahead).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil) })
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
@@ -83,21 +84,21 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 
 // toColumns turns writes into the arrays that insertRows unnests, in its order.
 func toColumns(group []dialect.Write) []any {
-	replaces, writtenAt, expiresAt := make([]int64, len(group)), make([]int64, len(group)), make([]int64, len(group))
+	replaces, expiresAt := make([]int64, len(group)), make([]int64, len(group))
 	var texts [12][]string
 	for i := range texts {
 		texts[i] = make([]string, len(group))
 	}
 	for i := range group {
 		w := &group[i]
-		replaces[i], writtenAt[i], expiresAt[i] = w.Replaces, w.WrittenAt, w.ExpiresAt
+		replaces[i], expiresAt[i] = w.Replaces, w.ExpiresAt
 		for j, text := range [...]string{string(w.Operation), w.Group, w.Resource, w.Key, w.Namespace, w.Name, w.UID,
 			w.User, w.FieldManager, w.Labels, w.Fields, string(w.Value)} {
 			texts[j][i] = text
 		}
 	}
 	return []any{replaces, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6],
-		writtenAt, expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
+		expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
 }
 
 // compactRows removes a batch. The batch is an array, so that rows are found by the primary key whatever plan is chosen. It skips

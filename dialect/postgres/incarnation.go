@@ -36,7 +36,7 @@ func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, c capabiliti
 func (e *Engine) jumpRevision(ctx context.Context, conn *pgconn.PgConn) error {
 	seen, incarnation := e.seen.Load(), e.capabilities.incarnation
 	ahead := fmt.Sprintf(`greatest(revision, %d) + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT written_at FROM log ORDER BY id DESC LIMIT 1) / 1000), 0))::bigint * %d`,
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - nullif(written_at, 0) / 1000), 0))::bigint * %d`,
 		seen, dialect.RevisionJump, dialect.RevisionJumpPerSecond)
 	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = %[1]s, compacted = %[1]s, incarnation = %[2]s
 WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen)).ReadAll()
@@ -46,11 +46,12 @@ WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen)).Read
 	return err
 }
 
-// bump returns the statement that raises the counter by its first parameter. It fails with a division by zero if the counter must
-// jump first.
+// bump returns the statement that raises the counter by its first parameter, unless it is behind the second. It fails with a
+// division by zero if the counter must jump first. The last parameters are those that dialect.CommitTime returns.
 func (e *Engine) bump() string {
-	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END
-RETURNING revision, %s`, e.capabilities.incarnation, e.capabilities.replan)
+	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END,
+  written_at = CASE WHEN written_at > $4::bigint THEN $3::bigint ELSE greatest(written_at, $3) END
+RETURNING revision, written_at, %s`, e.capabilities.incarnation, e.capabilities.replan)
 }
 
 // counterBehind reports whether err is that division by zero.

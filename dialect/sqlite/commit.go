@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -21,7 +22,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		stmt **sql.Stmt
 		text string
 	}{
-		{&w.bump, "UPDATE counter SET revision = revision + ? RETURNING revision"},
+		{&w.bump, "UPDATE counter SET revision = revision + ?1, written_at = CASE WHEN written_at > ?3 THEN ?2 ELSE max(written_at, ?2) END RETURNING revision, written_at"},
 		{&w.closeRow, "UPDATE log SET replaced_by = ?, padding = NULL WHERE id = ? AND replaced_by IS NULL"},
 		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
@@ -52,13 +53,16 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
-		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group)).Scan(&committed.Last); err != nil {
+		at, ahead := dialect.CommitTime(group)
+		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group), at, ahead).Scan(&committed.Last, &committed.WrittenAt); err != nil {
 			return err
 		}
 		closeRow, insert := tx.StmtContext(ctx, e.write.closeRow), tx.StmtContext(ctx, e.write.insert)
 		for i := range group {
+			row := dialect.LogRow{ID: committed.Revision(i), Write: group[i]}
+			row.WrittenAt = committed.WrittenAt
 			var err error
-			if committed.Landed[i], err = write(ctx, closeRow, insert, committed.Revision(i), &group[i]); err != nil {
+			if committed.Landed[i], err = write(ctx, closeRow, insert, &row); err != nil {
 				return err
 			}
 		}
@@ -70,10 +74,10 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	return committed, err
 }
 
-// write appends w as row id, or returns false if w conflicts.
-func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect.Write) (bool, error) {
-	if w.Replaces != 0 {
-		res, err := closeRow.ExecContext(ctx, id, w.Replaces)
+// write appends row, or returns false if it conflicts.
+func write(ctx context.Context, closeRow, insert *sql.Stmt, row *dialect.LogRow) (bool, error) {
+	if row.Replaces != 0 {
+		res, err := closeRow.ExecContext(ctx, row.ID, row.Replaces)
 		if err != nil {
 			return false, err
 		}
@@ -81,13 +85,12 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, id int64, w *dialect
 			return false, err
 		}
 	}
-	row := dialect.LogRow{ID: id, Write: *w}
-	if w.Operation == dialect.Delete {
-		row.ReplacedBy = id
+	if row.Operation == dialect.Delete {
+		row.ReplacedBy = row.ID
 	}
-	err := add(ctx, insert, &row)
+	err := add(ctx, insert, row)
 	// Only the index of live rows can be violated: the key exists. SQLite rolls back the statement, not the transaction.
-	if codeOf(err) == sqlite3.SQLITE_CONSTRAINT_UNIQUE && w.Replaces == 0 {
+	if codeOf(err) == sqlite3.SQLITE_CONSTRAINT_UNIQUE && row.Replaces == 0 {
 		return false, nil
 	}
 	return err == nil, err
@@ -138,7 +141,8 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 		if refused != nil {
 			return refused
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?, compacted = ?", counter.Revision, counter.Compacted)
+		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?, compacted = ?, written_at = max(?, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))",
+			counter.Revision, counter.Compacted, time.Now().UnixMilli())
 		return err
 	})
 	return cmp.Or(refused, err)

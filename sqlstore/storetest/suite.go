@@ -37,6 +37,8 @@ func Run(t *testing.T, open Opener) {
 		{"Unreachable", testUnreachable},
 		{"FullDisk", testFullDisk},
 		{"Unread", testUnread},
+		{"Clock", testClock},
+		{"ClocksOfServers", testClocksOfServers},
 		{"Load", testLoad},
 		{"Restart", testRestart},
 		{"Close", testClose},

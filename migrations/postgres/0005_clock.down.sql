@@ -1,0 +1,1 @@
+ALTER TABLE IF EXISTS counter DROP COLUMN IF EXISTS written_at;

@@ -1,0 +1,1 @@
+ALTER TABLE counter DROP COLUMN written_at;
