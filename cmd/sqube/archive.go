@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -99,7 +98,7 @@ func (o *serveOptions) archive(ctx context.Context, engine dialect.Engine, optio
 		a.open = func(context.Context) (dialect.Reader, error) { return borrowed{engine}, nil }
 	}
 	a.options = logbackup.Options{
-		Interval: max(min(archiveInterval, options.Retention/10), time.Millisecond), SnapshotInterval: archiveSnapshots, Keep: math.MaxInt64,
+		Interval: max(min(archiveInterval, options.Retention/10), time.Millisecond), SnapshotInterval: archiveSnapshots, Keep: logbackup.Forever,
 		Past: true, Log: slog.With("archive", a.place.String()), OnStep: a.note,
 	}
 	if options.CompactInterval > 0 {

@@ -78,6 +78,6 @@ func backupState(ctx context.Context, d datastore.Datastore) (state string, err 
 		return "", err
 	}
 	defer closing(&err, reader.Close)
-	at, _, err := inspect.Position(ctx, reader)
+	at, err := inspect.Read(ctx, reader)
 	return fmt.Sprintf("revision %d or later", at.Revision), err
 }

@@ -26,7 +26,7 @@ func (f *followOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.place, "follow", "", "Folder, or s3://BUCKET/PREFIX, for a continuous backup until the command is stopped.")
 	fs.DurationVar(&f.options.Interval, "sync-interval", time.Second, "With --follow, how often new versions are written.")
 	fs.DurationVar(&f.options.SnapshotInterval, "snapshot-interval", 24*time.Hour, "With --follow, how often a full snapshot is written. A restore starts from a snapshot.")
-	fs.DurationVar(&f.options.Keep, "keep", 7*24*time.Hour, "With --follow, how far back you can restore.")
+	fs.DurationVar(&f.options.Keep, "keep", 7*24*time.Hour, "With --follow, how far back you can restore, not counting the time that the command does not run.")
 }
 
 func (f *followOptions) check(args []string) error {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
@@ -36,10 +38,10 @@ far as versions are kept (serve --retention), or as far as an archive (--archive
 				table.row(fmt.Sprint(v.ID), time.UnixMilli(v.WrittenAt).UTC().Format(time.RFC3339), string(v.Operation), v.User, v.FieldManager, changed)
 				return nil
 			})
-			if err != nil {
+			if gap := new(logbackup.Gap); err != nil && !errors.As(err, &gap) {
 				return i.about(err)
 			}
-			return table.end()
+			return errors.Join(table.end(), err)
 		},
 	}
 	i.addFlags(cmd)

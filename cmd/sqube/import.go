@@ -24,7 +24,6 @@ import (
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/etcdimport"
 	"github.com/sqube/sqube/sqlstore"
-	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 type importer struct {
@@ -198,11 +197,7 @@ func (i *importer) checkEmpty(ctx context.Context) (err error) {
 		return err
 	}
 	defer closing(&err, reader.Close)
-	_, newest, err := inspect.Position(ctx, reader)
-	if err == nil && !newest.IsZero() {
-		err = dialect.ErrNotEmpty
-	}
-	return err
+	return dialect.CheckEmpty(ctx, reader)
 }
 
 // printSummary prints what was done, and what is left to do.

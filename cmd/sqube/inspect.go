@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -76,15 +78,17 @@ func (i *inspector) close() error {
 	return i.reader.Close()
 }
 
-// history calls yield with every version of the object in the archive, then with those that are only in the database.
+// history calls yield with every version of the object in the archive, then with those that are only in the database. If files of the
+// archive are gone, it returns a logbackup.Gap in the end.
 func (i *inspector) history(ctx context.Context, yield func(*inspect.Version) error) error {
 	last := &inspect.Version{}
+	var gap *logbackup.Gap
 	if i.archive != nil {
 		err := logbackup.History(ctx, i.archive, i.object, func(v *inspect.Version) error {
 			last = v
 			return yield(v)
 		})
-		if err != nil && !errors.Is(err, inspect.ErrUnknown) {
+		if err != nil && !errors.Is(err, inspect.ErrUnknown) && !errors.As(err, &gap) {
 			return err
 		}
 	}
@@ -97,10 +101,35 @@ func (i *inspector) history(ctx context.Context, yield func(*inspect.Version) er
 		}
 		return yield(v)
 	})
-	if errors.Is(err, inspect.ErrUnknown) && last.ID > 0 {
+	switch {
+	case gap != nil && (err == nil || errors.Is(err, inspect.ErrUnknown)):
+		return gap
+	case errors.Is(err, inspect.ErrUnknown) && last.ID > 0:
 		return nil
 	}
 	return err
+}
+
+// revisionAt returns the revision that the text of a flag names: a revision, or a time.
+func (i *inspector) revisionAt(ctx context.Context, flag, text string) (int64, error) {
+	if revision, err := strconv.ParseInt(text, 10, 64); err == nil || text == "" {
+		return revision, nil
+	}
+	moment, err := parseMoment(flag, "a revision, or a time", text)
+	if err != nil {
+		return 0, err
+	}
+	m, err := inspect.RevisionAt(ctx, i.reader, moment)
+	if i.archive != nil && errors.Is(err, inspect.ErrForgotten) {
+		m, err = logbackup.RevisionAt(ctx, i.archive, moment)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s %s: %w", flag, text, err)
+	}
+	if doubt := m.Doubt(); doubt != "" {
+		fmt.Fprintf(os.Stderr, "%s %s: %s\n", flag, text, doubt)
+	}
+	return m.Revision, nil
 }
 
 // at returns the object as it was at a revision, 0 for now, from the archive if the database does not hold it.

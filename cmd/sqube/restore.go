@@ -26,6 +26,7 @@ type restorer struct {
 	force    bool
 	list     bool
 
+	when  string // the moment, for the output; "" without --to-time
 	aside string // where the former contents of the target are now
 }
 
@@ -62,8 +63,8 @@ the cluster list it again.`,
 	addDatastoreFlags(cmd, &r.target)
 	fs := cmd.Flags()
 	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
-	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z.")
-	fs.BoolVar(&r.list, "list", false, "Print the times that SOURCE, written by sqube backup --follow, covers, and restore nothing.")
+	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z. See --list for the earliest.")
+	fs.BoolVar(&r.list, "list", false, "Print the times and revisions that SOURCE covers, and restore nothing.")
 	fs.BoolVar(&r.force, "force", false, "Move the database's contents aside: a file gets another name, tables another schema.")
 	return cmd
 }
@@ -73,14 +74,20 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	if r.revision != 0 && r.moment != "" {
 		return errors.New("give one of --to-revision and --to-time")
 	}
-	if r.list || isFollowed(source) {
-		return r.fromFollowed(cmd, source)
-	}
-	archive, err := isPgDump(source)
+	moment, err := r.time()
 	if err != nil {
 		return err
 	}
-	if archive {
+	if isFollowed(source) {
+		return r.fromFollowed(cmd, source, moment)
+	}
+	archive, err := isPgDump(source)
+	switch {
+	case err != nil:
+		return err
+	case archive && r.list:
+		return errors.New("--list can't read an archive of pg_dump, which has one state: that of its end")
+	case archive:
 		return r.restorePgDump(cmd, source)
 	}
 	from := datastore.Datastore{Path: source}
@@ -95,11 +102,14 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 		return err
 	}
 	defer closing(&err, remove)
-	at, newest, ended, err := r.find(ctx, current)
+	if r.list {
+		return listKept(cmd, current)
+	}
+	at, kept, err := r.find(cmd, current, moment)
 	if err != nil {
 		return err
 	}
-	return r.fill(cmd, from.String(), at, newest, ended, func(yield func(*dialect.LogRow) error) (err error) {
+	return r.fill(cmd, from.String(), at, kept.Revision, kept.Newest, func(yield func(*dialect.LogRow) error) (err error) {
 		reader, err := current.OpenReader(ctx)
 		if err != nil {
 			return err
@@ -127,8 +137,16 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, end
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d\n", r.target, objects.Load(), source, at)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s holds the %d objects that %s had at revision %d%s\n", r.target, objects.Load(), source, at, r.when)
 	return nil
+}
+
+// found notes the revision of a moment for the output, and prints why it may be another one.
+func (r *restorer) found(cmd *cobra.Command, moment time.Time, m *inspect.Moment) {
+	r.when = ", at " + inspect.Stamp(moment)
+	if doubt := m.Doubt(); doubt != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "--to-time %s: %s\n", r.moment, doubt)
+	}
 }
 
 // withSchema returns the source, or if it is a file with an older schema, an upgraded copy. The source is not changed.
@@ -153,31 +171,49 @@ func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Data
 	return current, remove, nil
 }
 
-// find returns the revision to restore, and the newest one of the source with the time of its last write.
-func (r *restorer) find(ctx context.Context, from datastore.Datastore) (revision, newest int64, ended time.Time, err error) {
-	moment, err := r.time()
+// find returns the revision to restore, and what the source keeps.
+func (r *restorer) find(cmd *cobra.Command, from datastore.Datastore, moment time.Time) (revision int64, kept inspect.Kept, err error) {
+	reader, err := from.OpenReader(cmd.Context())
 	if err != nil {
-		return 0, 0, ended, err
-	}
-	reader, err := from.OpenReader(ctx)
-	if err != nil {
-		return 0, 0, ended, err
+		return 0, kept, err
 	}
 	defer closing(&err, reader.Close)
-	at, ended, err := inspect.Position(ctx, reader)
-	revision = at.Revision
+	kept, err = inspect.Read(cmd.Context(), reader)
+	revision = kept.Revision
 	switch {
 	case err != nil:
 	case r.moment != "":
-		if revision, err = inspect.RevisionAt(ctx, reader, moment); err != nil {
-			err = fmt.Errorf("--to-time %s: %w", r.moment, err)
+		m, failed := inspect.RevisionAt(cmd.Context(), reader, moment)
+		if failed != nil {
+			return 0, kept, fmt.Errorf("--to-time %s: %w", r.moment, failed)
 		}
+		r.found(cmd, moment, m)
+		revision = m.Revision
 	case r.revision != 0:
-		if revision = r.revision; revision < at.Compacted || revision > at.Revision {
-			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", at.Compacted, at.Revision)
+		if revision = r.revision; revision < kept.Compacted || revision > kept.Revision {
+			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", kept.Compacted, kept.Revision)
 		}
 	}
-	return revision, at.Revision, ended, err
+	return revision, kept, err
+}
+
+// listKept prints what a database keeps.
+func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
+	reader, err := d.OpenReader(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer closing(&err, reader.Close)
+	kept, err := inspect.Read(cmd.Context(), reader)
+	switch {
+	case err != nil:
+		return err
+	case kept.Newest.IsZero():
+		return fmt.Errorf("nothing has been written to %s yet", d)
+	}
+	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION")
+	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(kept.Compacted), fmt.Sprint(kept.Revision))
+	return table.end()
 }
 
 // time parses --to-time. Without the flag it is the zero time.
@@ -185,10 +221,7 @@ func (r *restorer) time() (moment time.Time, err error) {
 	if r.moment == "" {
 		return moment, nil
 	}
-	if moment, err = time.Parse(time.RFC3339, r.moment); err != nil {
-		err = fmt.Errorf("--to-time must be like 2026-11-21T10:00:00Z, not %q", r.moment)
-	}
-	return moment, err
+	return parseMoment("--to-time", "a time", r.moment)
 }
 
 // jumpedCounter returns the position of a restored log. The newest revision that clients can have seen is newest, or one that was

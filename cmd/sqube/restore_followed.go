@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -23,12 +24,8 @@ func isFollowed(source string) bool {
 }
 
 // fromFollowed restores a backup of sqube backup --follow.
-func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
+func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.Time) (err error) {
 	place, err := logbackup.ParsePlace(source)
-	if err != nil {
-		return err
-	}
-	moment, err := r.time()
 	if err != nil {
 		return err
 	}
@@ -43,6 +40,9 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string) (err error) {
 	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, dir)
 	if err != nil {
 		return err
+	}
+	if state.Moment != nil {
+		r.found(cmd, moment, state.Moment)
 	}
 	newest, ended := backup.Newest()
 	return r.fill(cmd, place.String(), state.Revision, newest, ended, func(yield func(*dialect.LogRow) error) error {
@@ -61,7 +61,7 @@ func fetch(ctx context.Context, place logbackup.Place, revision int64, moment ti
 	return backup, state, err
 }
 
-// printSpans prints the times that a backup covers.
+// printSpans prints the times that a backup covers. It returns an error about what lacks in between.
 func printSpans(cmd *cobra.Command, place logbackup.Place) error {
 	var backup *logbackup.Backup
 	err := logbackup.Retry(func(int) (err error) {
@@ -75,5 +75,5 @@ func printSpans(cmd *cobra.Command, place logbackup.Place) error {
 	for _, s := range backup.Spans {
 		table.row(s.Began.UTC().Format(time.RFC3339), s.Ended.UTC().Format(time.RFC3339), fmt.Sprint(s.From), fmt.Sprint(s.To), size(s.Size))
 	}
-	return table.end()
+	return errors.Join(table.end(), backup.Lost())
 }

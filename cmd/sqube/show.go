@@ -9,13 +9,13 @@ import (
 
 func showCommand() *cobra.Command {
 	var i inspector
-	var revision int64
+	var at string
 	var whole bool
 	cmd := &cobra.Command{
 		Use:   "show RESOURCE NAME",
-		Short: "Print an object as it is, or as it was at a revision, ready for kubectl apply",
-		Long: `Print an object as it is, or as it was at a revision (see sqube history), ready for
-kubectl apply: without its status and the fields that the server sets.
+		Short: "Print an object as it is, or as it was at a revision or a time, ready for kubectl apply",
+		Long: `Print an object as it is, or as it was at a revision (see sqube history) or a time,
+ready for kubectl apply: without its status and the fields that the server sets.
 
 ` + objectArguments,
 		Example: "  sqube show deployments.apps -n prod web --at 4711 | kubectl apply -f -",
@@ -24,6 +24,10 @@ kubectl apply: without its status and the fields that the server sets.
 				return err
 			}
 			defer closing(&err, i.close)
+			revision, err := i.revisionAt(cmd.Context(), "--at", at)
+			if err != nil {
+				return err
+			}
 			version, err := i.at(cmd.Context(), revision)
 			if err != nil {
 				return i.about(err)
@@ -41,7 +45,7 @@ kubectl apply: without its status and the fields that the server sets.
 		},
 	}
 	i.addFlags(cmd)
-	cmd.Flags().Int64Var(&revision, "at", 0, "Revision (resourceVersion) at which to show the object. If unset, the newest.")
+	cmd.Flags().StringVar(&at, "at", "", "Revision (resourceVersion), or time such as 2026-11-21T10:00:00Z, at which to show the object. If unset, now.")
 	cmd.Flags().BoolVar(&whole, "whole", false, "Print the whole stored object.")
 	return cmd
 }

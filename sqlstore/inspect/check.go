@@ -32,7 +32,7 @@ type Checked struct{ Rows, Objects int64 }
 // live, every value can be read and is the object named by its row, and every object's namespace exists.
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
 	c := checker{reader: r, decrypt: decrypt, found: found}
-	at, _, err := Position(ctx, r)
+	at, err := Read(ctx, r)
 	switch {
 	case err != nil:
 		return c.Checked, err

@@ -91,7 +91,7 @@ func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Versi
 
 // readable fails if a revision other than 0 is in the future or no longer kept.
 func readable(ctx context.Context, r dialect.Reader, revision int64) error {
-	at, _, err := Position(ctx, r)
+	at, err := Read(ctx, r)
 	switch {
 	case err != nil:
 		return err

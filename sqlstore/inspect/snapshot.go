@@ -8,28 +8,23 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Position returns the log's position, and when its newest row was written (the zero time if it is empty).
-func Position(ctx context.Context, r dialect.Reader) (at dialect.Position, newest time.Time, err error) {
-	var written *int64
-	err = r.Query(ctx, "SELECT revision, compacted, (SELECT max(written_at) FROM log) FROM counter", nil, func(row dialect.Row) error {
-		return row.Scan(&at.Revision, &at.Compacted, &written)
-	})
-	if written != nil {
-		newest = time.UnixMilli(*written)
-	}
-	return at, newest, err
+// Kept is what can be read from a log: its state at each revision from Compacted to Revision, and at each moment from Earliest on.
+type Kept struct {
+	dialect.Position
+	Earliest, Newest time.Time // when Compacted and Revision were written; the zero time if nothing was
 }
 
-// RevisionAt returns the newest revision that was written at or before a time. It returns ErrForgotten if versions that old are
-// no longer kept.
-func RevisionAt(ctx context.Context, r dialect.Reader, at time.Time) (revision int64, err error) {
-	var compacted int64
-	statement := "SELECT coalesce(max(id), 0), coalesce(max(compacted), 0) FROM counter LEFT JOIN log ON written_at <= " + r.Placeholder(1)
-	err = r.Query(ctx, statement, []any{at.UnixMilli()}, func(row dialect.Row) error { return row.Scan(&revision, &compacted) })
-	if err == nil && revision < compacted {
-		err = ErrForgotten
+// Read returns what is kept.
+func Read(ctx context.Context, r dialect.Reader) (k Kept, err error) {
+	var earliest, newest int64
+	const statement = "SELECT revision, compacted, coalesce((SELECT log.written_at FROM log WHERE id >= compacted ORDER BY id LIMIT 1), written_at), written_at FROM counter"
+	err = r.Query(ctx, statement, nil, func(row dialect.Row) error {
+		return row.Scan(&k.Revision, &k.Compacted, &earliest, &newest)
+	})
+	if newest > 0 {
+		k.Earliest, k.Newest = time.UnixMilli(earliest), time.UnixMilli(newest)
 	}
-	return revision, err
+	return k, err
 }
 
 // Snapshot calls yield with the rows that were live at a revision, as they were then, ordered by id. It returns an error that

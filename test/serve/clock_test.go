@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +76,63 @@ func TestClockSteps(t *testing.T) {
 				})
 			}
 		})
+	})
+}
+
+// TestMomentsWhileClocksAreOff steps the clock of a server, and restores moments in between by the correct time, from the database and
+// from a backup. What is restored is never newer than the moment, and older only for as long as the clock was ahead.
+func TestMomentsWhileClocksAreOff(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
+		database := []string{"--datastore", engine.Datastore}
+		s := serve(t, append([]string{"--retention", "1h"}, database...))
+		c := client(t, s.kubeconfig())
+		place := t.TempDir()
+		follower := start(t, append([]string{"backup", "--follow", place, "--sync-interval", "10ms"}, database...))
+		awaitBackup(t, place, setData(t, c, "stepped", "first"))
+		passes := func() { time.Sleep(20 * time.Millisecond) } // by the correct clock
+		var moments []time.Time
+		var values []string
+		version := ""
+		for _, step := range []struct {
+			off    time.Duration
+			unseen bool // its writes seem to be from the future
+		}{{0, false}, {-10 * time.Minute, false}, {0, false}, {-50 * 365 * day, false}, {0, false}, {300 * day, true}, {0, false}} {
+			must(t, faults.StepClock(s.cmd.Process.Pid, step.off))
+			for i := range 2 {
+				value := fmt.Sprintf("write %d at %s", i, step.off)
+				version = setData(t, c, "stepped", value)
+				if step.unseen {
+					value = values[len(values)-1]
+				}
+				passes()
+				moments, values = append(moments, time.Now()), append(values, value)
+				passes()
+			}
+		}
+		awaitBackup(t, place, version)
+		follower.terminate(t)
+		for i, moment := range moments {
+			at := moment.UTC().Format(time.RFC3339Nano)
+			for _, source := range []string{engine.Datastore, place} {
+				then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+				text := succeeds(t, []string{"restore", source, "--to-time", at, "--datastore", then})
+				if want := ", at " + moment.UTC().Format(time.RFC3339); !strings.Contains(text, want) {
+					t.Errorf("it prints %q without %q", text, want)
+				}
+				if text := succeeds(t, []string{"show", "configmaps", "stepped", "--datastore", then}); !strings.Contains(text, "value: "+values[i]+"\n") {
+					t.Errorf("at %s, from %s, want %q, got\n%s", at, source, values[i], text)
+				}
+			}
+			if text := succeeds(t, append([]string{"show", "configmaps", "stepped", "--at", at}, database...)); !strings.Contains(text, "value: "+values[i]+"\n") {
+				t.Errorf("at %s, want %q, but it is shown as\n%s", at, values[i], text)
+			}
+		}
+		s.terminate(t)
+		if text := s.read(t, "stderr"); strings.Count(text, "clock is behind the time of the log") != 1 || strings.Count(text, "times in the log go back") != 1 {
+			t.Errorf("it logs\n%s", text)
+		}
 	})
 }
 

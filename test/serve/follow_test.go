@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -219,6 +220,70 @@ func TestFollowWhileSyncsFail(t *testing.T) {
 	}
 }
 
+// TestLostSegment loses a file from the middle of a backup.
+func TestLostSegment(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	c := client(t, s.kubeconfig())
+	place := t.TempDir()
+	follower := start(t, []string{"backup", "--follow", place, "--data-dir", s.dataDir, "--sync-interval", "10ms"})
+	var versions []string
+	var times []time.Time
+	for i := range 4 {
+		versions = append(versions, setData(t, c, "kept", fmt.Sprint(i)))
+		awaitBackup(t, place, versions[i])
+		times = append(times, time.Now())
+		time.Sleep(time.Millisecond) // rows have times in milliseconds
+	}
+	follower.terminate(t)
+	s.terminate(t)
+	segments, err := filepath.Glob(filepath.Join(place, "*", "0*.jsonl.gz"))
+	must(t, err)
+	var after, upTo int
+	for _, path := range segments {
+		from, to, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".0.jsonl.gz"), "-")
+		if number(t, from) < number(t, versions[2]) && number(t, versions[2]) <= number(t, to) {
+			after, upTo = number(t, from), number(t, to)
+			must(t, os.Remove(path))
+		}
+	}
+
+	stdout, stderr, code := run(t, []string{"restore", place, "--list"})
+	if err := oneLine(stderr, fmt.Sprintf("lacks the files with revisions %d to %d,", after+1, upTo)); err != nil || code != 1 || strings.Count(stdout, "\n") != 2 {
+		t.Errorf("the list ends with code %d and\n%s%s%v", code, stdout, stderr, err)
+	}
+	if want := fmt.Sprint("--to-revision takes revisions up to ", after); !strings.Contains(stderr, want) {
+		t.Errorf("it says\n%s, not %s", stderr, want)
+	}
+	to := func() string { return "sqlite://" + filepath.Join(t.TempDir(), "to.db") }
+	const lacks = "lacks the files with revisions "
+	refuses(t, lacks, []string{"restore", place, "--datastore", to()})
+	refuses(t, lacks, []string{"restore", place, "--to-revision", versions[3], "--datastore", to()})
+	refuses(t, lacks, []string{"restore", place, "--to-time", times[3].Format(time.RFC3339Nano), "--datastore", to()})
+	succeeds(t, []string{"restore", place, "--to-revision", versions[1], "--datastore", to()})
+	succeeds(t, []string{"restore", place, "--to-time", times[0].Format(time.RFC3339Nano), "--datastore", to()})
+
+	archive := []string{"--archive", place, "--datastore", "sqlite://" + filepath.Join(s.dataDir, "sqube.db")}
+	stdout, stderr, code = run(t, append([]string{"history", "configmaps", "kept"}, archive...))
+	if err := oneLine(stderr, lacks); err != nil || code != 1 || !strings.Contains(stdout, "\n"+versions[3]+" ") {
+		t.Errorf("the history ends with code %d and\n%s%s%v", code, stdout, stderr, err)
+	}
+
+	// The database still has them, so a restart mends the backup.
+	follower = start(t, []string{"backup", "--follow", place, "--data-dir", s.dataDir})
+	eventually(t, "the backup is whole", func() error {
+		if len(spans(t, place)) == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	follower.terminate(t)
+	if text := follower.read(t, "stderr"); !strings.Contains(text, "a file is missing") {
+		t.Errorf("it logs\n%s", text)
+	}
+	succeeds(t, []string{"restore", place, "--datastore", to()})
+}
+
 // TestFollowIsRefused passes what can't be followed, or restored.
 func TestFollowIsRefused(t *testing.T) {
 	t.Parallel()
@@ -241,5 +306,5 @@ func TestFollowIsRefused(t *testing.T) {
 	refuses(t, "holds no backup", []string{"restore", empty, "--list"})
 	file := filepath.Join(empty, "file")
 	must(t, os.WriteFile(file, nil, 0o600))
-	refuses(t, file+": stat .: not a directory", []string{"restore", file, "--list"})
+	refuses(t, "there is nothing in it", []string{"restore", file, "--list"})
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 // Backup is the content of a place.
@@ -22,8 +24,42 @@ type Span struct {
 	Ended    time.Time // when To was read
 	Size     int64     // bytes
 
+	// Lost is what lacks after To, nil if the next span or new rows follow, or another database.
+	Lost *Gap
+
 	snapshot File
 	chain    []segment
+	beyond   []segment // after Lost
+	follows  int64     // the revision up to which the place was complete when this span began, 0 if unknown
+}
+
+// Gap is the error about versions whose files are no longer in a place, though later ones are.
+type Gap struct {
+	place       Place
+	After, UpTo int64     // revisions
+	ended       time.Time // when After was read
+	next        int64     // the revision from which on the place is complete again; 0 if there is none
+}
+
+func (g *Gap) Error() string {
+	text := fmt.Sprintf("%s lacks the files with revisions %d to %d, from %s on, though it has later ones: put them back if they were moved away; without them, sqube restore --to-revision takes revisions up to %d",
+		g.place, g.After+1, g.UpTo, inspect.Stamp(g.ended), g.After)
+	if g.next > 0 {
+		text += fmt.Sprintf(", and from %d on", g.next)
+	}
+	return text
+}
+
+// Lost returns an error about each gap, which wraps a Gap, or nil.
+func (b *Backup) Lost() error { return lost(b.Spans) }
+
+func lost(spans []Span) (err error) {
+	for i := range spans {
+		if gap := spans[i].Lost; gap != nil {
+			err = errors.Join(err, gap)
+		}
+	}
+	return err
 }
 
 // tries is how often to read a place whose files are merged or removed meanwhile.
@@ -42,10 +78,10 @@ func Retry(do func(try int) error) (err error) {
 
 // Open lists what the place holds. To read a place that is being written, call it within Retry.
 func Open(ctx context.Context, place Place) (*Backup, error) {
-	b, gap, err := list(ctx, place)
-	if err == nil && gap {
+	b, err := list(ctx, place)
+	for try := 1; err == nil && b.Lost() != nil && try < tries; try++ {
 		// A long list is read in parts. If files are merged meanwhile, it may lack both the merged file and some of those.
-		b, _, err = list(ctx, place)
+		b, err = list(ctx, place)
 	}
 	if err != nil {
 		return nil, err
@@ -56,51 +92,78 @@ func Open(ctx context.Context, place Place) (*Backup, error) {
 	return b, nil
 }
 
-// list lists what the place holds, and reports whether files are missing before others.
-func list(ctx context.Context, place Place) (b *Backup, gap bool, err error) {
+// list lists what the place holds.
+func list(ctx context.Context, place Place) (*Backup, error) {
 	files, err := place.List(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	b = &Backup{place: place}
+	b := &Backup{place: place}
 	for _, g := range whole(generations(files)) {
 		span, err := newSpan(ctx, place, g)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		b.Spans = append(b.Spans, *span)
-		gap = gap || len(g.segments) > 0 && g.segments[len(g.segments)-1].upTo > span.To
 	}
-	return b, gap, nil
+	for i := range b.Spans {
+		s, next := &b.Spans[i], &Span{}
+		if i+1 < len(b.Spans) {
+			next = &b.Spans[i+1]
+		}
+		switch {
+		case len(s.beyond) > 0:
+			s.Lost = &Gap{place, s.To, s.beyond[0].after, s.Ended, next.From}
+		case next.follows > s.To:
+			s.Lost = &Gap{place, s.To, next.follows, s.Ended, next.From}
+		}
+	}
+	return b, nil
 }
 
-func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
-	var first head
-	err := readFile(ctx, place, g.snapshot.Name, func(h head) error {
+// firstHead reads the first head of a file.
+func firstHead(ctx context.Context, place Place, name string) (first head, err error) {
+	err = readFile(ctx, place, name, func(h head) error {
 		first = h
 		return errEnough
 	}, nil)
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, withHint(err)
+	if errors.Is(err, errEnough) {
+		err = nil
 	}
-	s := &Span{From: first.UpTo, To: first.UpTo, Began: time.UnixMilli(first.WrittenAt), Ended: time.UnixMilli(first.ReadAt), Size: g.snapshot.Size, snapshot: *g.snapshot}
-	s.chain, _ = g.chain(first.UpTo)
+	return first, withHint(err)
+}
+
+func newSpan(ctx context.Context, place Place, g *generation) (*Span, error) {
+	first, err := firstHead(ctx, place, g.snapshot.Name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Span{From: first.UpTo, To: first.UpTo, Began: time.UnixMilli(first.WrittenAt), Ended: time.UnixMilli(first.ReadAt), Size: g.snapshot.Size, snapshot: *g.snapshot, follows: first.After}
+	s.chain, _, s.beyond = g.chain(first.UpTo)
 	for _, part := range s.chain {
 		s.Size += part.Size
 		s.To = part.upTo
 	}
-	if len(s.chain) == 0 {
-		return s, nil
+	if len(s.chain) > 0 {
+		err = s.readEnd(ctx, place)
 	}
+	if s.Ended.Before(s.Began) { // by a wrong clock
+		s.Ended = s.Began
+	}
+	return s, err
+}
+
+// readEnd sets when the last file was read.
+func (s *Span) readEnd(ctx context.Context, place Place) error {
 	// In a merged file the last part has the newest time.
-	err = readFile(ctx, place, s.chain[len(s.chain)-1].Name, func(h head) error {
+	err := readFile(ctx, place, s.chain[len(s.chain)-1].Name, func(h head) error {
 		s.Ended = time.UnixMilli(h.ReadAt)
 		return nil
 	}, nil)
 	if errors.Is(err, errDamaged) {
 		err = nil // restoring it reports the error
 	}
-	return s, err
+	return err
 }
 
 // readFile calls read for a file in a place.
@@ -124,46 +187,64 @@ func (b *Backup) Newest() (revision int64, ended time.Time) {
 	return revision, ended
 }
 
-// at returns the span from which to restore a revision, or a time if that is not zero. If both are zero, it is the newest span.
-func (b *Backup) at(revision int64, moment time.Time) (*Span, error) {
-	newest := len(b.Spans) - 1
-	if revision == 0 && moment.IsZero() {
-		return &b.Spans[newest], nil
-	}
-	for i := newest; i >= 0; i-- {
+// at returns the span that has a revision, or the newest one if that is 0.
+func (b *Backup) at(revision int64) (*Span, error) {
+	for i := len(b.Spans) - 1; i >= 0; i-- {
 		s := &b.Spans[i]
 		switch {
-		case revision != 0 && (revision < s.From || revision > s.To):
-			continue
-		case revision != 0:
+		case revision == 0 && s.Lost != nil:
+			return nil, s.Lost
+		case revision == 0 || revision >= s.From && revision <= s.To:
 			return s, nil
+		case revision > s.To && s.Lost != nil && (s.Lost.next == 0 || revision < s.Lost.next):
+			return nil, s.Lost
+		}
+	}
+	return nil, fmt.Errorf("%s does not hold revision %d: sqube restore --list shows what it holds", b.place, revision)
+}
+
+// before returns the index of the span from which on to look for the first row after a moment.
+func (b *Backup) before(moment time.Time) (int, error) {
+	for i := len(b.Spans) - 1; i >= 0; i-- {
+		s := &b.Spans[i]
+		switch {
 		case moment.Before(s.Began):
 			continue
-		case i < newest && moment.After(s.Ended) && b.Spans[i+1].From != s.To:
-			return nil, fmt.Errorf("nothing was backed up between %s (revision %d) and %s", stamp(s.Ended), s.To, stamp(b.Spans[i+1].Began))
-		case i > 0 && b.Spans[i-1].To != s.From:
+		case moment.After(s.Ended) && s.Lost == nil && i+1 < len(b.Spans) && b.Spans[i+1].From != s.To:
+			return 0, fmt.Errorf("nothing was backed up between %s (revision %d) and %s", inspect.Stamp(s.Ended), s.To, inspect.Stamp(b.Spans[i+1].Began))
+		case i > 0 && b.Spans[i-1].To != s.From && b.Spans[i-1].Lost == nil:
 			// The rows of a restored database keep their times, so its span may begin before the restore.
-			if replaced := b.covering(moment, i); replaced != nil {
+			if replaced := b.covering(moment, i); replaced >= 0 {
 				return replaced, nil
 			}
 		}
-		return s, nil
+		// If the last rows of a span were written by a slow clock, the next one seems to begin earlier than it does.
+		for ; i > 0; i-- {
+			before := &b.Spans[i-1]
+			if before.To != b.Spans[i].From || moment.Before(before.Began) || moment.After(before.Ended) || inspect.IsFuture(before.Ended) {
+				break
+			}
+		}
+		return i, nil
 	}
-	if revision != 0 {
-		return nil, fmt.Errorf("%s does not hold revision %d: sqube restore --list shows what it holds", b.place, revision)
-	}
-	return nil, fmt.Errorf("%s holds nothing as old as that: it begins at %s", b.place, stamp(b.Spans[0].Began))
+	return 0, fmt.Errorf("%s holds nothing as old as that: it begins at %s", b.place, inspect.Stamp(b.Spans[0].Began))
 }
 
-// covering returns the newest of the first n spans that covers a moment, or nil.
-func (b *Backup) covering(moment time.Time, n int) *Span {
+// continues reports whether the rows of span i+1 continue those of span i and may still be from before a moment.
+func (b *Backup) continues(i int, moment time.Time) bool {
+	if i+1 == len(b.Spans) || b.Spans[i+1].From != b.Spans[i].To {
+		return false
+	}
+	began := b.Spans[i+1].Began
+	return !began.After(moment) || inspect.IsFuture(began)
+}
+
+// covering returns the index of the newest of the first n spans that covers a moment, or -1.
+func (b *Backup) covering(moment time.Time, n int) int {
 	for i := n - 1; i >= 0; i-- {
 		if s := &b.Spans[i]; !moment.Before(s.Began) && !moment.After(s.Ended) {
-			return s
+			return i
 		}
 	}
-	return nil
+	return -1
 }
-
-// stamp formats a time like --to-time.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 // TestListDuringMerges lists a folder while files are merged. No row may be missing: a restore would silently be of an older state.
@@ -69,7 +71,7 @@ func TestListDuringMerges(t *testing.T) {
 			break
 		}
 		got := int64(0)
-		chain, _ := generations(files)[0].chain(0)
+		chain, _, _ := generations(files)[0].chain(0)
 		if len(chain) > 0 {
 			got = chain[len(chain)-1].upTo
 		}
@@ -237,4 +239,118 @@ func TestDamagedEnd(t *testing.T) {
 	}
 	d.follow(t, place, Options{})
 	d.restores(t, place, d.newest, false)
+}
+
+// TestLostFiles removes files of a backup, one after the other. Each state whose files are there can be restored, and none beside it; the
+// error says what lacks and what does not.
+func TestLostFiles(t *testing.T) {
+	d := newDatabase(t, 1)
+	place := folder(t.TempDir())
+	d.write(t)
+	f := d.follow(t, place, Options{})
+	f.mergeFiles = 100
+	var ends []int64 // of segments
+	for range 3 {
+		for range 3 {
+			d.write(t)
+			if err := f.Step(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ends = append(ends, d.newest)
+		}
+		f.began = time.Time{} // time for a snapshot
+		if err := f.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.write(t)
+	whole, err := Open(t.Context(), place)
+	if err != nil || len(whole.Spans) != 4 || whole.Lost() != nil {
+		t.Fatalf("the place has %+v, %v", whole, err)
+	}
+	segment := func(span, n int) string { return whole.Spans[span].chain[n].Name }
+	folderOf := func(span int) string { return filepath.Dir(whole.Spans[span].snapshot.Name) }
+	for what, test := range map[string]struct {
+		lost             string
+		after, upTo      int64 // what lacks; 0 if nothing does
+		next, restorable int64 // the first revision after it; the last one of all
+	}{
+		"a file in the middle":       {segment(1, 1), ends[3], ends[4], ends[5], ends[8]},
+		"the first file":             {segment(1, 0), ends[2], ends[3], ends[5], ends[8]},
+		"the last file of a day":     {segment(1, 2), ends[4], ends[5], ends[5], ends[8]},
+		"a day":                      {folderOf(1), ends[2], ends[5], ends[5], ends[8]},
+		"a snapshot":                 {whole.Spans[1].snapshot.Name, ends[2], ends[5], ends[5], ends[8]},
+		"the first day":              {folderOf(0), 0, 0, 0, ends[8]},
+		"the last day's first file":  {segment(2, 0), ends[5], ends[6], ends[8], ends[8]},
+		"the last day":               {folderOf(3), 0, 0, 0, ends[8]},
+		"a file, and the day behind": {segment(2, 1), ends[6], ends[7], 0, ends[6]},
+	} {
+		t.Run(what, func(t *testing.T) {
+			aside := t.TempDir()
+			move := func(name string) {
+				t.Helper()
+				from, to := place.path(name), filepath.Join(aside, strings.ReplaceAll(name, "/", "_"))
+				if err := os.Rename(from, to); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := os.Rename(to, from); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			move(test.lost)
+			if test.restorable != ends[8] {
+				move(folderOf(3))
+			}
+			b, err := Open(t.Context(), place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost := b.Lost()
+			if (lost != nil) != (test.after != 0) {
+				t.Fatalf("the loss is %v", lost)
+			}
+			if lost != nil {
+				want := fmt.Sprintf("lacks the files with revisions %d to %d,", test.after+1, test.upTo)
+				ways := fmt.Sprintf("--to-revision takes revisions up to %d", test.after)
+				if test.next != 0 {
+					ways += fmt.Sprintf(", and from %d on", test.next)
+				}
+				if !strings.Contains(lost.Error(), want) || !strings.HasSuffix(lost.Error(), ways) {
+					t.Errorf("the error is %v; want %s …%s", lost, want, ways)
+				}
+			}
+			for revision := b.Spans[0].From; revision <= ends[8]; revision++ {
+				lacks := test.after != 0 && revision > test.after && (test.next == 0 || revision < test.next)
+				if !lacks {
+					d.restores(t, place, revision, revision != test.after && revision != test.next) // when their states ended, or began, is lost
+					continue
+				}
+				if _, err := b.Fetch(t.Context(), revision, time.Time{}, t.TempDir()); !errors.As(err, new(*Gap)) {
+					t.Errorf("revision %d is restored: %v", revision, err)
+				}
+				if d.written[revision] == d.written[test.next] { // it is unused
+					continue
+				}
+				if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(d.written[revision]), t.TempDir()); !errors.As(err, new(*Gap)) {
+					t.Errorf("the moment of revision %d is restored: %v", revision, err)
+				}
+			}
+			_, err = b.Fetch(t.Context(), 0, time.Time{}, t.TempDir())
+			if wantLoss := test.restorable != ends[8]; errors.As(err, new(*Gap)) != wantLoss {
+				t.Errorf("the newest revision: %v", err)
+			}
+			for key, versions := range d.versions {
+				var got []int64
+				err := History(t.Context(), place, object(key[8:]), func(v *inspect.Version) error {
+					got = append(got, v.ID)
+					return nil
+				})
+				if lost != nil && !errors.As(err, new(*Gap)) || lost == nil && err != nil && !errors.Is(err, inspect.ErrUnknown) {
+					t.Errorf("of versions %v of %s, it has %v, %v", versions, key, got, err)
+				}
+			}
+		})
+	}
 }

@@ -5,17 +5,22 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
+// Forever is the Keep of a place from which nothing is removed.
+const Forever time.Duration = math.MaxInt64
+
 // Options configure a Follower.
 type Options struct {
 	Interval         time.Duration // how often to look for new rows
 	SnapshotInterval time.Duration // how often to make a snapshot, from which a restore starts; counted from midnight UTC
-	Keep             time.Duration // how long each moment can be restored
+	Keep             time.Duration // how long each moment can be restored, not counting the time without a follower; see removeExpired
 	// Past makes a new backup start with the oldest revision that can still be read, not with the newest.
 	Past bool
 	Log  *slog.Logger
@@ -33,11 +38,13 @@ type Follower struct {
 	open    func(context.Context) (dialect.Reader, error)
 	options Options
 
-	known   []*generation
-	current *generation // the last of known
-	began   time.Time   // when current began
-	number  int         // of the last generation
-	stray   string      // the snapshot of a failed generation, which may exist
+	known   []*generation // those after the first that has a snapshot have one too
+	current *generation   // the last of known
+	began   time.Time     // when current began
+	number  int           // of the last generation
+	started time.Time     // when this process began to follow, by the monotonic clock
+	before  time.Duration // for how long the place had been followed then
+	stray   string        // the snapshot of a failed generation, which may exist
 
 	shipped int64 // all rows up to this revision are in the place
 	seen    int64 // there are no other rows up to this revision
@@ -61,6 +68,7 @@ func Follow(ctx context.Context, place Place, open func(context.Context) (dialec
 }
 
 func follow(ctx context.Context, f *Follower) (*Follower, error) {
+	f.started = time.Now()
 	if err := f.resume(ctx); err != nil {
 		return nil, err
 	}
@@ -70,6 +78,9 @@ func follow(ctx context.Context, f *Follower) (*Follower, error) {
 // Shipped returns the revision up to which the place is complete.
 func (f *Follower) Shipped() int64 { return f.shipped }
 
+// followed returns for how long the place has been followed.
+func (f *Follower) followed() time.Duration { return f.before + time.Since(f.started) }
+
 // resume reads the state of the place, and removes what an earlier follower left unfinished.
 func (f *Follower) resume(ctx context.Context) error {
 	files, err := f.place.List(ctx)
@@ -77,43 +88,46 @@ func (f *Follower) resume(ctx context.Context) error {
 		return err
 	}
 	all := generations(files)
-	f.known = whole(all)
 	if len(all) > 0 {
 		f.number = all[len(all)-1].number
 	}
+	f.known = whole(all)
 	if len(f.known) == 0 {
 		return nil
 	}
+	first := slices.Index(all, f.known[0])
+	f.known = slices.Concat(all[:first], f.known) // what an interrupted removeExpired left
 	g := f.known[len(f.known)-1]
-	h, err := readHead(ctx, f.place, g.snapshot.Name, f.last.set)
+	h, err := f.readLast(ctx, g.snapshot.Name)
 	if err != nil {
-		return withHint(err)
+		return err
 	}
-	chain, covered := g.chain(h.UpTo)
+	chain, covered, beyond := g.chain(h.UpTo)
 	f.current, f.began, f.shipped = g, g.snapshot.Changed, h.UpTo
 	if len(chain) > 0 {
 		end := chain[len(chain)-1]
 		f.shipped = end.upTo
-		if _, err := readHead(ctx, f.place, end.Name, f.last.set); err != nil {
-			return withHint(err)
+		if h, err = f.readLast(ctx, end.Name); err != nil {
+			return err
 		}
 	}
-	f.seen, g.segments = f.shipped, chain
+	if len(beyond) > 0 {
+		f.options.Log.Warn("a file is missing; it is written again if the database still has its versions", "after", f.shipped, "up to", beyond[0].after)
+	}
+	f.before, f.seen, g.segments = milliseconds(h.Followed), f.shipped, chain
 	return f.remove(ctx, covered)
 }
 
-// readHead reads a whole file, returns its first head, and calls row with each row.
-func readHead(ctx context.Context, place Place, name string, row func(*dialect.LogRow)) (first head, err error) {
-	err = readFile(ctx, place, name, func(h head) error {
-		if first.Format == 0 {
-			first = h
-		}
+// readLast reads a whole file, remembers its last row, and returns its last head.
+func (f *Follower) readLast(ctx context.Context, name string) (last head, err error) {
+	err = readFile(ctx, f.place, name, func(h head) error {
+		last = h
 		return nil
 	}, decoded(func(l *dialect.LogRow) error {
-		row(l)
+		f.last.set(l)
 		return nil
 	}))
-	return first, err
+	return last, withHint(err)
 }
 
 // reportEvery is how often to log a persistent failure.
@@ -201,14 +215,14 @@ func (f *Follower) Step(ctx context.Context) (err error) {
 
 // begin starts a generation that does not continue another.
 func (f *Follower) begin(ctx context.Context, reader dialect.Reader) error {
-	at, newest, err := inspect.Position(ctx, reader)
+	at, err := inspect.Read(ctx, reader)
 	if err != nil {
 		return err
 	}
-	if newest.IsZero() { // the log is empty
-		newest = time.Now()
+	if at.Newest.IsZero() { // the log is empty
+		at.Newest = time.Now()
 	}
-	h := head{UpTo: at.Revision, WrittenAt: newest.UnixMilli()}
+	h := head{UpTo: at.Revision, WrittenAt: at.Newest.UnixMilli()}
 	if f.options.Past {
 		if h, err = oldest(ctx, reader, h); err != nil {
 			return err
@@ -247,8 +261,8 @@ func (f *Follower) renewSnapshot(ctx context.Context, reader dialect.Reader) err
 func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision int64, h head) error {
 	f.number++
 	began, last := time.Now(), mark{}
-	g := newGeneration(f.number, began)
-	h.ReadAt = began.UnixMilli()
+	g, followed := newGeneration(f.number, began), f.followed()
+	h.After, h.ReadAt, h.Followed = f.shipped, began.UnixMilli(), followed.Milliseconds()
 	err := f.place.Put(ctx, g.snapshotPath(), func(to io.Writer) error {
 		w, err := newWriter(to, h)
 		if err != nil {
@@ -264,7 +278,7 @@ func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision
 		f.stray = g.snapshotPath()
 		return errors.Join(err, f.removeExpired(ctx)) // the place may be full
 	}
-	g.snapshot = &File{Name: g.snapshotPath(), Changed: began}
+	g.snapshot, g.followed = &File{Name: g.snapshotPath(), Changed: began}, &followed
 	f.known, f.current, f.began = append(f.known, g), g, began
 	f.shipped, f.seen, f.last = h.UpTo, revision, last
 	f.options.Log.Info("made a snapshot", "generation", g.name, "revision", f.shipped)
@@ -272,17 +286,44 @@ func (f *Follower) snapshot(ctx context.Context, reader dialect.Reader, revision
 }
 
 // removeExpired removes generations that ended before Keep.
+//
+// A generation is as old as the time for which the place has been followed since the next one began. Wall clocks and the times of files
+// can't tell: they are wrong after a boot without a clock, and right again later. The time without a follower does not count, so
+// nothing is removed too early.
 func (f *Follower) removeExpired(ctx context.Context) error {
-	for len(f.known) > 1 && time.Since(f.known[1].snapshot.Changed) > f.options.Keep {
-		g := f.known[0]
-		// If this is interrupted, the rest is not a generation, or still a complete one.
-		if err := f.remove(ctx, g.segments); err != nil {
+	for len(f.known) > 1 && f.options.Keep < Forever {
+		next := slices.IndexFunc(f.known[1:], func(g *generation) bool { return g.snapshot != nil })
+		followed, err := f.followedBefore(ctx, f.known[1+next])
+		if err != nil {
 			return err
 		}
-		if err := f.place.Remove(ctx, g.snapshot.Name); err != nil {
+		if f.followed()-followed <= f.options.Keep {
+			return nil
+		}
+		// Without its snapshot, the rest is no generation. If this is interrupted, it is removed later.
+		g := f.known[0]
+		if err := f.place.Remove(ctx, g.snapshotPath()); err != nil {
+			return err
+		}
+		if err := f.remove(ctx, g.segments); err != nil {
 			return err
 		}
 		f.known = f.known[1:]
 	}
 	return nil
 }
+
+// followedBefore returns for how long the place had been followed when a generation began. It is 0 in generations of earlier versions.
+func (f *Follower) followedBefore(ctx context.Context, g *generation) (time.Duration, error) {
+	if g.followed == nil {
+		first, err := firstHead(ctx, f.place, g.snapshot.Name)
+		if err != nil {
+			return 0, err
+		}
+		followed := milliseconds(first.Followed)
+		g.followed = &followed
+	}
+	return *g.followed, nil
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -21,13 +21,16 @@ const format = 1
 // head is the first line of a snapshot, or of rows.
 type head struct {
 	Format int `json:"sqube_backup"`
-	// UpTo is the revision of a snapshot. A segment has all rows after After up to UpTo.
+	// UpTo is the revision of a snapshot. A segment has all rows after After up to UpTo. In a snapshot, After is the revision up to
+	// which the place was complete before, 0 if unknown.
 	After int64 `json:"after,omitempty"`
 	UpTo  int64 `json:"up_to"`
 	// ReadAt is when the database was read, in Unix milliseconds. WrittenAt is when the newest row of a snapshot was written, by the
 	// server's clock.
 	ReadAt    int64 `json:"read_at"`
 	WrittenAt int64 `json:"written_at,omitempty"`
+	// Followed is for how many milliseconds the place had been followed then, which no wall clock has a part in.
+	Followed int64 `json:"followed,omitempty"`
 }
 
 // end is the last line of a part.

@@ -18,6 +18,7 @@ type generation struct {
 	number   int
 	snapshot *File // nil while it is being written
 	segments []segment
+	followed *time.Duration // for how long the place had been followed when it began; nil if that has not been read
 }
 
 // segment is a file of rows.
@@ -86,9 +87,9 @@ func whole(all []*generation) []*generation {
 	return slices.DeleteFunc(slices.Clone(all), func(g *generation) bool { return g.snapshot == nil })
 }
 
-// chain returns the segments that continue each other from the snapshot's revision on, which may overlap, and those that others cover. A
-// segment after a gap is in neither.
-func (g *generation) chain(from int64) (chain, covered []segment) {
+// chain returns the segments that continue each other from the snapshot's revision on, which may overlap, those that others cover, and
+// those after a gap.
+func (g *generation) chain(from int64) (chain, covered, beyond []segment) {
 	at := from
 	for _, s := range g.segments {
 		switch {
@@ -96,9 +97,11 @@ func (g *generation) chain(from int64) (chain, covered []segment) {
 			covered = append(covered, s)
 		case s.after <= at:
 			chain, at = append(chain, s), s.upTo
+		default:
+			beyond = append(beyond, s)
 		}
 	}
-	return chain, covered
+	return chain, covered, beyond
 }
 
 // number parses digits.

@@ -1,6 +1,7 @@
 package logbackup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,65 +12,85 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 // State is the log at a revision: local, verified copies of the files of a backup.
 type State struct {
 	Revision int64
+	Moment   *inspect.Moment // whose revision it is; nil if none was given
 
-	files folder
-	names []string       // the snapshot, then the segments
-	gone  map[int64]bool // the rows that were replaced by that revision
-}
-
-// change is the part of a row that is kept in memory.
-type change struct {
-	id, replaces, writtenAt int64
+	files  folder
+	copies []File         // the snapshot, then the segments
+	gone   map[int64]bool // the rows that were replaced by that revision
 }
 
 // atOnce is how many files are fetched concurrently.
 const atOnce = 8
 
-// Fetch copies the files for a revision to an empty folder, and verifies them. If revision is 0, it is the newest revision at a moment, or
-// at all if moment is the zero time.
-func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, to string) (*State, error) {
-	span, err := b.at(revision, moment)
+// revisionAt returns the revision of the log at a moment, and the span that has it. It returns a Gap if the files for it are gone.
+func (b *Backup) revisionAt(ctx context.Context, moment time.Time) (m *inspect.Moment, in *Span, err error) {
+	i, err := b.before(moment)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, in = inspect.NewMoment(moment), &b.Spans[i]
+	m.Revision, m.Latest = in.From, in.From
+	for last := m.Revision; ; i++ {
+		s := &b.Spans[i]
+		err := walk(ctx, b.place, s.files(0)[1:], s.From, func(row *dialect.LogRow) error {
+			if row.ID > last {
+				last = row.ID
+				m.Row(row.ID, row.WrittenAt)
+			}
+			return nil
+		})
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !m.Passed && s.Lost != nil:
+			return nil, nil, s.Lost
+		}
+		if m.Revision > s.From {
+			in = s
+		}
+		if m.Passed || !b.continues(i, moment) {
+			return m, in, nil
+		}
+	}
+}
+
+// Fetch copies the files for a revision to an empty folder, and verifies them. If revision is 0, it is that at a moment, or the newest one
+// if moment is the zero time. It returns a Gap if files for it are gone.
+func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, to string) (s *State, err error) {
+	s = &State{files: folder(to), gone: map[int64]bool{}}
+	var span *Span
+	if moment.IsZero() {
+		span, err = b.at(revision)
+	} else if s.Moment, span, err = b.revisionAt(ctx, moment); err == nil {
+		revision = s.Moment.Revision
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Revision: revision, files: folder(to)}
-	files := span.files(revision)
+	s.Revision = cmp.Or(revision, span.To)
 	fetching, bounded := errgroup.WithContext(ctx)
 	fetching.SetLimit(atOnce)
-	for _, file := range files {
-		s.names = append(s.names, path.Base(file.Name))
+	for _, file := range span.files(revision) {
+		s.copies = append(s.copies, File{Name: path.Base(file.Name)})
 		fetching.Go(func() error { return s.fetch(bounded, b.place, file.Name) })
 	}
 	if err := fetching.Wait(); err != nil {
 		return nil, err
 	}
-	changes, err := s.scan(ctx, span.From)
-	if err != nil {
-		return nil, err
-	}
-	if revision == 0 {
-		s.Revision = span.To
-	}
-	if !moment.IsZero() {
-		s.Revision = span.From
-		for _, c := range changes {
-			if c.writtenAt <= moment.UnixMilli() {
-				s.Revision = max(s.Revision, c.id)
-			}
+	last := span.From
+	return s, walk(ctx, s.files, s.copies, 0, func(row *dialect.LogRow) error {
+		if row.ID > last && row.ID <= s.Revision {
+			last = row.ID
+			s.gone[row.Replaces] = true
 		}
-	}
-	s.gone = map[int64]bool{}
-	for _, c := range changes {
-		if c.id <= s.Revision {
-			s.gone[c.replaces] = true
-		}
-	}
-	return s, nil
+		return nil
+	})
 }
 
 // fetch copies a file.
@@ -87,24 +108,11 @@ func copyFile(ctx context.Context, to io.Writer, place Place, name string) error
 	return errors.Join(err, from.Close())
 }
 
-// scan reads all files and returns the changes after a revision.
-func (s *State) scan(ctx context.Context, from int64) (changes []change, err error) {
-	err = s.walk(ctx, func(row *dialect.LogRow) error {
-		if row.ID > from {
-			changes = append(changes, change{row.ID, row.Replaces, row.WrittenAt})
-			from = row.ID
-		}
-		return nil
-	})
-	return changes, err
-}
-
-// walk calls row with each row of the files.
-func (s *State) walk(ctx context.Context, row func(*dialect.LogRow) error) error {
-	upTo := int64(0)
-	for _, name := range s.names {
+// walk calls row with each row of files that continue each other. There is a state at revision upTo before them, 0 for none.
+func walk(ctx context.Context, place Place, files []File, upTo int64, row func(*dialect.LogRow) error) error {
+	for _, file := range files {
 		var last head
-		err := readFile(ctx, s.files, name, func(h head) error {
+		err := readFile(ctx, place, file.Name, func(h head) error {
 			last = h
 			return nil
 		}, decoded(row))
@@ -122,7 +130,7 @@ func (s *State) walk(ctx context.Context, row func(*dialect.LogRow) error) error
 // Rows calls yield with the live rows at the revision, in the order of their ids. An error of yield ends the walk and is returned.
 func (s *State) Rows(ctx context.Context, yield func(*dialect.LogRow) error) error {
 	last := int64(0)
-	return s.walk(ctx, func(row *dialect.LogRow) error {
+	return walk(ctx, s.files, s.copies, 0, func(row *dialect.LogRow) error {
 		if row.ID <= last || row.ID > s.Revision {
 			return nil
 		}

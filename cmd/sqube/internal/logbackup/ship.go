@@ -98,7 +98,7 @@ func (f *Follower) ship(ctx context.Context, b *batch) error {
 	s := segment{after: f.shipped, upTo: b.upTo}
 	s.Name = g.segmentPath(s.after, s.upTo, 0)
 	err := f.put(ctx, &s, func(to io.Writer) error {
-		w, err := newWriter(to, head{After: s.after, UpTo: s.upTo, ReadAt: b.readAt.UnixMilli()})
+		w, err := newWriter(to, head{After: s.after, UpTo: s.upTo, ReadAt: b.readAt.UnixMilli(), Followed: f.followed().Milliseconds()})
 		if err != nil {
 			return err
 		}

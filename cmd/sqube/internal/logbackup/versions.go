@@ -12,13 +12,14 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// History calls yield with every version of the object in the place, oldest first. It returns inspect.ErrUnknown if there is none, and an
-// error of yield, which ends the walk.
+// History calls yield with every version of the object in the place, oldest first. It returns inspect.ErrUnknown if there is none, an
+// error of yield, which ends the walk, and after all versions an error that wraps a Gap if files are gone.
 //
 // It skips an earlier database in the place, and states that a restore of an older one has replaced.
 func History(ctx context.Context, place Place, o inspect.Object, yield func(*inspect.Version) error) error {
 	v := newVersions(o, yield)
-	return v.read(ctx, place, func(b *Backup) []File {
+	var missing error
+	err := v.read(ctx, place, func(b *Backup) []File {
 		first := len(b.Spans) - 1
 		for first > 0 && b.Spans[first-1].To <= b.Spans[first].From {
 			first--
@@ -26,9 +27,29 @@ func History(ctx context.Context, place Place, o inspect.Object, yield func(*ins
 		var files []File
 		for _, span := range b.Spans[first:] {
 			files = append(files, span.files(0)...)
+			for _, part := range span.beyond {
+				files = append(files, part.File)
+			}
 		}
+		missing = lost(b.Spans[first:])
 		return files
 	})
+	if missing != nil && (err == nil || errors.Is(err, inspect.ErrUnknown)) {
+		err = missing
+	}
+	return err
+}
+
+// RevisionAt returns the revision of the log at a moment, from the files in a place.
+func RevisionAt(ctx context.Context, place Place, moment time.Time) (m *inspect.Moment, err error) {
+	err = Retry(func(int) error {
+		b, err := Open(ctx, place)
+		if err == nil {
+			m, _, err = b.revisionAt(ctx, moment)
+		}
+		return err
+	})
+	return m, err
 }
 
 // At returns the object at a revision. It returns inspect.ErrAbsent if it did not exist then, and another error if the place does not hold
@@ -44,7 +65,7 @@ func At(ctx context.Context, place Place, o inspect.Object, revision int64) (*in
 	var missing error
 	err := v.read(ctx, place, func(b *Backup) []File {
 		var span *Span
-		if span, missing = b.at(revision, time.Time{}); missing != nil {
+		if span, missing = b.at(revision); missing != nil {
 			return nil
 		}
 		return span.files(revision)

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// parseMoment parses the time that a flag gives, which must not be in the future: nobody knows that state yet. wanted is what the flag
+// takes.
+func parseMoment(flag, wanted, text string) (time.Time, error) {
+	moment, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return moment, fmt.Errorf("%s must be %s like 2026-11-21T10:00:00Z, not %q", flag, wanted, text)
+	}
+	if now := time.Now(); moment.After(now) {
+		return moment, fmt.Errorf("%s %s is in the future: this machine's clock says %s", flag, text, inspect.Stamp(now))
+	}
+	return moment, nil
+}
