@@ -81,7 +81,7 @@ E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_H
 HEAVY := ./test/serve ./test/crash/... ./test/flood ./test/bench
 
 # Tests mostly wait, so more of them run at once than there are processors.
-e2e: build kubectl helm nfpm promtool buildah systemd rpm curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
+e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
 	$(E2E) bin/withpostgres $(TEST) -p 2 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
 	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 $(HEAVY)
 	$(E2E) go test -C test/tools -vet=off -timeout 10m ./envtest ./s3
@@ -165,7 +165,7 @@ PGO ?= off
 RELEASE ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)),$\
 	0~git$(shell TZ=UTC0 git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h))
 
-dist: build nfpm ## build a release for PLATFORMS into bin/dist: binaries, packages, completions, SBOMs, checksums
+dist: build nfpm ## build a release for PLATFORMS into bin/dist: binaries, packages, completions, manual pages, SBOMs, checksums
 	@rm -rf bin/dist && mkdir -p bin/dist
 	@go build -C test/tools/release -o ../../../bin/sbom ./sbom
 	@for platform in $(PLATFORMS); do \
@@ -177,6 +177,8 @@ dist: build nfpm ## build a release for PLATFORMS into bin/dist: binaries, packa
 		for format in deb rpm; do test/tools/release/packages $$binary $${platform#linux-} $$format '$(RELEASE)' bin/dist; done; \
 	done
 	@for shell in bash fish zsh; do bin/sqube completion $$shell >bin/dist/sqube-$(RELEASE).$$shell; done
+	@rm -rf bin/man && mkdir bin/man && bin/sqube man bin/man
+	@tar -C bin --sort=name --owner=0 --group=0 --mode=a+rX,go-w --mtime=@$$(git log -1 --format=%ct) -I 'gzip -9n' -cf bin/dist/sqube-$(RELEASE)-man.tar.gz man
 	@cd bin/dist && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
 
 dist-test: kubectl ## run the quick start with the binaries for arm64 and arm in bin/dist, under qemu
@@ -228,7 +230,11 @@ systemd:
 rpm:
 	@test/tools/need rpm rpm
 
+# It renders the manual pages in a package.
+man:
+	@test/tools/need man man-db
+
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record compare nightly generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record compare nightly generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE

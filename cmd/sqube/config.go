@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,8 +23,41 @@ func addConfigFlag(fs *pflag.FlagSet) {
 	fs.String("config", "", "YAML file with settings, whose keys are flag names without dashes. Flags on the command line override environment variables (SQUBE_DATA_DIR for --data-dir), which override the file. sqube config prints a template. SQUBE_CONFIG can name the file too.")
 }
 
+// installedConfig is the configuration file of a packaged server.
+const installedConfig = "/etc/sqube/config.yaml"
+
+// addSharedFlags adds --config and --data-dir, which is what usage says, to a command that looks at what serve has made. The command
+// must call applySettings with sharedSettings.
+func addSharedFlags(fs *pflag.FlagSet, dataDir *string, usage string) {
+	addConfigFlag(fs)
+	fs.Lookup("config").Usage += " If nothing says where the server's files are, and ./data has none, " + installedConfig + " is read."
+	fs.StringVar(dataDir, "data-dir", "./data", usage)
+}
+
+// findConfig returns installedConfig if the command should read it, else "". It returns an error if this user can't read it.
+func findConfig(cmd *cobra.Command) (string, error) {
+	for _, name := range []string{"data-dir", "datastore", "kubeconfig", "list"} { // with the last two, the server's files are not read
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed || os.Getenv(settings.Variable(name)) != "" {
+			return "", nil
+		}
+	}
+	for _, name := range []string{"sqube.db", "pki", "admin.kubeconfig"} {
+		if _, err := os.Lstat(filepath.Join("data", name)); err == nil {
+			return "", nil
+		}
+	}
+	f, err := os.Open(installedConfig)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("this user can't read %s, which says where the server's files are: use sudo, or give --config, --data-dir or --datastore", installedConfig)
+	case err != nil:
+		return "", nil // there is no packaged server
+	}
+	return installedConfig, f.Close()
+}
+
 // applySettings sets the flags that the command line has not set, from the environment and --config: those with the given names, or
-// all if there are none.
+// all if there are none. With names and nothing that says where the server's files are, it looks for installedConfig.
 func applySettings(cmd *cobra.Command, environ []string, names ...string) error {
 	serve, _, err := cmd.Root().Find([]string{"serve"})
 	if err != nil {
@@ -33,6 +69,11 @@ func applySettings(cmd *cobra.Command, environ []string, names ...string) error 
 	}
 	if file == "" && environ != nil {
 		file = os.Getenv(settings.Variable("config"))
+	}
+	if file == "" && len(names) > 0 {
+		if file, err = findConfig(cmd); err != nil {
+			return err
+		}
 	}
 	sources := settings.Sources{Known: serve.Flags(), Environ: environ, File: file, Secret: func(flag *pflag.Flag, value string) bool {
 		return flag.Name == "datastore" && datastore.HasPassword(value)
@@ -48,7 +89,8 @@ func configCommand() *cobra.Command {
 out. Remove the # from those that you change.
 
 Other commands read the settings that they have flags for: --data-dir, --datastore,
---encryption-provider-config and --pki-encryption-key-file.`,
+--encryption-provider-config and --pki-encryption-key-file. If nothing names a file,
+a folder or a database, and ./data has none, they read /etc/sqube/config.yaml.`,
 		Example: "  sqube config > /etc/sqube/config.yaml\n  sqube serve --config /etc/sqube/config.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -21,8 +21,7 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	var flag, dataDir string
 	fs := cmd.PersistentFlags()
 	addDatastoreFlag(fs, &flag)
-	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the SQLite database, used if --datastore is unset.")
-	addConfigFlag(fs)
+	addSharedFlags(fs, &dataDir, "Folder of the SQLite database, used if --datastore is unset.")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
 			return err

@@ -26,7 +26,7 @@ func envtestCommand() *cobra.Command {
 This writes programs named kube-apiserver, etcd and kubectl to DIR, for tests that
 run with KUBEBUILDER_ASSETS=DIR. kube-apiserver and etcd run this binary. Each test
 has its own cluster, without controllers, which ends with the test.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("a folder for the programs, such as sqube envtest bin/envtest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
 			if err != nil {

@@ -69,7 +69,7 @@ before the first start:
 		Example: `  sqube import --from kine-sqlite /var/lib/rancher/k3s/server/db/state.db --dry-run
   sqube import --from etcd snapshot.db --encryption-provider-config encryption.yaml
   sqube import --from etcd https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("one SOURCE: a file, a DSN or a URL"),
 		RunE: func(cmd *cobra.Command, args []string) error { return i.run(cmd, args[0]) },
 	}
 	addDatastoreFlags(cmd, &i.target)

@@ -53,10 +53,9 @@ lifetime.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&dataDir, "data-dir", "./data", "Folder of the server.")
+	addSharedFlags(fs, &dataDir, "Folder of the server.")
 	addDatastoreFlag(fs, &datastoreFlag)
 	key.AddFlags(fs)
-	addConfigFlag(fs)
 	fs.StringVar(&address, "server", "", "URL of the server. If unset, the local URL of the server last started with --data-dir.")
 	fs.StringVar(&user, "user", "", "User name.")
 	fs.StringArrayVar(&groups, "group", nil, "Group of the user. May be repeated.")
@@ -71,6 +70,9 @@ func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Opt
 		return nil, err
 	}
 	if keys == nil {
+		if datastore.InMemory(dataDir) {
+			return nil, fmt.Errorf("the server of %s runs with --in-memory and keeps its CA in memory only: use its admin.kubeconfig", dataDir)
+		}
 		return pki.Open(dataDir)
 	}
 	d, err := datastore.Parse(flag, dataDir)

@@ -38,15 +38,23 @@ func lines(err error) []string {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                "sqube",
-		Short:              "A Kubernetes API server that keeps its state in a SQL database",
-		SilenceUsage:       true,
-		SilenceErrors:      true,
-		DisableSuggestions: true, // they have several lines
+		Use:                   "sqube",
+		Short:                 "A Kubernetes API server that keeps its state in a SQL database",
+		SilenceUsage:          true,
+		SilenceErrors:         true,
+		DisableSuggestions:    true, // they have several lines
+		Args:                  cobra.NoArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asked := cmd.Flags().Lookup("version"); asked != nil && asked.Changed { // a flag of Kubernetes' libraries
+				return printVersion(cmd)
+			}
+			return cmd.Help()
+		},
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
 	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), configCommand(), versionCommand())
-	cmd.AddCommand(envtestCommand(), envtestEtcdCommand())
+	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }
 
@@ -68,6 +76,16 @@ func flagErrors(cmd *cobra.Command, err error) error {
 	return errors.Join(errs...)
 }
 
+// oneArgument refuses other numbers of arguments than one, and says what it is.
+func oneArgument(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("want %s (see %s --help)", what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
 // closing calls close, and sets *err to its error unless it is set already.
 func closing(err *error, close func() error) {
 	if failed := close(); *err == nil {
@@ -80,11 +98,13 @@ func versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the Kubernetes version of this binary's API, and the commit it was built from",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := version.Get()
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "Kubernetes API %s\nsqube commit %s (%s), built %s with %s for %s/%s\n",
-				v.GitVersion, v.GitCommit, v.GitTreeState, v.BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
+}
+
+func printVersion(cmd *cobra.Command) error {
+	v := version.Get()
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "Kubernetes API %s\nsqube commit %s (%s), built %s with %s for %s/%s\n",
+		v.GitVersion, v.GitCommit, v.GitTreeState, v.BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

@@ -48,7 +48,7 @@ the cluster list it again.`,
   sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db
   sqube restore s3://backups/sqube --list
   sqube restore s3://backups/sqube --to-time 2026-11-21T10:00:00Z`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("one SOURCE: a backup, or a database"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.run(cmd, args[0])
 			if r.aside != "" { // even if a later step failed

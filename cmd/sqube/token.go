@@ -65,8 +65,7 @@ certificate, which is approved and signed at once.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.dataDir, "data-dir", "./data", "Folder of the server, with admin.kubeconfig.")
-	addConfigFlag(fs)
+	addSharedFlags(fs, &o.dataDir, "Folder of the server, with admin.kubeconfig.")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
 	fs.StringVar(&o.server, "server", "", "URL at which nodes reach the server. If unset, a server's --advertise-address.")
 	fs.StringVar(&o.description, "description", "", "What the token is for.")

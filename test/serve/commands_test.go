@@ -158,6 +158,9 @@ func TestVersion(t *testing.T) {
 	if match == nil {
 		t.Fatalf("got %s", got)
 	}
+	if flag := succeeds(t, []string{"--version"}); flag != got {
+		t.Errorf("--version prints %s", flag)
+	}
 	s := serve(t, nil)
 	response, err := insecure.Get(s.url + "/version")
 	if err != nil {
@@ -194,7 +197,7 @@ func TestCompletion(t *testing.T) {
 // TestHelp checks that the lines of the help fit, and that it has the promised flags.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	if got := succeeds(t, nil); !strings.Contains(got, "Usage:\n  sqube [command]") {
+	if got := succeeds(t, nil); !strings.Contains(got, "\n  sqube [command]") {
 		t.Errorf("sqube without arguments prints\n%s", got)
 	}
 	for _, command := range []string{"serve", "migrate", "kubeconfig", "version"} {
@@ -224,6 +227,9 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	refuses(t, `unknown command "server" for "sqube"`, []string{"server"})
+	refuses(t, "want a folder for the programs, such as sqube envtest bin/envtest", []string{"envtest"})
+	refuses(t, "want one SOURCE: a backup, or a database", []string{"restore"})
+	refuses(t, "want one SOURCE: a file, a DSN or a URL", []string{"import", "--from", "etcd", "a", "b"})
 }
 
 // helpFlag is a flag in the help of serve, with its default if that is not zero.

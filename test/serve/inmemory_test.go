@@ -54,6 +54,10 @@ func TestInMemory(t *testing.T) {
 		}
 	}
 	s.leavesNothing(t, temporary, "admin.kubeconfig")
+	refuses(t, "sqube.db: no such file or directory: the server of "+s.dataDir+" runs with --in-memory, so its state is in no file",
+		[]string{"history", "configmaps", "of-1", "--data-dir", s.dataDir})
+	refuses(t, "the server of "+s.dataDir+" runs with --in-memory and keeps its CA in memory only: use its admin.kubeconfig",
+		[]string{"kubeconfig", "--user", "jane", "--data-dir", s.dataDir})
 	s.terminate(t)
 	s.leavesNothing(t, temporary)
 }

@@ -59,6 +59,20 @@ asked "daemon-reload;try-restart sqube.service"
 within systemd-analyze verify --man=no /usr/lib/systemd/system/sqube.service
 within bash -c 'source /usr/share/bash-completion/completions/sqube; complete -p sqube' >/dev/null || fail "bash completes nothing"
 [[ $(within sqube __complete serve --retention-r 2>/dev/null) == --retention-rows* ]] || fail "flags are not completed"
+# documented COMMAND…: the command and its subcommands have manual pages, which are rendered without a warning.
+documented() {
+	local page sub
+	page=$(IFS=-; echo "$*")
+	within env LC_ALL=C.UTF-8 man --warnings --local-file "/usr/share/man/man1/$page.1.gz" >"$folder/page" 2>"$folder/warnings" || fail "man $page: $(cat "$folder/warnings")"
+	[ ! -s "$folder/warnings" ] || fail "man $page: $(cat "$folder/warnings")"
+	grep -q "^ *$* " "$folder/page" || fail "man $page shows $(cat "$folder/page")"
+	for sub in $(within "${@:1:1}" __completeNoDesc "${@:2}" '' 2>/dev/null | grep '^[a-z]'); do
+		[ "$sub" = help ] || documented "$@" "$sub"
+	done
+}
+documented sqube
+[ "$(ls "$root/usr/share/man/man1" | grep -c '^sqube')" -gt 15 ] || fail "few commands have a manual page"
+diff -r ../../deploy/board "$root/usr/share/sqube/board" || fail "the files for a board differ"
 
 echo "== runs from the package, as its unit runs it"
 within install -d -o sqube -g sqube -m 700 /var/lib/sqube # as StateDirectory= does
@@ -78,8 +92,17 @@ end() {
 	wait $server || { cat "$folder/log"; fail "sqube ended with an error"; }
 }
 serve
-token=$(as_sqube sqube token create --config /etc/sqube/config.yaml)
-as_sqube sqube backup --config /etc/sqube/config.yaml /var/lib/sqube/backup.db
+token=$(as_sqube sqube token create) # it finds the server by itself
+as_sqube sqube backup /var/lib/sqube/backup.db
+as_sqube sqube kubeconfig --user jane >/dev/null
+as_sqube sqube check >/dev/null
+said=$(within setpriv --reuid=nobody --clear-groups sqube check 2>&1) && fail "anyone may read the state"
+[[ $said == "sqube: this user can't read /etc/sqube/config.yaml, which says where the server's files are: use sudo, or "* ]] || fail "nobody is told '$said'"
+said=$(within env SQUBE_DATA_DIR=/elsewhere sqube check 2>&1) && fail "the environment is ignored"
+[[ $said == *" /elsewhere/sqube.db: no such file"* ]] || fail "the environment is ignored: $said"
+within mkdir -p /work/data/pki
+said=$(within sh -c 'cd /work && sqube check' 2>&1) && fail "./data is ignored"
+[[ $said == *" /work/data/sqube.db: no such file"* ]] || fail "./data is ignored: $said"
 end
 
 echo "== upgraded, with the configuration that was changed and the state"
@@ -89,7 +112,7 @@ asked "$on_upgrade"
 grep -q '^event-ttl: 30m$' "$root/etc/sqube/config.yaml" || fail "the configuration is lost"
 [ "$(within stat -c '%U %G %a' /etc/sqube/config.yaml)" = "root sqube 640" ] || fail "the configuration file is $(within stat -c '%U %G %a' /etc/sqube/config.yaml)"
 serve
-as_sqube sqube show --config /etc/sqube/config.yaml -n kube-system secrets "bootstrap-token-${token%.*}" >/dev/null
+as_sqube sqube show -n kube-system secrets "bootstrap-token-${token%.*}" >/dev/null
 end
 
 echo "== removed, with what is the user's kept"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -92,6 +93,25 @@ func (d Datastore) String() string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
+// InMemory reports whether the server of the folder runs with --in-memory: such a server has only a kubeconfig there.
+func InMemory(dataDir string) bool {
+	_, kubeconfig := os.Stat(filepath.Join(dataDir, "admin.kubeconfig"))
+	_, keys := os.Stat(filepath.Join(dataDir, "pki"))
+	return kubeconfig == nil && errors.Is(keys, fs.ErrNotExist)
+}
+
+// explain returns the error of a read on one line. If there is no file, it says why, or what to do.
+func (d Datastore) explain(err error) error {
+	if d.DSN != "" || !errors.Is(err, fs.ErrNotExist) {
+		return terminal.OneLine(err)
+	}
+	dataDir := filepath.Dir(d.Path)
+	if InMemory(dataDir) {
+		return fmt.Errorf("%w: the server of %s runs with --in-memory, so its state is in no file", terminal.OneLine(err), dataDir)
+	}
+	return fmt.Errorf("%w: give the server's --data-dir, --datastore or --config", terminal.OneLine(err))
+}
+
 // Engine is a database opened for serving or for changes.
 type Engine interface {
 	dialect.Engine
@@ -133,7 +153,7 @@ func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err e
 	} else {
 		reader, err = sqlite.OpenReader(ctx, d.Path)
 	}
-	return reader, terminal.OneLine(err)
+	return reader, d.explain(err)
 }
 
 // Unserved returns an error if a server uses the database, as far as it can be detected. On SQLite it returns nil: opening the
@@ -152,7 +172,7 @@ func (d Datastore) Status(ctx context.Context) (status migrations.Status, err er
 	} else {
 		status, err = sqlite.Status(ctx, d.Path)
 	}
-	return status, terminal.OneLine(err)
+	return status, d.explain(err)
 }
 
 // Verify checks the integrity of an SQLite file. Postgres verifies its files itself.
@@ -160,16 +180,16 @@ func (d Datastore) Verify(ctx context.Context) error {
 	if d.DSN != "" {
 		return nil
 	}
-	return terminal.OneLine(sqlite.Verify(ctx, d.Path))
+	return d.explain(sqlite.Verify(ctx, d.Path))
 }
 
 // Backup writes a consistent copy of the database to an empty file, even while it is served, and checks it: an SQLite file, or an
 // archive of pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 	if d.DSN != "" {
-		return terminal.OneLine(postgres.Dump(ctx, d.DSN, to))
+		return d.explain(postgres.Dump(ctx, d.DSN, to))
 	}
-	return terminal.OneLine(sqlite.Backup(ctx, d.Path, to))
+	return d.explain(sqlite.Backup(ctx, d.Path, to))
 }
 
 // Fill calls fill to fill the database, which must be empty; otherwise the error wraps dialect.ErrNotEmpty. With replace, former
