@@ -24,6 +24,8 @@ SELECT count(*) FROM log WHERE (operation = 'create') <> (replaces = 0)`},
 SELECT count(*) FROM log WHERE operation = 'delete' AND (replaced_by IS NULL OR replaced_by <> id OR value IS NOT NULL)`},
 	{"revisions beyond the counter", `
 SELECT count(*) FROM log WHERE id > (SELECT revision FROM counter)`},
+	{"times that go back", `
+SELECT count(*) FROM (SELECT written_at < lag(written_at) OVER (ORDER BY id) AS back FROM log) AS l WHERE back`},
 }
 
 // Sound checks that the rows of a log do not contradict each other.
