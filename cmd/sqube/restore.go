@@ -212,7 +212,7 @@ func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
 		return fmt.Errorf("nothing has been written to %s yet", d)
 	}
 	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION")
-	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(kept.Compacted), fmt.Sprint(kept.Revision))
+	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(max(kept.Compacted, 1)), fmt.Sprint(kept.Revision))
 	return table.end()
 }
 
