@@ -94,7 +94,8 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		return before, err
 	}
 	if before.Older() {
-		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest)
+		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest,
+			"hint", "an older sqube can then serve only a copy that was made before, with sqube backup")
 	}
 	if before.Interrupted {
 		previous := int(before.Current) - 1

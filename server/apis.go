@@ -156,7 +156,7 @@ func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct
 	config := aggregation.Config{
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed,
-		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext},
+		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory,
 	}
 	if b.outbound.traced {
 		config.Tracing = b.outbound.tracing

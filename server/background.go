@@ -53,7 +53,7 @@ func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootst
 	return bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC,
 		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: repair},
-		Endpoint: endpoint,
+		Endpoint: endpoint, InMemory: o.InMemory,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         s.authentication.UserCA,
 			RequestHeaderUsernameHeaders:     headers.UsernameHeaders,

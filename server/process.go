@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"time"
 
@@ -51,9 +50,6 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	}
 	if closing := stopWithin(p.Options.ShutdownGracePeriod, "database", store.Close); closing != nil {
 		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))
-	}
-	if err == nil {
-		slog.Info("stopped")
 	}
 	return err
 }

@@ -47,6 +47,6 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if given := o.Serving.ServerCert.CertKey; given.CertFile != "" {
 		pair = pki.Pair{CertFile: given.CertFile, KeyFile: given.KeyFile}
 	}
-	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls})
+	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls, InMemory: o.InMemory})
 	return s, err
 }

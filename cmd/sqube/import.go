@@ -141,6 +141,9 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 		return err
 	}
 	i.printSummary(cmd.OutOrStdout(), &report, from.Revision())
+	if datastore.Named(source) {
+		fmt.Fprintln(cmd.OutOrStdout(), "An API server that still runs on the source may write to it: stop it before the import, or what it writes later is missing")
+	}
 	return nil
 }
 

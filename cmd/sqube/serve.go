@@ -177,7 +177,11 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 			}
 		},
 	}
-	return process.Run(ctx, listener)
+	if err := process.Run(ctx, listener); err != nil {
+		return err
+	}
+	slog.Info("stopped")
+	return nil
 }
 
 func (o *serveOptions) openStore(ctx context.Context, options sqlstore.Options) (*sqlstore.Store, error) {

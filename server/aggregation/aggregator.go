@@ -27,6 +27,7 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 
+	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/startup"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	Dial *transport.DialHolder
 	// Tracing records requests to other servers. Optional.
 	Tracing trace.TracerProvider
+	// InMemory is that of pki.Options.
+	InMemory bool
 }
 
 // Aggregator is the aggregation layer of a server.
@@ -66,6 +69,7 @@ type Aggregator struct {
 	services    listers.APIServiceLister
 	aggregated  aggregated.ResourceManager
 	certificate *dynamiccertificates.DynamicCertKeyPairContent
+	inMemory    bool
 	registrar   *registrar
 	available   []controller
 	proxies     *proxies
@@ -110,6 +114,7 @@ func New(c Config) (*Aggregator, error) {
 		services:    services.Lister(),
 		aggregated:  c.Discovery,
 		certificate: certificate,
+		inMemory:    c.InMemory,
 		registrar:   newRegistrar(client, services, c.BuiltIn, c.Definitions),
 		available:   []controller{local, remote},
 		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
@@ -141,7 +146,7 @@ var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 func (a *Aggregator) Run(ctx context.Context) {
 	a.factory.StartWithContext(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { a.certificate.Run(ctx, 1) })
+	running.Go(func() { pki.Follow(ctx, a.certificate, a.inMemory) })
 	running.Go(func() { a.registrar.run(ctx) })
 	for _, controller := range a.available {
 		running.Go(func() { controller.Run(workers, ctx.Done()) })

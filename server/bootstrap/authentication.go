@@ -9,11 +9,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 	"k8s.io/kubernetes/pkg/controlplane/controller/legacytokentracking"
+
+	"github.com/sqube/sqube/server/pki"
 )
 
 // authenticationHook publishes what extension API servers need to trust this server and its clients, and publishes it again when
 // a CA file changes.
-func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo, after ...*hook) *hook {
+func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo, inMemory bool, after ...*hook) *hook {
 	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
 	return &hook{
 		name:  "start-cluster-authentication-info-controller",
@@ -33,7 +35,7 @@ func authenticationHook(client kubernetes.Interface, info clusterauthenticationt
 				if err := watcher.RunOnce(ctx); err != nil {
 					return fmt.Errorf("read certificate authority %s: %w", ca.Name(), err)
 				}
-				running.Go(func() { watcher.Run(ctx, 1) })
+				running.Go(func() { pki.Follow(ctx, watcher, inMemory) })
 			}
 			ready()
 			controller.Run(ctx, 1)

@@ -38,6 +38,8 @@ type Config struct {
 	// Authentication is published for extension API servers: the CA of client certificates and the settings for front
 	// proxies.
 	Authentication clusterauthenticationtrust.ClusterAuthenticationInfo
+	// InMemory is that of pki.Options.
+	InMemory bool
 }
 
 // Services is the address space of Services.
@@ -101,7 +103,7 @@ func New(c Config) (*Bootstrap, error) {
 		flowControlHook(client),
 		serviceRepairHook(c.Services.Repair),
 		kubernetesService,
-		authenticationHook(client, c.Authentication, namespaces),
+		authenticationHook(client, c.Authentication, c.InMemory, namespaces),
 		identityHook(client, c.ServerID, namespaces),
 		identityCollectorHook(client),
 		legacyTokenHook(client, namespaces),

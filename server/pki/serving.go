@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"sync"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
@@ -15,6 +17,7 @@ type Serving struct {
 	config     *tls.Config
 	controller *dynamiccertificates.DynamicServingCertificateController
 	followers  []dynamiccertificates.ControllerRunner
+	inMemory   bool
 }
 
 // ServingConfig configures Serving. All fields except Named are required.
@@ -25,6 +28,7 @@ type ServingConfig struct {
 	// authenticate without one.
 	ClientCA dynamiccertificates.CAContentProvider
 	TLS      *tls.Config // versions, ciphers, curves and protocols
+	InMemory bool        // as in Options
 }
 
 // NamedPair is a certificate for some names.
@@ -40,7 +44,7 @@ func NewServing(c ServingConfig) (*Serving, error) {
 		return nil, &FileError{c.Pair.CertFile, fmt.Errorf("with the key in %s: %w", c.Pair.KeyFile, err),
 			"name a certificate and its key, both PEM, with --tls-cert-file and --tls-private-key-file"}
 	}
-	s := &Serving{followers: []dynamiccertificates.ControllerRunner{cert}}
+	s := &Serving{followers: []dynamiccertificates.ControllerRunner{cert}, inMemory: c.InMemory}
 	var named []dynamiccertificates.SNICertKeyContentProvider
 	for _, n := range c.Named {
 		content, err := dynamiccertificates.NewDynamicSNIContentFromFiles("sni-serving-cert", n.CertFile, n.KeyFile, n.Names...)
@@ -70,6 +74,30 @@ func NewServing(c ServingConfig) (*Serving, error) {
 	return s, nil
 }
 
+// rereadInterval is how often files in memory are read again.
+const rereadInterval = time.Minute
+
+// Follow lets content follow its files until ctx ends. Upstream's runner watches each file with an inotify instance, of which a user has
+// 128. Servers in tests are many, and their files are in memory: these are read again at intervals.
+func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, inMemory bool) {
+	if !inMemory {
+		content.Run(ctx, 1)
+		return
+	}
+	ticker := time.NewTicker(rereadInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := content.RunOnce(ctx); err != nil {
+			slog.Error("a certificate can't be read again", "err", err)
+		}
+	}
+}
+
 // Config returns the configuration of the server's listener.
 func (s *Serving) Config() *tls.Config { return s.config }
 
@@ -78,7 +106,7 @@ func (s *Serving) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.controller.Run(1, ctx.Done()) })
 	for _, f := range s.followers {
-		wg.Go(func() { f.Run(ctx, 1) })
+		wg.Go(func() { Follow(ctx, f, s.inMemory) })
 	}
 	wg.Wait()
 }

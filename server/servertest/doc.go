@@ -12,7 +12,7 @@
 //
 //   - feature gates: see Options.FeatureGates;
 //   - metrics: every server serves those of all servers at /metrics;
-//   - the log: slog's default logger, and klog;
+//   - the log: slog's default logger, and klog, which is discarded without Options.Logs;
 //   - whether privileged Pods are allowed, and the bytes per second of connections into Pods: those of the first server;
 //   - the limit on what a JSON patch copies: that of the server that was started last.
 //

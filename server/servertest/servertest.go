@@ -7,11 +7,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/go-logr/logr"
 
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server"
@@ -36,6 +40,9 @@ type Options struct {
 	// FeatureGates are set for the process, and restored when the last server has stopped. A gate can't be changed while another server
 	// runs.
 	FeatureGates map[string]bool
+	// Logs lets Kubernetes' libraries write their log (klog) to standard error. The process's first server decides, since klog has one
+	// log for the process.
+	Logs bool
 	// Configure changes other options before the server starts. Optional.
 	Configure func(*server.Options)
 }
@@ -75,6 +82,9 @@ func Run(t testing.TB, o Options) *Server {
 // Start starts a server and returns when it is ready. The caller must stop the server. It is for TestMain. Errors name the option or the
 // file that is invalid.
 func Start(o Options) (_ *Server, err error) {
+	if !o.Logs {
+		quiet()
+	}
 	s := &Server{ended: make(chan struct{})}
 	if s.gates, err = setGates(o.FeatureGates); err != nil {
 		return nil, err
@@ -102,6 +112,9 @@ func Start(o Options) (_ *Server, err error) {
 	}
 	return s, nil
 }
+
+// quiet discards what Kubernetes' libraries log with klog: a server writes hundreds of lines, in which a failing assertion drowns.
+var quiet = sync.OnceFunc(func() { klog.SetLogger(logr.Discard()) })
 
 // options returns the options of a server on a free port.
 func (s *Server) options(o Options) (net.Listener, *server.Options, error) {

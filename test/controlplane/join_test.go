@@ -38,6 +38,11 @@ func TestJoin(t *testing.T) {
 		if len(command) != 7 || command[0] != "kubeadm" || "https://"+command[2] != s.URL {
 			t.Fatalf("it prints %q", command)
 		}
+		// It listens on 127.0.0.1 only, which can't be advertised.
+		refused, err := exec.Command(sqube.Binary(t), "token", "create", "--kubeconfig", s.Kubeconfig, "--print-join").CombinedOutput()
+		if err == nil || !strings.Contains(string(refused), "or give its address for nodes with --server") {
+			t.Errorf("without --server, it prints %q", refused)
+		}
 		m := machine{name: "node-1", server: s.URL}
 		m.join(t, command[4], command[6])
 		deploy(t, admin, "web", 2)

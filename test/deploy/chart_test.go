@@ -106,6 +106,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		set  []string
 		says string
 	}{
+		{[]string{"image.repository="}, "set image.repository to where you have put the image"},
 		{[]string{"datastore.dsn="}, "set datastore.dsn to the DSN of a Postgres database, or datastore.existingSecret"},
 		{[]string{"datastore.existingSecret=a"}, "set datastore.existingSecret or datastore.dsn, password and ca, not both"},
 		{[]string{"datastore.dsn=sqlite://a"}, "at '/datastore/dsn'"},

@@ -45,6 +45,9 @@ func TestEtcdEndpoint(t *testing.T) {
 	engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
 	arguments := append([]string{"import", "--datastore", engine.Datastore, "--from", "etcd", url}, append(files, encryption...)...)
 	report := succeeds(t, arguments...)
+	if !strings.Contains(report, "An API server that still runs on the source may write to it") {
+		t.Errorf("it does not warn of a server that still writes:\n%s", report)
+	}
 	want := succeeds(t, append([]string{"import", "--datastore", harness.SQLite(t), "--from", "etcd", snapshot, "--dry-run"}, encryption...)...)
 	if sorted(table(report)) != sorted(table(want)) {
 		t.Errorf("from the endpoint\n%s\nand from the snapshot\n%s", report, want)

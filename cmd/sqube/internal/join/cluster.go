@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -47,9 +48,10 @@ func ReadCluster(ctx context.Context, client kubernetes.Interface, kubeconfig *c
 		if c.Server, err = advertised(ctx, client); err != nil {
 			return nil, err
 		}
-	}
-	if c.Server == "" {
-		c.Server = entry.Server
+		c.Server = cmp.Or(c.Server, entry.Server)
+		if err := c.reachable(ctx); err != nil {
+			return nil, err
+		}
 	}
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
@@ -83,6 +85,27 @@ func advertised(ctx context.Context, client kubernetes.Interface) (string, error
 		}
 	}
 	return "", nil
+}
+
+// dialTimeout limits the check of the server's address.
+const dialTimeout = 10 * time.Second
+
+// reachable returns an error if nodes can't reach the server's address, such as with --bind-address 127.0.0.1: it is a loopback address,
+// or nothing listens there.
+func (c *Cluster) reachable(ctx context.Context) error {
+	const advice = "start the server with a --bind-address that nodes can reach, such as 0.0.0.0, or give its address for nodes with --server"
+	if u, err := url.Parse(c.Server); err == nil {
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+			return fmt.Errorf("nodes can't reach %s: %s", c.Server, advice)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Endpoint())
+	if err != nil {
+		return fmt.Errorf("the server advertises %s, which can't be reached (%w): %s", c.Server, err, advice)
+	}
+	return conn.Close()
 }
 
 // Endpoint is the host and the port of Server. kubeadm needs both.
