@@ -89,7 +89,7 @@ func (h *hook) run(ctx context.Context) error {
 	return nil
 }
 
-var errLate = fmt.Errorf("was not done within %s: check whether the database responds", startTimeout)
+var errLate = fmt.Errorf("was not done within %s: see the log, and whether the database responds", startTimeout)
 
 // panicked is what upstream's filter answers to a request that panicked. It would panic again.
 const panicked = "This request caused apiserver to panic."

@@ -35,7 +35,7 @@ func TestFeatureGates(t *testing.T) {
 		emulated := newest.SubtractMinor(back).String()
 		t.Run(emulated, func(t *testing.T) {
 			t.Parallel()
-			trial := gateTrial{t: t, args: []string{"--emulated-version=" + emulated, "--runtime-config=api/all=true"}}
+			trial := gateTrial{t: t, args: []string{"--control-plane", "--emulated-version=" + emulated, "--runtime-config=api/all=true"}}
 			if back > 0 {
 				trial.args = append(trial.args, "--runtime-config-emulation-forward-compatible")
 			}
