@@ -3,18 +3,26 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func historyCommand() *cobra.Command {
 	var i inspector
+	var f historyFilter
+	var output string
 	cmd := &cobra.Command{
 		Use:   "history RESOURCE NAME",
 		Short: "List an object's changes: when, by whom, and which fields",
@@ -22,48 +30,132 @@ func historyCommand() *cobra.Command {
 far as versions are kept (serve --retention), or as far as an archive (--archive).
 
 ` + objectArguments,
-		Example: `  sqube history deployments.apps -n prod web
+		Example: `  sqube history deploy/web -n prod
+  sqube history deploy/web -n prod --no-controllers --since 2h
   sqube history deployments.apps -n prod web --archive /mnt/archive/sqube`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if output != "" && output != "json" {
+				return fmt.Errorf("--output must be json, not %q", output)
+			}
+			if err := f.parse(time.Now()); err != nil {
+				return err
+			}
 			if err := i.open(cmd.Context(), args); err != nil {
 				return err
 			}
 			defer closing(&err, i.close)
-			table := newTable(cmd.OutOrStdout(), "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
+			changes := []change{} // not null in JSON
 			err = i.history(cmd.Context(), func(v *inspect.Version) error {
-				changed, err := i.changed(cmd, v)
-				if err != nil {
-					return err
+				if !f.matches(v) {
+					return nil
 				}
-				table.row(fmt.Sprint(v.ID), time.UnixMilli(v.WrittenAt).UTC().Format(time.RFC3339), string(v.Operation), v.User, v.FieldManager, changed)
-				return nil
+				c, err := i.change(cmd, v)
+				changes = append(changes, c)
+				return err
 			})
 			if gap := new(logbackup.Gap); err != nil && !errors.As(err, &gap) {
 				return i.about(err)
 			}
-			return errors.Join(table.end(), err)
+			return errors.Join(printChanges(cmd.OutOrStdout(), output, changes), err)
 		},
 	}
 	i.addFlags(cmd)
+	fs := cmd.Flags()
+	fs.BoolVar(&f.people, "no-controllers", false, "Leave out what controllers, the scheduler and the server itself changed.")
+	fs.StringVar(&f.user, "user", "", "Only the changes of this user, such as jane or system:serviceaccount:prod:robot.")
+	fs.StringVar(&f.since, "since", "", "Only the changes since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
+	fs.StringVarP(&output, "output", "o", "", "Print the changes as 'json'.")
 	return cmd
 }
 
-// changed returns the paths of the fields that an update changed.
-func (i *inspector) changed(cmd *cobra.Command, v *inspect.Version) (string, error) {
-	if v.Operation != dialect.Update {
-		return "", nil
+// printChanges prints changes as a table, or as JSON.
+func printChanges(out io.Writer, format string, changes []change) error {
+	if format == "json" {
+		text, err := terminal.JSON(changes)
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		return err
 	}
-	if v.Previous == nil {
-		return "(the previous version is no longer kept)", nil
+	table := newTable(out, "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
+	for _, c := range changes {
+		table.row(fmt.Sprint(c.Revision), c.Time, string(c.Operation), c.User, c.Manager, c.fields())
+	}
+	return table.end()
+}
+
+// historyFilter selects changes.
+type historyFilter struct {
+	people      bool
+	user, since string
+	from        int64 // since in Unix milliseconds
+}
+
+// parse reads --since.
+func (f *historyFilter) parse(now time.Time) error {
+	if f.since == "" {
+		return nil
+	}
+	if ago, err := time.ParseDuration(f.since); err == nil && ago >= 0 {
+		f.from = now.Add(-ago).UnixMilli()
+		return nil
+	}
+	from, err := parseMoment("--since", "a duration like 2h, or a time", f.since)
+	f.from = from.UnixMilli()
+	return err
+}
+
+func (f *historyFilter) matches(v *inspect.Version) bool {
+	return v.WrittenAt >= f.from && (f.user == "" || v.User == f.user) && !(f.people && automatic(v.User))
+}
+
+// automatic reports whether a user is the server itself, kube-controller-manager, one of its controllers, or kube-scheduler.
+func automatic(name string) bool {
+	switch name {
+	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler, sqlstore.ExpiryAuthor:
+		return true
+	}
+	return strings.HasPrefix(name, serviceaccount.MakeUsername(metav1.NamespaceSystem, ""))
+}
+
+// change is what history prints of a version.
+type change struct {
+	Revision  int64             `json:"revision"`
+	Time      string            `json:"time"`
+	Operation dialect.Operation `json:"operation"`
+	User      string            `json:"user"`
+	Manager   string            `json:"manager"`
+	// Changed are the paths of the fields that an update changed; nil if the previous version is no longer kept.
+	Changed []string `json:"changed,omitempty"`
+}
+
+// fields returns the changed fields for people.
+func (c *change) fields() string {
+	if c.Operation == dialect.Update && c.Changed == nil {
+		return "(the previous version is no longer kept)"
+	}
+	return strings.Join(c.Changed, " ")
+}
+
+// written returns when a version was written.
+func written(v *inspect.Version) string {
+	return time.UnixMilli(v.WrittenAt).UTC().Format(time.RFC3339)
+}
+
+func (i *inspector) change(cmd *cobra.Command, v *inspect.Version) (change, error) {
+	c := change{Revision: v.ID, Time: written(v), Operation: v.Operation, User: v.User, Manager: v.FieldManager}
+	if v.Operation != dialect.Update || v.Previous == nil {
+		return c, nil
 	}
 	before, err := i.value(cmd.Context(), v.Key, v.Previous)
 	if err != nil {
-		return "", err
+		return c, err
 	}
 	after, err := i.value(cmd.Context(), v.Key, v.Value)
 	if err != nil {
-		return "", err
+		return c, err
 	}
 	paths, err := inspect.Changed(before, after)
-	return strings.Join(paths, " "), err
+	c.Changed = append([]string{}, paths...)
+	return c, err
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
-	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -28,14 +27,14 @@ type inspector struct {
 
 	archive logbackup.Place // nil without --archive
 	object  inspect.Object
+	known   bool // whether the resource is built in or defined
 	reader  dialect.Reader
 	keys    *encryption.Encryption
 }
 
 // objectArguments explains how the commands name an object.
-const objectArguments = `Name the object by its plural resource, with a dot and the API group if it has one,
-and its name: "pods web", "deployments.apps web" or "deployments.apps/web". Without
---namespace, the object can be in the namespace default or in none. This works
+const objectArguments = `Name the object as for kubectl: "pod web", "deploy/web", "deployments.apps web".
+Without --namespace, the object can be in the namespace default or in none. This works
 whether the server runs or not.`
 
 func (i *inspector) addFlags(cmd *cobra.Command) {
@@ -54,8 +53,7 @@ func (i *inspector) open(ctx context.Context, args []string) (err error) {
 	if len(args) != 2 || args[0] == "" || args[1] == "" {
 		return errors.New("want a resource and a name, such as deployments.apps web")
 	}
-	resource, group, _ := strings.Cut(args[0], ".")
-	i.object = inspect.Object{Resource: sqlstore.Resource{Group: group, Name: resource}, Namespaces: []string{i.namespace}, Name: args[1]}
+	i.object = inspect.Object{Namespaces: []string{i.namespace}, Name: args[1]}
 	if i.namespace == "" {
 		i.object.Namespaces = []string{"default", ""}
 	}
@@ -69,8 +67,12 @@ func (i *inspector) open(ctx context.Context, args []string) (err error) {
 	}
 	if i.reader, err = i.datastore.OpenReader(ctx); err != nil {
 		i.keys.Close()
+		return err
 	}
-	return err
+	if i.object.Resource, i.known, err = i.resolve(ctx, args[0]); err != nil {
+		return errors.Join(err, i.close())
+	}
+	return nil
 }
 
 func (i *inspector) close() error {
@@ -149,8 +151,15 @@ func (i *inspector) value(ctx context.Context, key string, stored []byte) ([]byt
 	return decrypt(ctx, i.keys, i.object.Resource, key, stored)
 }
 
+// called returns what the object is called in messages.
+func (i *inspector) called() string {
+	return fmt.Sprintf("%s %s", schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name}, i.object.Name)
+}
+
 // about adds the object to an error.
 func (i *inspector) about(err error) error {
-	resource := schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name}
-	return fmt.Errorf("%s %s: %w", resource, i.object.Name, err)
+	if errors.Is(err, inspect.ErrUnknown) && !i.known {
+		return fmt.Errorf("%s: %w; and no resource has that name (kubectl api-resources lists them)", i.called(), err)
+	}
+	return fmt.Errorf("%s: %w", i.called(), err)
 }

@@ -1,10 +1,19 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 func showCommand() *cobra.Command {
@@ -16,6 +25,8 @@ func showCommand() *cobra.Command {
 		Short: "Print an object as it is, or as it was at a revision or a time, ready for kubectl apply",
 		Long: `Print an object as it is, or as it was at a revision (see sqube history) or a time,
 ready for kubectl apply: without its status and the fields that the server sets.
+Of a deleted object, it prints the last version, and on standard error when and by whom
+the object was deleted.
 
 ` + objectArguments,
 		Example: "  sqube show deployments.apps -n prod web --at 4711 | kubectl apply -f -",
@@ -29,6 +40,9 @@ ready for kubectl apply: without its status and the fields that the server sets.
 				return err
 			}
 			version, err := i.at(cmd.Context(), revision)
+			if revision == 0 && (errors.Is(err, inspect.ErrAbsent) || errors.Is(err, inspect.ErrUnknown) && i.archive != nil) {
+				version, err = i.deleted(cmd.Context(), cmd.ErrOrStderr())
+			}
 			if err != nil {
 				return i.about(err)
 			}
@@ -48,6 +62,31 @@ ready for kubectl apply: without its status and the fields that the server sets.
 	cmd.Flags().StringVar(&at, "at", "", "Revision (resourceVersion), or time such as 2026-11-21T10:00:00Z, at which to show the object. If unset, now.")
 	cmd.Flags().BoolVar(&whole, "whole", false, "Print the whole stored object.")
 	return cmd
+}
+
+// deleted returns the last version of an object that does not exist any more, and writes to notes when and by whom it was deleted.
+func (i *inspector) deleted(ctx context.Context, notes io.Writer) (last *inspect.Version, err error) {
+	var end *inspect.Version
+	err = i.history(ctx, func(v *inspect.Version) error {
+		if v.Operation == dialect.Delete {
+			end = v
+		} else {
+			last, end = v, nil
+		}
+		return nil
+	})
+	if gap := new(logbackup.Gap); err != nil && !errors.As(err, &gap) {
+		return nil, err
+	}
+	if end == nil {
+		return nil, cmp.Or(err, inspect.ErrUnknown)
+	}
+	how := fmt.Sprintf("deleted at %s by %s (revision %d)", written(end), terminal.Printable(end.User), end.ID)
+	if last == nil || end.Replaces != last.ID {
+		return nil, fmt.Errorf("it was %s, and its last version is no longer kept", how)
+	}
+	fmt.Fprintf(notes, "%s was %s. This is its last version, of revision %d.\n", terminal.Printable(i.called()), how, last.ID)
+	return last, nil
 }
 
 // shown returns a stored object as YAML.

@@ -37,8 +37,14 @@ func BuiltIn(resource schema.GroupResource) bool { return builtInResources()[res
 // can create definitions can create leases.coordination.k8s.io, and deleting that definition deletes all its objects.
 func separateFromBuiltIn(next generic.StorageDecorator) generic.StorageDecorator {
 	return decorate.Config(next, func(c *storagebackend.ConfigForResource) {
-		if BuiltIn(c.GroupResource) {
-			c.GroupResource.Resource = customPrefix + c.GroupResource.Resource
-		}
+		c.GroupResource = Stored(c.GroupResource)
 	})
+}
+
+// Stored returns the name under which the objects of a custom resource are in rows.
+func Stored(custom schema.GroupResource) schema.GroupResource {
+	if BuiltIn(custom) {
+		custom.Resource = customPrefix + custom.Resource
+	}
+	return custom
 }

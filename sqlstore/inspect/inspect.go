@@ -64,6 +64,20 @@ func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Versio
 	return err
 }
 
+// Live calls yield with the row of every object of a resource that exists. It returns database errors and an error from yield, which ends
+// the walk.
+func Live(ctx context.Context, r dialect.Reader, resource sqlstore.Resource, yield func(*dialect.LogRow) error) error {
+	statement := fmt.Sprintf("SELECT %s FROM log WHERE replaced_by IS NULL AND api_group = %s AND resource = %s ORDER BY id",
+		dialect.Columns, r.Placeholder(1), r.Placeholder(2))
+	return r.Query(ctx, statement, []any{resource.Group, resource.Name}, func(row dialect.Row) error {
+		live := &dialect.LogRow{}
+		if err := live.Scan(row); err != nil || live.Operation == dialect.Delete {
+			return err
+		}
+		return yield(live)
+	})
+}
+
 // At returns the object at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or ErrUnknown.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
 	if err := readable(ctx, r, revision); err != nil {

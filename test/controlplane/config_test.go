@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,6 +106,11 @@ func TestControllersAreNamed(t *testing.T) {
 			named("pods", pods.Items[0].Name, "update", "system:kube-scheduler")
 			named("serviceaccounts", "default", "create", test.controller("service-account-controller"))
 			named("configmaps", "kube-root-ca.crt", "create", test.controller("root-ca-cert-publisher"))
+
+			people := printed(t, "history", "deploy/web", "--no-controllers", "--datastore", datastore)
+			if all := printed(t, "history", "deploy/web", "--datastore", datastore); strings.Count(people, "\n") != 2 || strings.Count(all, "\n") < 4 {
+				t.Errorf("without controllers, the history is\n%sof\n%s", people, all)
+			}
 
 			if err := c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -56,6 +57,39 @@ $`
 			t.Errorf("the history does not start with revision %s:\n%s", created.ResourceVersion, history)
 		}
 
+		names := func(args ...string) []string { // the operations
+			var changes []struct {
+				Operation, User, Manager string
+				Changed                  []string
+			}
+			must(t, json.Unmarshal([]byte(succeeds(t, append(append([]string{"history", "secrets", "door", "-o", "json"}, args...), database...))), &changes))
+			var operations []string
+			for _, c := range changes {
+				if c.User != "kubernetes-admin" || c.Manager == "" || len(c.Changed) != map[string]int{"update": 3}[c.Operation] {
+					t.Errorf("JSON has %+v", c)
+				}
+				operations = append(operations, c.Operation)
+			}
+			return operations
+		}
+		for flags, want := range map[string]string{
+			"": "create update delete", "--no-controllers": "create update delete", "--user=kubernetes-admin --since=1h": "create update delete",
+			"--user=jane": "", "--since=2001-01-01T00:00:00Z": "create update delete", "--since=0s": "",
+		} {
+			if got := strings.Join(names(strings.Fields(flags)...), " "); got != want {
+				t.Errorf("history %s has %q, want %q", flags, got, want)
+			}
+		}
+		refuses(t, `--since must be a duration like 2h, or a time like 2026-11-21T10:00:00Z, not "yesterday"`, append([]string{"history", "secrets", "door", "--since=yesterday"}, database...))
+		refuses(t, `--output must be json, not "yaml"`, append([]string{"history", "secrets", "door", "-o", "yaml"}, database...))
+
+		stdout, stderr, code := run(t, append([]string{"show", "secret/door"}, database...))
+		note := `^secrets door was deleted at 20\S+Z by kubernetes-admin \(revision \d+\)\. This is its last version, of revision \d+\.\n$`
+		var gone corev1.Secret
+		if err := yaml.UnmarshalStrict([]byte(stdout), &gone); err != nil || code != 0 || string(gone.Data["code"]) != "4321" || !regexp.MustCompile(note).MatchString(stderr) {
+			t.Errorf("the deleted object is shown with %d as\n%s%s", code, stdout, stderr)
+		}
+
 		// A past version can be created again.
 		shown := succeeds(t, append([]string{"show", "secrets/door", "-n", "default", "--at", created.ResourceVersion}, database...))
 		var again corev1.Secret
@@ -86,4 +120,42 @@ $`
 	if made, err := os.ReadDir(filepath.Dir(strings.TrimPrefix(nowhere, "sqlite://"))); err != nil || len(made) > 0 {
 		t.Errorf("looking for a database has created %v, %v", made, err)
 	}
+}
+
+// TestNamesOfResources names built-in and custom resources in all ways in which kubectl does.
+func TestNamesOfResources(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		s := serve(t, []string{"--datastore", engine.Datastore})
+		c := client(t, s.kubeconfig()).CoreV1().RESTClient()
+		create := func(path, object string) error {
+			return c.Post().AbsPath(path).SetHeader("Content-Type", "application/yaml").Body([]byte(object)).Do(t.Context()).Error()
+		}
+		must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+  metadata: {name: boats.demo.example.com}, spec: {group: demo.example.com, scope: Namespaced, names: {kind: Boat, plural: boats, shortNames: [bt]},
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`))
+		harness.Eventually(t, "the definition is served", func() bool {
+			return create("/apis/demo.example.com/v1/namespaces/default/boats", "{apiVersion: demo.example.com/v1, kind: Boat, metadata: {name: sloop}}") == nil
+		})
+		must(t, create("/apis/apps/v1/namespaces/default/deployments", `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web},
+  spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}]}}}}`))
+		must(t, create("/apis/events.k8s.io/v1/namespaces/default/events", `{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: met}, regarding: {namespace: default, kind: Pod, name: x},
+  reportingController: c, reportingInstance: i, action: a, reason: r, type: Normal, eventTime: "2026-11-21T10:00:00.000000Z"}`))
+		for stored, names := range map[string]string{
+			"web":   "deployments deployment deploy Deployment deployments.apps deploy.apps deployments.v1.apps deployment.v1.apps",
+			"sloop": "boats boat bt Boat boats.demo.example.com boats.v1.demo.example.com bt.demo.example.com",
+			"met":   "events event ev events.events.k8s.io events.v1.events.k8s.io event.v1.",
+		} {
+			for name := range strings.FieldsSeq(names) {
+				for _, command := range []string{"show", "history"} {
+					if out := succeeds(t, []string{command, name, stored, "--datastore", engine.Datastore}); !strings.Contains(out, "kind: ") && !strings.Contains(out, "create") {
+						t.Errorf("sqube %s %s %s prints %s", command, name, stored, out)
+					}
+				}
+			}
+		}
+		refuses(t, "deployments.apps none: no version of it is kept", []string{"show", "deploy", "none", "--datastore", engine.Datastore})
+		refuses(t, "boots sloop: no version of it is kept: there is no such object, or it was deleted longer ago than --retention; and no resource has that name (kubectl api-resources lists them)",
+			[]string{"show", "boots", "sloop", "--datastore", engine.Datastore})
+	})
 }

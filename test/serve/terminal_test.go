@@ -40,6 +40,7 @@ func TestTerminal(t *testing.T) {
 			return stdout
 		}
 		plain(0, `\x1b[2J\x1b]0;title\a\u009b31m\r\t\x7f\u202e`, "history", "configmaps", "kept")
+		plain(0, `\u001b[2J`, "history", "configmaps", "kept", "-o", "json")
 		plain(1, `\x1b[2J`, "check")
 		plain(1, `\x1b[2J`, "show", "configmaps", hostile)
 		plain(1, `\x1b[2J`, "history", hostile, "kept")

@@ -40,16 +40,23 @@ func (e oneLine) Unwrap() error { return e.error }
 // YAML returns an object as YAML for a terminal and for kubectl. If something must be escaped, it is JSON, which is YAML too.
 // Terminals don't interpret characters beyond 16 bits, for which the two have no common escape.
 func YAML(object map[string]any) ([]byte, error) {
-	hides := func(r rune) bool { return r != '\n' && r <= 0xffff && !unicode.IsGraphic(r) }
 	text, err := yaml.Marshal(object)
 	if err == nil && bytes.IndexFunc(text, hides) < 0 { // YAML does not support some characters
 		return text, nil
 	}
+	return JSON(object)
+}
+
+// hides reports whether JSON escapes a character that encoding/json doesn't.
+func hides(r rune) bool { return r != '\n' && r <= 0xffff && !unicode.IsGraphic(r) }
+
+// JSON returns a value as JSON for a terminal.
+func JSON(value any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(object); err != nil {
+	if err := encoder.Encode(value); err != nil {
 		return nil, err
 	}
 	var escaped bytes.Buffer
