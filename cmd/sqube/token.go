@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/join"
 )
@@ -21,18 +23,51 @@ import (
 func tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Create bootstrap tokens, which let nodes join",
+		Short: "Create, list and delete bootstrap tokens, which let nodes join",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(tokenCreateCommand())
+	cmd.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand())
 	return cmd
+}
+
+// administrator finds a running server and an administrator's credentials.
+type administrator struct{ dataDir, kubeconfig string }
+
+func (a *administrator) addFlags(fs *pflag.FlagSet) {
+	addSharedFlags(fs, &a.dataDir, "Folder of the server, with admin.kubeconfig.")
+	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
+}
+
+// client returns a client and the kubeconfig. The settings must have been applied.
+func (a *administrator) client() (kubernetes.Interface, *clientcmdapi.Config, error) {
+	path := a.kubeconfig
+	if path == "" {
+		path = filepath.Join(a.dataDir, "admin.kubeconfig")
+	}
+	kubeconfig, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(kubeconfig)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the kubeconfig: %w; give an administrator's with --kubeconfig, or the server's folder with --data-dir", err)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return client, kubeconfig, nil
 }
 
 // tokenOptions are the flags of sqube token create.
 type tokenOptions struct {
-	dataDir, kubeconfig, server, description string
-	lifetime                                 time.Duration
-	printJoin, printKubeconfig               bool
+	administrator
+	server, description        string
+	lifetime                   time.Duration
+	printJoin, printKubeconfig bool
 }
 
 func tokenCreateCommand() *cobra.Command {
@@ -65,8 +100,7 @@ certificate, which is approved and signed at once.`,
 		},
 	}
 	fs := cmd.Flags()
-	addSharedFlags(fs, &o.dataDir, "Folder of the server, with admin.kubeconfig.")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
+	o.addFlags(fs)
 	fs.StringVar(&o.server, "server", "", "URL at which nodes reach the server. If unset, a server's --advertise-address.")
 	fs.StringVar(&o.description, "description", "", "What the token is for.")
 	fs.DurationVar(&o.lifetime, "ttl", 24*time.Hour, "How long the token is valid. 0 for no expiry.")
@@ -76,24 +110,9 @@ certificate, which is approved and signed at once.`,
 }
 
 func (o *tokenOptions) run(ctx context.Context, out io.Writer) error {
-	path := o.kubeconfig
-	if path == "" {
-		path = filepath.Join(o.dataDir, "admin.kubeconfig")
-	}
-	kubeconfig, err := clientcmd.LoadFromFile(path)
-	if err == nil {
-		err = clientcmd.ResolveLocalPaths(kubeconfig)
-	}
+	client, kubeconfig, err := o.client()
 	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w; give an administrator's with --kubeconfig, or the server's folder with --data-dir", err)
-	}
-	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
 	cluster, err := join.ReadCluster(ctx, client, kubeconfig, o.server)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,8 +49,36 @@ func TestJoin(t *testing.T) {
 		deploy(t, admin, "web", 2)
 		m.answers(t, s, admin)
 		m.isLimited(t, admin)
+		tokensGo(t, s, command[4])
 		s.Stop(t)
 	})
+}
+
+// tokensGo lists bootstrap tokens and deletes them, by id and as a whole.
+func tokensGo(t *testing.T, s *sqube.Server, token string) {
+	t.Helper()
+	forever := strings.TrimSpace(printed(t, "token", "create", "--kubeconfig", s.Kubeconfig, "--server", s.URL, "--ttl=0", "--description=a board"))
+	listed := printed(t, "token", "list", "--kubeconfig", s.Kubeconfig)
+	for token, row := range map[string]string{
+		token:   ` +20\S+Z +23h +authentication,signing +- +system:bootstrappers:kubeadm:default-node-token\n`,
+		forever: ` +never +- +authentication,signing +a board +system:bootstrappers:kubeadm:default-node-token\n`,
+	} {
+		if !regexp.MustCompile(regexp.QuoteMeta(token) + row).MatchString(listed) {
+			t.Errorf("%s is listed as\n%s", token, listed)
+		}
+	}
+	id, _, _ := strings.Cut(forever, ".")
+	if out := printed(t, "token", "delete", "--kubeconfig", s.Kubeconfig, token, id); strings.Count(out, " is deleted\n") != 2 {
+		t.Errorf("deleting them prints %q", out)
+	}
+	if listed := printed(t, "token", "list", "--kubeconfig", s.Kubeconfig); strings.Count(listed, "\n") != 1 {
+		t.Errorf("after their deletion, the list is\n%s", listed)
+	}
+	for wrong, want := range map[string]string{id: "there is no token " + id, "no": `"no" is not a token like`} {
+		if out, err := exec.Command(sqube.Binary(t), "token", "delete", "--kubeconfig", s.Kubeconfig, wrong).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("deleting %s prints %q", wrong, out)
+		}
+	}
 }
 
 // printed runs a command of sqube and returns its output.

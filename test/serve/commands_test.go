@@ -1,9 +1,14 @@
 package serve
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,6 +140,41 @@ func TestKubeconfigRefuses(t *testing.T) {
 func TestTokenRefuses(t *testing.T) {
 	t.Parallel()
 	refuses(t, "--server must be a URL", []string{"token", "create", "--server", "10.0.0.1:6443"})
+	refuses(t, "want tokens or their ids", []string{"token", "delete"})
+}
+
+func TestCerts(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	certs := []string{"certs", "--data-dir", s.dataDir}
+	for _, runs := range []bool{true, false} {
+		if !runs {
+			s.terminate(t)
+		}
+		listed := succeeds(t, certs)
+		for file, row := range map[string]string{
+			"pki/ca.crt": ` sqube-ca +sqube-ca .* 9y`, "pki/apiserver.crt": ` \S+ +sqube-ca .* 36\dd`,
+			"pki/apiserver-kubelet-client.crt": ` kube-apiserver-kubelet-client +sqube-ca `, "pki/front-proxy-ca.crt": "", "pki/front-proxy-client.crt": "",
+			"pki/admin.crt": " kubernetes-admin ", "admin.kubeconfig": " kubernetes-admin +sqube-ca ",
+		} {
+			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(filepath.Join(s.dataDir, file)) + ` .*` + row).MatchString(listed) {
+				t.Errorf("%s is not listed, or without %s:\n%s", file, row, listed)
+			}
+		}
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	old := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(-time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, old, old, key.Public(), key)
+	must(t, err)
+	serving := filepath.Join(s.dataDir, "pki", "apiserver.crt")
+	must(t, os.WriteFile(serving, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	if stdout, stderr, code := run(t, certs); code != 1 || !strings.Contains(stdout, " expired\n") || !strings.Contains(stderr, "certificates have expired: start the server") {
+		t.Errorf("an expired certificate is listed with code %d as\n%s%s", code, stdout, stderr)
+	}
+	must(t, os.WriteFile(serving, nil, 0o600))
+	refuses(t, serving, certs)
+	refuses(t, "start the server once", []string{"certs", "--data-dir", t.TempDir()})
 }
 
 // TestRelativePaths passes data directories relative to the working directory.

@@ -77,7 +77,7 @@ v: 1
 
 		for _, args := range [][]string{
 			{"migrate", "status"}, {"check"}, {"history", "services", "kubernetes"}, {"show", "services", "kubernetes"},
-			{"backup", filepath.Join(dir, "backup")}, {"kubeconfig", "--user=jane"}, {"token", "create"},
+			{"backup", filepath.Join(dir, "backup")}, {"kubeconfig", "--user=jane"}, {"token", "create", "--server=" + s.url}, {"token", "list"}, {"certs"},
 		} {
 			succeeds(t, append(args, "--config", config))
 			succeeds(t, change(args, filepath.Join(dir, "backup"), filepath.Join(dir, "another")), env("SQUBE_CONFIG="+config))
