@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,22 +35,28 @@ type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
-	timer   *time.Timer // nil before the first Read
-	whole   bool        // has been read
+
+	mu    sync.Mutex  // a handler may go on after its request has timed out
+	timer *time.Timer // nil before the first Read
+	whole bool        // has been read
+	over  bool        // the request has ended, and control can't be used
 }
 
 // Read implements io.Reader.
 func (b *timedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
 	if b.timer == nil {
-		// A deadline in the past fails the current read. Network connections support it.
-		b.timer = time.AfterFunc(b.timeout, func() { _ = b.control.SetReadDeadline(time.Unix(1, 0)) })
+		b.timer = time.AfterFunc(b.timeout, b.giveUp)
 	}
+	b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	if err == nil {
 		return n, nil
 	}
+	b.mu.Lock()
 	b.timer.Stop()
 	b.whole = err == io.EOF
+	b.mu.Unlock()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusRequestTimeout, Reason: metav1.StatusReasonTimeout,
@@ -59,7 +66,19 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// giveUp fails the current read: by a deadline in the past, which network connections support.
+func (b *timedBody) giveUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
 func (b *timedBody) end(r *http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
 	if b.timer != nil {
 		b.timer.Stop()
 	}
