@@ -8,6 +8,9 @@ import (
 // rawField is the field of managedFields that stays as it was sent until owners are computed, so what it holds takes little.
 const rawField = "fieldsV1"
 
+// maxDepth is how deep JSON may be. The decoder checks that first.
+const maxDepth = 10000
+
 // countJSON counts without decoding. If data is not JSON, the count does not matter, because the decoder stops where it is wrong.
 func countJSON(data []byte, c *counter) error {
 	depth, raw := 0, -1 // the depth outside of a rawField, or -1
@@ -23,6 +26,9 @@ func countJSON(data []byte, c *counter) error {
 		case '{', '[', 'n': // null
 			if data[i] != 'n' {
 				depth++
+			}
+			if depth > maxDepth {
+				return nil
 			}
 			if raw >= 0 {
 				err = c.value()

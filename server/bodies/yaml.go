@@ -38,7 +38,9 @@ func countYAML(data []byte, c *counter) error {
 		return err
 	}
 	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err != nil {
+	if err := yaml.Unmarshal(data, &document); err != nil && !aliases {
+		return nil // the decoder says what is wrong
+	} else if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("the body is not valid YAML: %v", err))
 	}
 	all := expansions{}.of(&document)

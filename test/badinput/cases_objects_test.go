@@ -143,11 +143,11 @@ func patchCases() []badCase {
 		"wrong type deep":     `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm"},"data":{"a":1}}`,
 		"conflict":            `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm"},"data":{"a":"mine"}}`,
 		"old resourceVersion": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm","resourceVersion":"1"},"data":{"b":"x"}}`,
-		"bomb":                bomb(9),
 	} {
 		all = append(all, patch("patch: apply: "+name, applyType, apply(cm), body))
 	}
 	all = append(all,
+		patch("patch: apply: bomb", applyType, apply(cm), bomb(9)).expect(413), // as in syntax: YAML
 		patch("patch: apply: no field manager", applyType, cm, configMap),
 		patch("patch: apply: two elements of one key", applyType, apply(web), `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[{"name":"c","image":"a"},{"name":"c","image":"b"}]}}}}`),
 		patch("patch: apply: bad force", applyType, apply(cm, "force", "perhaps"), configMap),

@@ -62,7 +62,11 @@ func syntaxCases() []badCase {
 		"deep":             repeat("- ", 20_000) + "x",
 		"deep braces":      repeat("{a: ", 20_000),
 	} {
-		all = append(all, post("syntax: YAML: "+name, configMaps, body).typed(yamlType))
+		c := post("syntax: YAML: "+name, configMaps, body).typed(yamlType)
+		if strings.Contains(name, "bomb") || name == "alias of itself" {
+			c = c.expect(413) // refused before it is decoded; kube-apiserver decodes it, and answers 400
+		}
+		all = append(all, c)
 	}
 	for name, body := range map[string]string{
 		"empty":        "",

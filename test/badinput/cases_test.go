@@ -75,7 +75,7 @@ func waiting(c badCase) badCase {
 	return c
 }
 
-// expect marks the case as one in which kube-apiserver itself fails, and sets the code to expect instead.
+// expect marks the case as one in which kube-apiserver itself fails, or decodes more than sqube does, and sets the code to expect instead.
 func (c badCase) expect(code int) badCase {
 	c.instead = code
 	return c

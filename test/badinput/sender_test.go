@@ -25,7 +25,7 @@ type badCase struct {
 	// waits is set if the server makes the client wait for seconds, so that other cases run meanwhile. Such a case neither
 	// changes anything nor depends on other cases' changes.
 	waits bool
-	// instead is the code to expect if kube-apiserver itself fails, with a 500 or without a response.
+	// instead is the code to expect if kube-apiserver itself fails, with a 500 or without a response, or decodes more than sqube.
 	instead int
 }
 
