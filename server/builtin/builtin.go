@@ -35,7 +35,7 @@ type Resources struct {
 // New builds the storages like a server, with a decorator of storages that are made without a store.
 func New(decorator func(generic.StorageDecorator) generic.StorageDecorator) (*Resources, error) {
 	r := &Resources{Storages: map[schema.GroupResource]*apistorage.Storage{}}
-	collected := r.collect(decorator(apistorage.Decorator(nil, nil)))
+	collected := r.collect(decorator(apistorage.Decorator(nil, resources.Kinds)))
 	versions, err := resources.ParseRuntimeConfig(map[string]string{"api/all": "true"})
 	if err != nil {
 		return nil, err

@@ -10,11 +10,13 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // FuzzRowKey checks that rowKey keeps keys distinct and inside their resource, and that split is its inverse.
@@ -161,6 +163,55 @@ func object(text []byte) map[string]any {
 		return nil
 	}
 	return decoded
+}
+
+// FuzzRawJSON checks that JSON in an object is stored as it is, decoded and sent in protobuf as it is, and sent in JSON as
+// encoding/json writes it.
+func FuzzRawJSON(f *testing.F) {
+	for _, raw := range []string{`{"a":1}`, `{ "a" : "<" }`, "{\"a\":1}\n ", " 1", `"\/0"`, `"\\\/1"`, `"\ufffd"`, "\"\u2028\"", `{"a":"b c"}`, "\"\xff\"", "null", "{"} {
+		f.Add([]byte(raw), []byte(`{"f:a<b":{}}`), `"\/0`)
+		f.Add([]byte(raw), []byte(`{"f:a":{}}`), `\ufffd`)
+	}
+	kind := metav1.TypeMeta{Kind: "ControllerRevision", APIVersion: "apps/v1"}
+	kinds := &Kinds{Scheme: scheme.Scheme}
+	protobuf, err := kinds.protobufKindOf(&appsv1.ControllerRevision{}, appsv1.SchemeGroupVersion)
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &Storage{Config: Config{Codec: scheme.Codecs.LegacyCodec(appsv1.SchemeGroupVersion)}, protobuf: protobuf}
+	f.Fuzz(func(t *testing.T, raw, fields []byte, text string) {
+		if !utf8.ValidString(text) || !json.Valid(raw) || string(bytes.TrimSpace(raw)) == "null" || !json.Valid(fields) || fields[0] != '{' {
+			return
+		}
+		revision := &appsv1.ControllerRevision{TypeMeta: kind, Data: runtime.RawExtension{Raw: raw}, ObjectMeta: metav1.ObjectMeta{
+			Name: "a", UID: "u", Annotations: map[string]string{text: text}, ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(string(fields))}},
+		}}
+		stored, err := s.encode(revision.DeepCopy())
+		if !utf8.Valid(raw) || !utf8.Valid(fields) {
+			return // refused, unless encoders would not change it
+		}
+		if err != nil || !json.Valid(stored) || !bytes.Contains(stored, raw) {
+			t.Fatalf("%q, %q, %q is stored as %q, %v", raw, fields, text, stored, err)
+		}
+		var decoded appsv1.ControllerRevision
+		revision.ResourceVersion = "7"
+		if err := s.decode(stored, &decoded, 7); err != nil || !reflect.DeepEqual(decoded.Data, revision.Data) || !reflect.DeepEqual(decoded.ManagedFields, revision.ManagedFields) {
+			t.Errorf("%q is decoded as %+v instead of %+v, %v", stored, decoded, revision, err)
+		}
+		want, err := revision.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := protobuf.message.Append(nil, stored, "7"); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("in protobuf it is\n%q instead of\n%q, %v", got, want, err)
+		}
+		if want, err = json.Marshal(revision); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := splice(t, stored, kind); !ok || string(got) != string(want)+"\n" {
+			t.Errorf("in JSON it is\n%s instead of\n%s", got, want)
+		}
+	})
 }
 
 // FuzzEnvelope compares unwrap and typeMeta with upstream's protobuf decoder and encoder.

@@ -18,6 +18,7 @@ import (
 type protobufKind struct {
 	scheme   *runtime.Scheme
 	kind     metav1.TypeMeta
+	raw      bool   // its objects may hold a RawExtension
 	head     []byte // the beginning of the JSON of its objects
 	message  *transcode.Type
 	cells    *transcode.Filter    // see Kinds.Cells
@@ -78,8 +79,8 @@ func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVer
 	}
 	t := reflect.TypeOf(obj).Elem()
 	return &protobufKind{
-		scheme: k.Scheme, kind: kind, head: head(kind), message: message, cells: cells, complete: k.Complete[kind], internal: reflect.TypeOf(internal),
-		empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
+		scheme: k.Scheme, kind: kind, raw: holdsRaw(t, map[reflect.Type]bool{}), head: head(kind), message: message, cells: cells, complete: k.Complete[kind],
+		internal: reflect.TypeOf(internal), empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
 	}, nil
 }
 

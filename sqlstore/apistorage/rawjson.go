@@ -90,7 +90,8 @@ func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 		offset, ok := o.storage.offset(o.record.Revision)
 		return o.data[:offset], o.data[offset:], ok
 	}
-	rest, ok := bytes.CutPrefix(o.data, head)
+	data := responseJSON(o.data)
+	rest, ok := bytes.CutPrefix(data, head)
 	if !ok || !bytes.HasPrefix(rest, metadataField) {
 		return nil, nil, false
 	}
@@ -107,7 +108,7 @@ func (o *Raw) split(head []byte) (before, after []byte, ok bool) {
 	if bytes.ContainsAny(rest[len(metadataField):offset], `{}[\`) {
 		return nil, nil, false
 	}
-	return o.data[:len(head)+offset], rest[offset:], true
+	return data[:len(head)+offset], rest[offset:], true
 }
 
 func (l *RawList) writeJSON(encode func(runtime.Object, io.Writer) error, w io.Writer) error {

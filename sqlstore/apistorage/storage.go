@@ -217,6 +217,10 @@ func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 	if s.protobuf != nil && s.protobuf.complete != nil {
 		s.protobuf.complete(obj)
 	}
+	obj, kept, err := s.protobuf.keepJSON(obj)
+	if err != nil {
+		return nil, err
+	}
 	data, err = runtime.Encode(s.Codec, obj)
 	if err != nil {
 		return nil, err
@@ -224,7 +228,7 @@ func (s *Storage) encode(obj runtime.Object) (data []byte, err error) {
 	if lossy(data) {
 		return nil, errText
 	}
-	return bytes.TrimSuffix(data, []byte("\n")), nil
+	return kept.restore(bytes.TrimSuffix(data, []byte("\n")))
 }
 
 // decode decodes the output of encode into an object, with that revision.

@@ -161,6 +161,16 @@ func (s *scanner) any() ([]byte, error) {
 	return s.literal(), nil
 }
 
+// spaced returns the value that was just consumed, with the spaces around it if the JSON ends in a space.
+func (s *scanner) spaced(value []byte) []byte {
+	if !bytes.HasSuffix(s.data, []byte(" ")) {
+		return value
+	}
+	begin := s.at - len(value)
+	s.next()
+	return s.data[len(bytes.TrimRight(s.data[:begin], " \t\n\r")):s.at]
+}
+
 // Field returns the JSON of a field of a JSON object. It does not read what follows the field.
 func Field(data []byte, name string) (value []byte, err error) {
 	s := scanner{data: data}

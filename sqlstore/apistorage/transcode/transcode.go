@@ -35,7 +35,8 @@ func For(obj runtime.Object) (*Type, error) {
 	return &Type{made}, nil
 }
 
-// Append appends to b the message of the object in the JSON data, with the given resourceVersion. exact reports that the message
+// Append appends to b the message of the object in the JSON data, with the given resourceVersion. If data ends in a space, the
+// spaces around verbatim JSON belong to it. exact reports that the message
 // unmarshals to the same object as the JSON. It does not if a list is empty: protobuf can't distinguish empty from nil.
 //
 // It returns an error if data is not in the form that encoders write.
@@ -231,6 +232,7 @@ func (e *encoder) value(v *value, tag []byte, version string) error {
 		return errUnusual
 	}
 	if v.kind == verbatim {
+		raw = e.spaced(raw)
 		e.buffer = protowire.AppendVarint(e.buffer, uint64(protowire.SizeTag(1)+protowire.SizeBytes(len(raw))))
 		e.buffer = protowire.AppendBytes(append(e.buffer, keyTag...), raw)
 		return nil

@@ -190,6 +190,7 @@ func FuzzAppend(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		data = bytes.TrimRight(data, " ") // else spaces belong to verbatim JSON
 		got, _, err := typ.Append(nil, data, "7")
 		if err != nil || !json.Valid(data) {
 			return
