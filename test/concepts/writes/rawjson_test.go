@@ -265,6 +265,8 @@ func testRaw(t *testing.T, c *kit.Cluster, kind, path, object, status, immutable
 	kit.Equal(t, c.Put(t, at, body(name, object, asWritten)).OK(t).Object(t), created.Object(t))
 	got := decoded(t, c.GetAs(t, kit.Protobuf, at).OK(t))
 	paths := rawPaths(reflect.TypeOf(got), "")
+	again := c.Send(t, http.MethodPut, at, kit.Header{"Accept", kit.Protobuf}, body(name, object, asWritten)).OK(t)
+	kit.Equal(t, string(again.Body), string(c.GetAs(t, kit.Protobuf, at).Body))
 	inProtobuf(t, c, path, name, created.ResourceVersion(t), asWritten, paths)
 	inText(t, c, path, name)
 
