@@ -82,7 +82,7 @@ func TestLargeObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configMap.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: fields}}}
+	configMap.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Update", FieldsV1: metav1.NewFieldsV1(string(fields))}}
 	slice := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}}
 	for i := range 1000 {
 		ready := true
