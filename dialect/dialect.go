@@ -126,6 +126,8 @@ type Committed struct {
 	Last      int64  // the revision of the last write
 	Landed    []bool // whether write i is in the log
 	WrittenAt int64  // the time of the rows, in Unix milliseconds
+	// Unnotified is why Notifications of other processes are not sent at present, nil if they are.
+	Unnotified error
 }
 
 // Before is the revision before the group.

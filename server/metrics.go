@@ -83,6 +83,8 @@ var storeGauges = []struct {
 		func(s sqlstore.Stats) float64 { return float64(s.Failures) }},
 	{storeDesc("tail_lag_seconds", "For how long other servers' writes have waited for this one to read them; 0 if there are none (Postgres)."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return s.TailLag.Seconds() }},
+	{storeDesc("unnotified_seconds", "For how long this server could not notify others of its writes, which they see up to a second late; 0 if it can (Postgres)."), metrics.GaugeValue,
+		func(s sqlstore.Stats) float64 { return s.Unnotified.Seconds() }},
 	{storeDesc("clock_behind_seconds", "How far this machine's clock is behind the time of the log, which the server with the fastest clock sets; 0 if it is not."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return s.ClockBehind.Seconds() }},
 	{storeDesc("database_bytes", "Size of the database, without a write-ahead log."), metrics.GaugeValue,

@@ -29,6 +29,8 @@ type Stats struct {
 	Unreachable time.Duration
 	// TailLag is for how long the log has had revisions that watches and cached reads have not seen.
 	TailLag time.Duration
+	// Unnotified is for how long other processes have not been notified of this one's writes, so that they see them later.
+	Unnotified time.Duration
 	// ClockBehind is how far this machine's clock is behind the log's time, which no row is written earlier than.
 	ClockBehind time.Duration
 	// Failures counts as Store.Failures does.
@@ -43,7 +45,8 @@ type size struct {
 	stats Stats
 	due   time.Time // since when compaction has been running or failing; zero when it is done
 
-	failing time.Time // since when the archive has been failing; zero if it is not
+	failing    time.Time // since when the archive has been failing; zero if it is not
+	unnotified time.Time // since when others have not been notified; zero if they are
 
 	recount time.Time // when the rows may be counted again; used by measure only
 }
@@ -77,13 +80,35 @@ func (s *Store) Stats() Stats {
 	stats.ClockBehind = s.clock.behindLog()
 	stats.Watches, stats.SlowWatches = s.memory.held.Load(), s.memory.slow.Load()
 	stats.Unreachable, stats.TailLag, stats.Failures = s.failures.silence(), s.tailLag.since(stats.Revision), s.Failures()
-	if !s.size.due.IsZero() {
-		stats.Lag = time.Since(s.size.due)
-	}
-	if !s.size.failing.IsZero() {
-		stats.ArchiveFailing = time.Since(s.size.failing)
-	}
+	stats.Lag, stats.ArchiveFailing, stats.Unnotified = lasting(s.size.due), lasting(s.size.failing), lasting(s.size.unnotified)
 	return stats
+}
+
+// lasting returns the time since a moment, 0 if that is zero.
+func lasting(since time.Time) time.Duration {
+	if since.IsZero() {
+		return 0
+	}
+	return time.Since(since)
+}
+
+// notified records whether other processes were notified of a commit. It logs when that changes.
+func (s *Store) notified(failure error) {
+	var before time.Time
+	s.size.update(func() {
+		switch before = s.size.unnotified; {
+		case failure == nil:
+			s.size.unnotified = time.Time{}
+		case before.IsZero():
+			s.size.unnotified = time.Now()
+		}
+	})
+	switch {
+	case failure != nil && before.IsZero():
+		s.opts.Log.Warn("other servers can't be notified of writes, and see them up to a second late", "error", failure)
+	case failure == nil && !before.IsZero():
+		s.opts.Log.Info("other servers are notified of writes again")
+	}
 }
 
 // measure measures the log, and warns about what keeps it from shrinking, once until that changes. It returns false to be called

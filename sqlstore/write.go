@@ -164,6 +164,7 @@ func (s *Store) commitGroup(group []*pending) {
 		s.opts.OnGroup(len(group))
 		s.compareClock(committed.WrittenAt, s.opts.Now())
 		s.succeeded(group)
+		s.notified(committed.Unnotified)
 		s.publish(group, committed)
 		for i, p := range group {
 			if committed.Landed[i] {

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -36,15 +38,45 @@ ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
 RETURNING id`
 
 	notify = `SELECT pg_notify('` + channel + `', revision::text) FROM counter`
+
+	// notifyIfRoom notifies if the queue of notifications is at most half full. The function also has the server drop what every
+	// session has received, which nothing else does while the queue is full.
+	notifyIfRoom = notify + ` WHERE pg_notification_queue_usage() <= 0.5`
 )
+
+// notifyPause is how long commits do without NOTIFY after it has failed.
+const notifyPause = time.Second
+
+// unnotified is why and since when commits do without NOTIFY. If the queue of notifications is full, for example, a commit with NOTIFY
+// fails.
+type unnotified struct {
+	cause error // nil if they notify
+	since time.Time
+}
+
+// statement returns the statement with which a commit notifies, or "".
+func (u *unnotified) statement() string {
+	switch {
+	case u.cause == nil:
+		return notify
+	case time.Since(u.since) < notifyPause:
+		return ""
+	}
+	return notifyIfRoom
+}
 
 // Commit implements dialect.Engine.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	notify := ""
+	if e.capabilities.notifies {
+		notify = e.unnotified.statement()
+	}
 	for {
-		committed, err := e.commit(ctx, group)
+		committed, written, err := e.commit(ctx, group, notify)
 		switch {
 		case err == nil:
 			e.seen.Raise(committed.Last)
+			e.unnotified.cause = committed.Unnotified
 			return committed, nil
 		case counterBehind(err):
 			if err = e.jumpNow(ctx); err == nil {
@@ -52,15 +84,21 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 			}
 		case serializationFailure(err):
 			continue // until ctx ends
+		case written && notify != "" && rolledBack(err):
+			e.unnotified = unnotified{notifyHint(err), time.Now()}
+			notify = ""
+			continue
 		}
 		return dialect.Committed{}, failure(ctx, "commit", err)
 	}
 }
 
-func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+// commit sends a group, and the statement notify unless that is "". It also returns whether all rows were written, so that an error
+// is of notify or of the commit itself.
+func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify string) (_ dialect.Committed, written bool, _ error) {
 	n := int64(len(group))
 	batch := &pgx.Batch{}
-	committed := dialect.Committed{Landed: make([]bool, len(group))}
+	committed := dialect.Committed{Landed: make([]bool, len(group)), Unnotified: e.unnotified.cause}
 	at, ahead := dialect.CommitTime(group)
 	batch.Queue(e.bump(), n, e.seen.Load(), at, ahead).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil) })
 	columns := toColumns(group)
@@ -74,12 +112,19 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 			}
 			committed.Landed[id-committed.Before()-1] = true
 		}
+		written = rows.Err() == nil
 		return rows.Err()
 	})
-	if e.capabilities.notifies {
-		batch.Queue(notify)
+	if notify != "" {
+		batch.Queue(notify).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() > 0 {
+				committed.Unnotified = nil
+			}
+			return nil
+		})
 	}
-	return committed, e.writer.SendBatch(ctx, batch).Close()
+	err := e.writer.SendBatch(ctx, batch).Close()
+	return committed, written, err
 }
 
 // toColumns turns writes into the arrays that insertRows unnests, in its order.

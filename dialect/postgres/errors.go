@@ -52,10 +52,25 @@ func serializationFailure(err error) bool {
 	return code == "40001" || code == "40P01"
 }
 
+// rolledBack reports whether the server rolled back the transaction and kept the session. One that ends a session may do so after the
+// commit.
+func rolledBack(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && answer.SeverityUnlocalized == "ERROR"
+}
+
 // unsupported reports whether a server that speaks Postgres' protocol, but is another engine, lacks what a statement needs.
 func unsupported(err error) bool {
 	code := codeOf(err)
 	return code == "0A000" || strings.HasPrefix(code, "42")
+}
+
+// notifyHint adds advice to an error of NOTIFY.
+func notifyHint(err error) error {
+	if codeOf(err) == "54000" { // its queue, which all databases of the server share, is full
+		return fmt.Errorf("%w: find the session that listens in a long transaction (SELECT pid, datname, usename, xact_start FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%' ORDER BY xact_start) and end it (SELECT pg_terminate_backend(pid))", err)
+	}
+	return err
 }
 
 // withHint adds advice to an error from opening a database.

@@ -37,6 +37,7 @@ type Engine struct {
 
 	compacting compacting
 	shrinking  shrinking
+	unnotified unnotified
 
 	capabilities capabilities
 	seen         dialect.Newest // the newest revision that this process has seen committed
