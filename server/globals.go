@@ -5,13 +5,24 @@ import (
 	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apiserver/pkg/authorization/cel"
+	authorizationmetrics "k8s.io/apiserver/pkg/authorization/metrics"
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/features"
+	authenticationconfigmetrics "k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
+	authorizationconfigmetrics "k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	proxymetrics "k8s.io/apiserver/pkg/util/proxy/metrics"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	webhookmetrics "k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	metricsfeatures "k8s.io/component-base/metrics/features"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // registers the metrics of clients, informers and leader election
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	_ "k8s.io/component-base/metrics/prometheus/version" // registers kubernetes_build_info
 	"k8s.io/kubernetes/pkg/capabilities"
 )
 
@@ -23,9 +34,13 @@ func setProcessGlobals(o *Options) error {
 	o.Metrics.Apply()
 	capabilities.Setup(o.AllowPrivileged, o.MaxConnectionBytesPerSec)
 	limitPatches(o.MaxRequestBodyBytes)
-	metrics.Register()
-	handlersmetrics.Register()
-	flowcontrolmetrics.Register()
+	for _, register := range []func(){
+		metrics.Register, handlersmetrics.Register, flowcontrolmetrics.Register, etcd3metrics.Register, proxymetrics.Register,
+		authenticationconfigmetrics.RegisterMetrics, authorizationconfigmetrics.RegisterMetrics, oidc.RegisterMetrics,
+		authorizationmetrics.RegisterMetrics, cel.RegisterMetrics, webhookmetrics.RegisterWebhookMetrics, controllersmetrics.Register,
+	} {
+		register()
+	}
 	return registerMetrics()
 }
 

@@ -2,12 +2,15 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"errors"
 	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -46,14 +49,42 @@ var stores = &storeCollector{}
 // registerMetrics registers the metrics of this package once per process.
 var registerMetrics = sync.OnceValue(func() error {
 	var errs []error
-	for _, metric := range []metrics.Registerable{objectCountMetric, connections.Closed, batches, writes, groups} {
+	for _, metric := range []metrics.Registerable{connections.Closed, batches, writes, groups} {
 		errs = append(errs, legacyregistry.Register(metric))
 	}
 	for _, reason := range connections.Reasons {
 		connections.Closed.WithLabelValues(reason) // so that the metric starts at 0
 	}
+	etcd3metrics.SetStorageMonitorGetter(func() (all []etcd3metrics.Monitor, err error) {
+		for _, store := range stores.list() {
+			all = append(all, monitor{store})
+		}
+		return all, nil
+	})
 	return errors.Join(append(errs, legacyregistry.CustomRegister(stores), legacyregistry.CustomRegister(certificates))...)
 })
+
+// observeRequest records an access to the objects of a resource in the database. To upstream's metrics, it is a request to etcd.
+func observeRequest(operation string, resource sqlstore.Resource, began time.Time, err error) {
+	etcd3metrics.RecordEtcdRequest(operation, groupResource(resource), err, began)
+	if err == nil && slices.Contains([]string{"create", "update", "delete"}, operation) {
+		writes.Observe(time.Since(began).Seconds())
+	}
+}
+
+func groupResource(r sqlstore.Resource) schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Name}
+}
+
+// monitor tells upstream's metrics the size of a database.
+type monitor struct{ *sqlstore.Store }
+
+func (m monitor) Monitor(context.Context) (etcd3metrics.StorageMetrics, error) {
+	return etcd3metrics.StorageMetrics{Size: m.Stats().Space.Database}, nil
+}
+
+// Close implements etcd3metrics.Monitor. The store is not the monitor's.
+func (m monitor) Close() error { return nil }
 
 // storeGauges are the metrics that are read on each scrape.
 var storeGauges = []struct {

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
-	"k8s.io/component-base/metrics"
 
 	"github.com/sqube/sqube/server/decorate"
 )
@@ -24,13 +24,6 @@ const (
 	// countPause is how long counting pauses, as a multiple of the time that it took.
 	countPause = 200
 )
-
-// objectCountMetric is one of kube-apiserver's metrics: -1 if counting fails.
-var objectCountMetric = metrics.NewGaugeVec(&metrics.GaugeOpts{
-	Name:           "apiserver_resource_objects",
-	Help:           "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"group", "resource"})
 
 // objectCounter counts the objects of each resource, for the metrics and for priority and fairness, which weighs a list by the
 // number of objects that it reads.
@@ -80,16 +73,16 @@ func (c *objectCounter) forget(resource schema.GroupResource, made storage.Inter
 	defer c.mu.Unlock()
 	if c.storages[resource] == made {
 		delete(c.storages, resource)
-		objectCountMetric.DeleteLabelValues(resource.Group, resource.Resource)
+		etcd3metrics.DeleteStoreStats(resource)
 	}
 }
 
-// report sets the metric of a resource, unless it was forgotten while its objects were counted.
-func (c *objectCounter) report(resource schema.GroupResource, made storage.Interface, n int64) {
+// report sets the metrics of a resource, unless it was forgotten while its objects were counted.
+func (c *objectCounter) report(resource schema.GroupResource, made storage.Interface, stats storage.Stats, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.storages[resource] == made {
-		objectCountMetric.WithLabelValues(resource.Group, resource.Resource).Set(float64(n))
+		etcd3metrics.UpdateStoreStats(resource, stats, err)
 	}
 }
 
@@ -115,12 +108,10 @@ func (c *objectCounter) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
-				stats.ObjectCount = -1
-			} else {
+			if err == nil {
 				c.tracker.Set(resource.String(), stats)
 			}
-			c.report(resource, made, stats.ObjectCount)
+			c.report(resource, made, stats, err)
 		}
 		due = next
 		select {

@@ -5,13 +5,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/component-base/metrics"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // TestForgottenWhileCounting deletes the definition of a resource while its objects are counted: the metric must not come back.
 func TestForgottenWhileCounting(t *testing.T) {
-	registry := metrics.NewKubeRegistry()
-	registry.MustRegister(objectCountMetric)
+	etcd3metrics.Register()
 	c := newObjectCounter()
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	made := struct{ storage.Interface }{}
@@ -20,16 +20,24 @@ func TestForgottenWhileCounting(t *testing.T) {
 		step    func()
 		metrics int
 	}{
-		{func() { c.report(resource, made, 3) }, 1},
-		{func() { c.forget(resource, made); c.report(resource, made, 3) }, 0},
+		{func() { c.report(resource, made, storage.Stats{ObjectCount: 3}, nil) }, 1},
+		{func() { c.forget(resource, made); c.report(resource, made, storage.Stats{ObjectCount: 3}, nil) }, 0},
 	} {
 		test.step()
-		families, err := registry.Gather()
+		families, err := legacyregistry.DefaultGatherer.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(families) != test.metrics {
-			t.Errorf("%d metrics, want %d: %v", len(families), test.metrics, families)
+		for _, name := range []string{"apiserver_resource_objects", "apiserver_storage_objects", "apiserver_resource_size_estimate_bytes"} {
+			found := 0
+			for _, family := range families {
+				if family.GetName() == name {
+					found = len(family.GetMetric())
+				}
+			}
+			if found != test.metrics {
+				t.Errorf("%s has %d values, want %d", name, found, test.metrics)
+			}
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
+
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -33,7 +35,8 @@ func CheckClock() error {
 // failed to start or stop.
 func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	p.Store.OnBatch = func(took time.Duration) { batches.Observe(took.Seconds()) }
-	p.Store.OnWrite = func(took time.Duration) { writes.Observe(took.Seconds()) }
+	p.Store.OnRequest = observeRequest
+	p.Store.OnChange = func(r sqlstore.Resource) { etcd3metrics.RecordEtcdEvent(groupResource(r)) }
 	p.Store.OnGroup = func(writes int) { groups.Observe(float64(writes)) }
 	store, err := p.Open(ctx, p.Store)
 	if err != nil {

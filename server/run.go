@@ -137,14 +137,16 @@ func (s *Server) httpServer() *http.Server {
 
 // start starts everything that runs alongside requests.
 func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
-	serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
 	tasks.start("serving certificate", func() { s.serving.Run(ctx) })
 	tasks.start("certificates", func() {
 		s.pki.KeepValid(ctx, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
 	})
 	tasks.start("admission", func() { s.admission.Run(ctx) })
 	tasks.start("custom resources", func() { s.crd.Run(ctx) })
-	if s.fairness != nil {
+	if s.fairness == nil {
+		serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
+	} else {
+		serverfilters.StartPriorityAndFairnessWatermarkMaintenance(ctx.Done())
 		tasks.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
 	tasks.start("aggregation", func() { s.aggregation.Run(ctx) })

@@ -8,7 +8,8 @@ import (
 
 // hub passes each change, once and in order, to the subscriptions it concerns.
 type hub struct {
-	cache *cache // gets the changes first
+	cache    *cache         // gets the changes first
+	onChange func(Resource) // Options.OnChange
 
 	position atomic.Int64 // all changes up to here have been passed on; set with mu held
 
@@ -20,8 +21,8 @@ type hub struct {
 	memory    *memory
 }
 
-func newHub(position int64, cache *cache, m *memory) *hub {
-	h := &hub{cache: cache, memory: m, topics: map[Resource]*topic{}, behind: make(chan struct{}, 1)}
+func newHub(position int64, cache *cache, onChange func(Resource), m *memory) *hub {
+	h := &hub{cache: cache, onChange: onChange, memory: m, topics: map[Resource]*topic{}, behind: make(chan struct{}, 1)}
 	h.position.Store(position)
 	return h
 }
@@ -37,8 +38,12 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 	}
 	h.cache.apply(to, changes)
 	for _, c := range changes {
+		if c.Record.Revision <= h.at() {
+			continue
+		}
+		h.onChange(c.Resource)
 		topic := h.topics[c.Resource]
-		if topic == nil || c.Record.Revision <= h.at() {
+		if topic == nil {
 			continue
 		}
 		h.receivers = topic.receivers(c, h.receivers[:0])

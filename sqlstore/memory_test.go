@@ -35,7 +35,7 @@ func (f *Follower) page() error {
 func TestSharedChangesCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 1, 3)
-		h := newHub(0, newCache(0, 0), m)
+		h := newHub(0, newCache(0, 0), func(Resource) {}, m)
 		for _, f := range f {
 			f.store.hub = h
 			f.Subscribe(Resource{}, "")
@@ -171,7 +171,7 @@ func TestLargeReadsAreExpected(t *testing.T) {
 // TestEndedOnce fills the queue of a follower that is about to be ended for another reason.
 func TestEndedOnce(t *testing.T) {
 	m, f := newFollowers(t, 1, 1)
-	f[0].store.hub = newHub(0, newCache(0, 0), m)
+	f[0].store.hub = newHub(0, newCache(0, 0), func(Resource) {}, m)
 	sub := f[0].Subscribe(Resource{}, "")
 	f[0].ended.Store(true) // as end does first
 	c := &Change{Watchers: 1}

@@ -40,7 +40,7 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 		if !snap.bare || q.WithoutValues {
 			return page, nil
 		}
-		if complete, err := s.addValues(ctx, page.Records); complete || err != nil {
+		if complete, err := s.addValues(ctx, s.statement().of("list", q.Resource), page.Records); complete || err != nil {
 			return page, err
 		}
 	}
@@ -59,9 +59,9 @@ func (c *cache) page(snap *snapshot, q Query, at dialect.Position) Page {
 	return page
 }
 
-// addValues replaces bare records with whole ones. It returns false if some are no longer in the database: they were replaced and
+// addValues replaces bare records with whole ones, with the statement b, which is empty. It returns false if some are no longer in the database: they were replaced and
 // compacted.
-func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool, err error) {
+func (s *Store) addValues(ctx context.Context, b *statement, records []*Record) (complete bool, err error) {
 	left := make([]int, 0, len(records)) // to be read from the database
 	for i, r := range records {
 		if records[i] = r.unpack(); records[i].left > 0 {
@@ -72,7 +72,7 @@ func (s *Store) addValues(ctx context.Context, records []*Record) (complete bool
 		return true, nil
 	}
 	byID := make(map[int64]int, len(left))
-	b := s.statement().add("SELECT id, value FROM log WHERE id IN (")
+	b.add("SELECT id, value FROM log WHERE id IN (")
 	for n, i := range left {
 		if n > 0 {
 			b.add(", ")
@@ -116,7 +116,7 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 		}
 		one := q
 		one.Limit = 1
-		b := s.statement().add("SELECT revision, compacted, NOT EXISTS (").rows(one, "id, key").add(") FROM counter")
+		b := s.statement().of("list", q.Resource).add("SELECT revision, compacted, NOT EXISTS (").rows(one, "id, key").add(") FROM counter")
 		var none bool
 		at := &page.Position
 		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &none) }); err != nil {
@@ -134,7 +134,7 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 
 func (s *Store) page(ctx context.Context, q Query) (page Page, err error) {
 	at, size := &page.Position, 0
-	err = s.run(ctx, s.statement().page(q), func(row dialect.Row) error {
+	err = s.run(ctx, s.statement().of("list", q.Resource).page(q), func(row dialect.Row) error {
 		r := &Record{}
 		if err := row.Scan(&at.Revision, &at.Compacted, &r.Revision, &r.Key, &r.Labels, &r.Fields, &r.Value); err != nil {
 			return err

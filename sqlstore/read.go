@@ -50,6 +50,9 @@ func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) err
 		err = nil
 	}
 	endSpan(span, err)
+	if b.operation != "" {
+		s.opts.OnRequest(b.operation, b.resource, began, err)
+	}
 	if ctx.Err() == nil {
 		s.failures.contact(began, err)
 		s.failures.read(err)
@@ -80,7 +83,7 @@ func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record
 			return found, at, nil
 		}
 		one := []*Record{found}
-		if complete, err := s.addValues(ctx, one); complete || err != nil {
+		if complete, err := s.addValues(ctx, s.statement().of("get", resource), one); complete || err != nil {
 			return one[0], at, err
 		}
 	}
@@ -89,7 +92,7 @@ func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record
 
 // get is Get from the database.
 func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
-	b := s.statement().add("SELECT counter.revision, counter.compacted, l.id, l.labels, l.fields, l.value FROM counter LEFT JOIN log l ON l.replaced_by IS NULL")
+	b := s.statement().of("get", resource).add("SELECT counter.revision, counter.compacted, l.id, l.labels, l.fields, l.value FROM counter LEFT JOIN log l ON l.replaced_by IS NULL")
 	b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name) + " AND l.key = " + b.arg(key))
 	var at dialect.Position
 	var found *Record
@@ -125,7 +128,7 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 		return s.cache.count(snap, q), nil
 	}
 	var at dialect.Position
-	b := s.statement().add("SELECT revision, compacted, (").count(q).add(") FROM counter")
+	b := s.statement().of("listWithCount", q.Resource).add("SELECT revision, compacted, (").count(q).add(") FROM counter")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &n) })
 	if err == nil {
 		err = readable(at, q.Revision)
@@ -138,7 +141,7 @@ func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int
 	if snap := s.cache.peek(resource); snap != nil {
 		return int64(snap.rows.Len()), snap.values, nil
 	}
-	b := s.statement().add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
+	b := s.statement().of("listWithCount", resource).add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
 	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&objects, &bytes) })
 	return objects, bytes, err

@@ -11,6 +11,14 @@ type statement struct {
 	engine dialect.Engine
 	text   strings.Builder
 	args   []any
+	// For Options.OnRequest, if operation is not "".
+	operation string
+	resource  Resource
+}
+
+func (b *statement) of(operation string, resource Resource) *statement {
+	b.operation, b.resource = operation, resource
+	return b
 }
 
 func (b *statement) add(text string) *statement {

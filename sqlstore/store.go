@@ -86,8 +86,11 @@ type Options struct {
 	FollowerMemory int64
 	// OnBatch is called with the duration of each compaction batch that removed rows. Optional.
 	OnBatch func(took time.Duration)
-	// OnWrite is called with how long each write, including conflicts, waited for the database. Optional.
-	OnWrite func(took time.Duration)
+	// OnRequest is called after each access to the objects of a resource in the database: get, list, listWithCount, create, update
+	// or delete. A write waits for its group first; a conflict is no error. Optional.
+	OnRequest func(operation string, resource Resource, began time.Time, err error)
+	// OnChange is called for each change that the database has got, in order, once the store sees it. Optional.
+	OnChange func(Resource)
 	// OnGroup is called with the number of writes of each group commit, including conflicts. Optional.
 	OnGroup func(writes int)
 	// Now is the clock. Default time.Now.
@@ -116,10 +119,14 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	for _, observer := range []*func(time.Duration){&o.OnBatch, &o.OnWrite} {
-		if *observer == nil {
-			*observer = func(time.Duration) {}
-		}
+	if o.OnBatch == nil {
+		o.OnBatch = func(time.Duration) {}
+	}
+	if o.OnRequest == nil {
+		o.OnRequest = func(string, Resource, time.Time, error) {}
+	}
+	if o.OnChange == nil {
+		o.OnChange = func(Resource) {}
 	}
 	if o.OnGroup == nil {
 		o.OnGroup = func(int) {}
@@ -178,7 +185,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.compacted.Store(at.Compacted)
 	s.cache = newCache(s.opts.CacheBytes, at.Revision)
 	s.memory = newMemory(s.opts.FollowerMemory)
-	s.hub = newHub(at.Revision, s.cache, s.memory)
+	s.hub = newHub(at.Revision, s.cache, s.opts.OnChange, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
 		s.done.Go(func() { work(s.ctx) })

@@ -60,12 +60,14 @@ const (
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	began := time.Now()
 	revision, err := s.write(ctx, w)
+	failure := err
 	switch {
-	case err == nil, errors.Is(err, ErrConflict):
-		s.opts.OnWrite(time.Since(began))
-	case ctx.Err() == nil:
+	case errors.Is(err, ErrConflict):
+		failure = nil
+	case err != nil && ctx.Err() == nil:
 		s.failures.seen.Add(1)
 	}
+	s.opts.OnRequest(string(w.Operation), w.Resource, began, failure)
 	return revision, err
 }
 

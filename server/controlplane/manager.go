@@ -47,7 +47,6 @@ func (o *Options) Controllers() []controllers.Controller {
 
 // controllerContext returns the argument of upstream's constructors.
 func (o *Options) controllerContext(shared controllers.Shared) app.ControllerContext {
-	controllersmetrics.Register()
 	settings := *o.manager
 	if signing := &settings.CSRSigningController; signing.ClusterSigningCertFile == "" && signing.ClusterSigningKeyFile == "" &&
 		signing.KubeletServingSignerConfiguration.CertFile == "" && signing.KubeletClientSignerConfiguration.CertFile == "" &&

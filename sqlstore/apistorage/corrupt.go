@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/sqlstore"
@@ -25,8 +26,9 @@ func untransformable(r *sqlstore.Record, key string, err error) error {
 	return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", key, err))
 }
 
-// undecodable is the error of an object that can't be decoded.
-func undecodable(r *sqlstore.Record, key string, err error) error {
+// undecodable counts and returns the error of an object that can't be decoded.
+func (s *Storage) undecodable(r *sqlstore.Record, key string, err error) error {
+	metrics.RecordDecodeError(s.GroupResource)
 	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
 		return storage.NewCorruptObjError(key, fmt.Errorf("object not decodable revision=%d: %w", r.Revision, err))
 	}

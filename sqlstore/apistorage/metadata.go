@@ -20,7 +20,7 @@ func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key stri
 	if _, exact := s.offset(r.Revision); s.exact != nil && !exact {
 		obj := s.NewObject()
 		if err := s.decode(data, obj, r.Revision); err != nil {
-			return undecodable(r, key, err)
+			return s.undecodable(r, key, err)
 		}
 		m, err := meta.Accessor(obj)
 		if err == nil {
@@ -33,7 +33,7 @@ func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key stri
 		err = utiljson.Unmarshal(text, &into.ObjectMeta)
 	}
 	if err != nil {
-		return undecodable(r, key, err)
+		return s.undecodable(r, key, err)
 	}
 	return s.versioner.UpdateObject(into, uint64(r.Revision))
 }

@@ -66,7 +66,7 @@ func (o *Raw) encode(encode func(runtime.Object, io.Writer) error, w io.Writer) 
 func (o *Raw) decode() (runtime.Object, error) {
 	obj := o.storage.NewObject()
 	if err := o.storage.decode(o.data, obj, o.record.Revision); err != nil {
-		return nil, undecodable(o.record, o.key, err)
+		return nil, o.storage.undecodable(o.record, o.key, err)
 	}
 	return obj, o.storage.versioner.UpdateObject(obj, uint64(o.revision))
 }

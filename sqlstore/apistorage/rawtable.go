@@ -97,7 +97,7 @@ func (l *RawList) tableOfPage(table *Table) (*metav1.Table, []*Raw, error) {
 			into.Set(reflect.ValueOf(newItem()).Elem())
 		}
 		if item.asStored, err = s.decodeParts(item.data, into.Addr().Interface().(runtime.Object), item.revision, true); err != nil {
-			return nil, nil, undecodable(item.record, item.key, err)
+			return nil, nil, s.undecodable(item.record, item.key, err)
 		}
 	}
 	if err := s.versioner.UpdateList(page, uint64(l.walk.query.Revision), l.meta.Continue, l.meta.RemainingItemCount); err != nil {

@@ -280,7 +280,7 @@ func (s *Storage) open(ctx context.Context, r *sqlstore.Record, key string, into
 		return nil, false, err
 	}
 	if err := s.decode(data, into, r.Revision); err != nil {
-		return nil, false, undecodable(r, key, err)
+		return nil, false, s.undecodable(r, key, err)
 	}
 	return data, stale, nil
 }

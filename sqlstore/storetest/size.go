@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,7 +45,9 @@ func testRetentionRows(t *testing.T, open Opener) {
 
 // testStats compares the stats of a log with what was done to it.
 func testStats(t *testing.T, open Opener) {
-	var batches, writes, committed atomic.Int64
+	var batches, committed, seen atomic.Int64
+	var mu sync.Mutex
+	requests := map[string]int{}
 	s := Start(t, OpenEngine(t, open(t)), sqlstore.Options{
 		Retention: 300 * time.Millisecond,
 		OnBatch: func(took time.Duration) {
@@ -53,13 +56,16 @@ func testStats(t *testing.T, open Opener) {
 			}
 			batches.Add(1)
 		},
-		OnWrite: func(took time.Duration) {
-			if took <= 0 {
-				t.Errorf("a write took %s", took)
+		OnRequest: func(operation string, resource sqlstore.Resource, began time.Time, err error) {
+			if time.Since(began) <= 0 || err != nil {
+				t.Errorf("%s of %v began at %s, %v", operation, resource, began, err)
 			}
-			writes.Add(1)
+			mu.Lock()
+			defer mu.Unlock()
+			requests[operation]++
 		},
-		OnGroup: func(n int) { committed.Add(int64(n)) },
+		OnChange: func(sqlstore.Resource) { seen.Add(1) },
+		OnGroup:  func(n int) { committed.Add(int64(n)) },
 	})
 	r := must(t, s, put("a", "{}", nil))
 	must(t, s, put("b", "{}", nil))
@@ -69,9 +75,12 @@ func testStats(t *testing.T, open Opener) {
 	if _, err := s.Write(t.Context(), put("a", "{}", nil)); !errors.Is(err, sqlstore.ErrConflict) {
 		t.Errorf("creating an existing object returned %v", err)
 	}
-	if writes.Load() != 13 || committed.Load() != 13 {
-		t.Errorf("%d of 13 writes were observed, %d in transactions", writes.Load(), committed.Load())
+	mu.Lock()
+	if requests["create"] != 3 || requests["update"] != 10 || committed.Load() != 13 {
+		t.Errorf("of 3 creations and 10 updates, %v were observed, %d in transactions", requests, committed.Load())
 	}
+	mu.Unlock()
+	Eventually(t, "12 changes are seen", func() bool { return seen.Load() == 12 })
 	var stats sqlstore.Stats
 	at := revision(t, s)
 	// The conflict is a revision as well, which may be compacted after those of the updates.

@@ -9,22 +9,51 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestMetrics checks that a server exposes every metric, with its labels, used in the alerts and the dashboard, and that the
-// README describes all of sqube's own metrics.
+// others are the metrics and labels in the rules, alerts and dashboards that kubernetes-mixin and kube-prometheus have for API servers,
+// and some that other dashboards use.
+var others = []string{
+	"count by (git_version) (kubernetes_build_info)",
+	"sum by (code, verb, resource) (apiserver_request_total)",
+	"sum by (verb, scope, resource, subresource, le) (apiserver_request_sli_duration_seconds_bucket)",
+	"sum by (verb, scope, resource, subresource) (apiserver_request_sli_duration_seconds_count)",
+	"apiserver_request_terminations_total",
+	"sum by (le) (apiserver_client_certificate_expiration_seconds_bucket)", "apiserver_client_certificate_expiration_seconds_count",
+	"sum by (name, reason) (aggregator_unavailable_apiservice_total)", "sum by (name) (aggregator_unavailable_apiservice)",
+	"sum by (code) (rest_client_requests_total)", "sum by (verb, le) (rest_client_request_duration_seconds_bucket)",
+	"sum by (name, le) (workqueue_queue_duration_seconds_bucket)", "sum by (name) (workqueue_adds_total + workqueue_depth)",
+	"process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines",
+	"apiserver_storage_size_bytes", "sum by (resource) (apiserver_storage_objects)",
+	"sum by (group, resource) (apiserver_resource_objects + apiserver_resource_size_estimate_bytes + apiserver_storage_events_received_total)",
+	"sum by (operation, group, resource) (etcd_requests_total)", "sum by (operation, group, resource, le) (etcd_request_duration_seconds_bucket)",
+	"sum by (request_kind) (apiserver_current_inflight_requests + apiserver_current_inqueue_requests)",
+	"sum by (status) (authentication_token_cache_request_total)",
+}
+
+// TestMetrics checks that a server exposes every metric, with its labels, used in the alerts, in the dashboard and by others, and
+// that the README describes all of sqube's own metrics.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t)})
+	harness.Engines(t, testMetrics)
+}
+
+func testMetrics(t *testing.T, engine harness.Engine) {
+	s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 	client, err := kubernetes.NewForConfig(s.Config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	queries := readDashboard(t).queries()
+	useAll(t, s.Config(t))
+	queries := append(readDashboard(t).queries(), others...)
 	for _, alert := range alerts(t) {
 		queries = append(queries, alert.Expr)
 	}
@@ -36,6 +65,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}()
 	harness.Eventually(t, "everything used in queries is exposed", func() bool {
+		// A request that is out of time is terminated, unless its answer is faster.
+		_, _ = client.Discovery().RESTClient().Get().AbsPath("/api/v1/configmaps").Param("timeout", "1ns").DoRaw(t.Context())
 		text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -59,6 +90,33 @@ func TestMetrics(t *testing.T) {
 		if strings.HasPrefix(name, "sqube_") && !strings.Contains(string(readme), "`"+name+"`") {
 			t.Errorf("the README does not describe %s", name)
 		}
+	}
+}
+
+// useAll sends requests without which some metrics have no values: with a token, and to an API that becomes unavailable.
+func useAll(t *testing.T, config *rest.Config) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "unknown"}}
+	if _, err := client.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const services = "/apis/apiregistration.k8s.io/v1/apiservices"
+	local := []byte(`{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.example.com"},
+"spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}}`)
+	if err := client.Discovery().RESTClient().Post().AbsPath(services).Body(local).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the API is available", func() bool {
+		text, err := client.Discovery().RESTClient().Get().AbsPath(services, "v1.example.com").DoRaw(t.Context())
+		return err == nil && strings.Contains(string(text), `"Available"`)
+	})
+	missing := []byte(`{"spec": {"insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "missing"}}}`)
+	if err := client.Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(services, "v1.example.com").Body(missing).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
 	}
 }
 
