@@ -41,7 +41,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 // Commit implements dialect.Engine. If a sync fails, the group is not committed. The next one may still follow: it overwrites the
 // failed one in the write-ahead log, so no gap is left on disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
-	if !e.reserve.released.Load() || deletesOnly(group) {
+	if !e.reserve.released.Load() || deletesOnly(group) && !e.reserve.held.Load() {
 		committed, err := e.commit(ctx, group)
 		if !errors.Is(err, dialect.ErrFull) {
 			return committed, err

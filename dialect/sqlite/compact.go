@@ -18,12 +18,12 @@ const maxFreePages = 8 << 10
 
 // Compact implements dialect.Engine.
 func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
-	err = e.reclaim(ctx, func() error {
+	err = e.reclaim(ctx, "compact", func() error {
 		n, err = e.compact(ctx, upTo, limit)
 		return err
 	})
 	if err == nil {
-		err = e.reclaim(ctx, func() error {
+		err = e.reclaim(ctx, "vacuum", func() error {
 			// The rows of a batch take more space than their values.
 			_, err := e.vacuum(ctx, func(_, _ int64) int64 { return maxFreePages }, 4*batchBytes)
 			return err
@@ -81,7 +81,7 @@ func keptPages(pages, pageSize int64) int64 { return min(pages/8, 2*shrinkBytes/
 
 // Shrink implements dialect.Engine by an incremental vacuum.
 func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
-	err = e.reclaim(ctx, func() error {
+	err = e.reclaim(ctx, "vacuum", func() error {
 		more, err = e.vacuum(ctx, keptPages, shrinkBytes)
 		return err
 	})

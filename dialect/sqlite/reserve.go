@@ -26,9 +26,12 @@ const reserveSuffix = "-reserve"
 // frees any: the write-ahead log grows first, and the database file grows by what the log holds before the log can be emptied. So
 // on a full disk the reserve gives its space to that, and to deletions. Other writes fail until there is room for the reserve
 // again.
+//
+// While another process reads, the log can't be emptied, so nothing frees space. Then the space is for deletions only; see extend.
 type reserve struct {
 	path     string      // of the file; "" for a database in memory
 	released atomic.Bool // whether others may use the space
+	held     atomic.Bool // whether reads kept the log from being emptied when the space was last used
 	// mu is held by the one that uses the space, or wants to know whether there is enough.
 	mu sync.Mutex
 	// resizing is held while the size of the file changes.
@@ -106,30 +109,68 @@ var errReserved = fmt.Errorf("%w; the last %d MiB are for deletions and for remo
 func (e *Engine) commitOnFullDisk(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	e.reserve.mu.Lock()
 	defer e.reserve.mu.Unlock()
-	e.useReserve(ctx)
-	if deletesOnly(group) || e.reserve.restore() {
+	if e.useReserve(ctx) && (deletesOnly(group) || e.reserve.restore()) {
 		return e.commit(ctx, group)
 	}
-	return dialect.Committed{}, &dialect.Error{Op: "commit", Engine: "sqlite", Err: errReserved}
+	return dialect.Committed{}, e.reserved("commit")
 }
 
-// useReserve empties the write-ahead log with the help of the reserve, and leaves the space of the reserve to what comes next.
-func (e *Engine) useReserve(ctx context.Context) {
-	const wait = time.Second // for reads to end
-	if err := e.reserve.release(); err == nil {
-		e.truncateWAL(ctx, wait)
+// reserved is the error of what the space of the reserve is not for.
+func (e *Engine) reserved(op string) error {
+	err := errReserved
+	if e.reserve.held.Load() {
+		err = fmt.Errorf("%w; %s", dialect.ErrFull, e.longRead())
 	}
+	return &dialect.Error{Op: op, Engine: "sqlite", Err: err}
 }
 
-// reclaim runs step, which frees space. On a full disk it runs it again with the space of the reserve.
-func (e *Engine) reclaim(ctx context.Context, step func() error) error {
-	err := step()
-	if !errors.Is(err, dialect.ErrFull) {
-		return err
+// useReserve empties the write-ahead log with the help of the reserve, and leaves the space of the reserve to what comes next. It
+// returns false if what comes next would take the space for emptying the log later, since it is held.
+func (e *Engine) useReserve(ctx context.Context) bool {
+	wait := time.Second // for reads to end
+	if readers(e.path) != "" {
+		wait /= 10 // for those of this process
+	}
+	if e.reserve.release() != nil {
+		return true
+	}
+	held := e.truncateWAL(ctx, wait)
+	e.reserve.held.Store(held)
+	return !held || e.extend(ctx, 0)
+}
+
+// spareBytes is more than a group of deletions adds to the file.
+const spareBytes = 1 << 20
+
+// extend makes the file as long as emptying the write-ahead log will make it, and by spareBytes longer, if more than least bytes are
+// missing. So emptying it later takes no more space, however full the disk is by then; that cuts the file to its length. extend
+// returns false if there is too little space.
+func (e *Engine) extend(ctx context.Context, least int64) bool {
+	var length int64
+	err := e.writer.QueryRowContext(ctx, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").Scan(&length)
+	if err != nil {
+		return true // what comes next fails too
+	}
+	if info, err := e.lock.Stat(); err != nil || length+spareBytes-info.Size() <= least {
+		return true
+	}
+	return !isFull(allocate(e.lock, length+spareBytes)) // if the file system can't set space aside, there is no reserve either
+}
+
+// reclaim runs step, which frees space. On a full disk it runs it again with the space of the reserve, unless the write-ahead log is
+// held: then step would only make that longer.
+func (e *Engine) reclaim(ctx context.Context, op string, step func() error) error {
+	if !e.reserve.released.Load() || !e.reserve.held.Load() {
+		if err := step(); !errors.Is(err, dialect.ErrFull) {
+			return err
+		}
 	}
 	e.reserve.mu.Lock()
 	defer e.reserve.mu.Unlock()
 	e.useReserve(ctx)
+	if e.reserve.held.Load() {
+		return e.reserved(op)
+	}
 	return step()
 }
 
@@ -137,8 +178,7 @@ func (e *Engine) reclaim(ctx context.Context, step func() error) error {
 func (e *Engine) restoreReserve(ctx context.Context) {
 	e.reserve.mu.Lock()
 	defer e.reserve.mu.Unlock()
-	if e.reserve.released.Load() {
-		e.useReserve(ctx)
+	if e.reserve.released.Load() && e.useReserve(ctx) {
 		e.reserve.restore()
 	}
 }

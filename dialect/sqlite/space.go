@@ -7,6 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -29,8 +33,8 @@ const (
 	walHeld = 256 << 20
 )
 
-// emptyGrownWAL empties the write-ahead log if it has grown large. It blocks writers for at most about a millisecond per megabyte
-// of the log: the larger the log, the more it is worth. If it fails, it is retried later.
+// emptyGrownWAL empties the write-ahead log if it has grown large, or sets aside the space for that. It blocks writers for at most
+// about a millisecond per megabyte of the log: the larger the log, the more it is worth. If it fails, it is retried later.
 func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	size, err := e.walSize()
 	if err == nil && size >= e.triedWAL+walStep {
@@ -40,6 +44,10 @@ func (e *Engine) emptyGrownWAL(ctx context.Context) {
 	}
 	if err == nil {
 		e.triedWAL = min(e.triedWAL, size) // SQLite may have started over at its beginning
+	}
+	// Before the file will have to grow by more than the reserve has room for.
+	if err == nil && size >= spareBytes && !e.extend(ctx, 2*spareBytes) {
+		_ = e.reserve.release() // the next commit uses it too
 	}
 }
 
@@ -88,12 +96,12 @@ func (e *Engine) rewriteWAL(ctx context.Context) (err error) {
 	return log.Sync()
 }
 
-// truncateWAL tries to empty the write-ahead log, and waits up to wait for readers. It returns no error: a commit will run into
-// the same one.
-func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
+// truncateWAL tries to empty the write-ahead log, and waits up to wait for readers. It reports whether they hold it. It returns no
+// error: a commit will run into the same one.
+func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) (held bool) {
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	defer conn.Close()
 	defer func() {
@@ -101,8 +109,12 @@ func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) {
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "PRAGMA "+waitUpTo(busyTimeout))
 	}()
 	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(wait)); err == nil {
-		_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // busy is not an error
+		var pages, moved int
+		if conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&held, &pages, &moved) != nil {
+			return false
+		}
 	}
+	return held
 }
 
 // waitUpTo is the pragma that makes a connection's statements wait up to d for a lock.
@@ -132,8 +144,49 @@ func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
 	if space.WAL, err = e.walSize(); err != nil {
 		return space, failure("measure", err)
 	}
-	if space.WAL >= walHeld {
-		space.HeldBack = []string{"a long read holds back the write-ahead log " + e.path + "-wal: end other programs that have the database open, such as sqlite3 in a transaction (fuser " + e.path + " finds them)"}
+	if space.WAL >= walHeld || e.reserve.released.Load() && e.reserve.held.Load() {
+		space.HeldBack = []string{e.longRead()}
 	}
 	return space, nil
+}
+
+// longRead says what holds back the write-ahead log, and what to do about it.
+func (e *Engine) longRead() string {
+	found := readers(e.path)
+	if found == "" {
+		found = "other programs that have the database open, such as sqlite3 in a transaction (fuser " + e.path + " finds them)"
+	}
+	return "a long read holds back the write-ahead log " + e.path + "-wal: end " + found
+}
+
+// readers names the other processes that read the database at path, such as "process 7 (sqlite3)"; "" if it can't tell. SQLite locks
+// the bytes 123 to 127 of the -shm file for reads (https://www.sqlite.org/walformat.html#wal_locks).
+func readers(path string) string {
+	info, err := os.Stat(path + "-shm")
+	if err != nil {
+		return ""
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	locks, err := os.ReadFile("/proc/locks")
+	if !ok || err != nil {
+		return ""
+	}
+	var found []string
+	for line := range strings.Lines(string(locks)) {
+		// Such as "1: POSIX  ADVISORY  READ 7 fe:00:12345 124 124": process, inode, first and last byte.
+		var process, first, last int
+		fields := strings.Fields(line)
+		if len(fields) != 8 || fields[1] != "POSIX" || !strings.HasSuffix(fields[5], ":"+strconv.FormatUint(stat.Ino, 10)) {
+			continue
+		}
+		if _, err := fmt.Sscan(fields[4]+" "+fields[6]+" "+fields[7], &process, &first, &last); err != nil || first > 127 || last < 123 || process == os.Getpid() {
+			continue
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", process)) // it may have ended
+		if text := fmt.Sprintf("process %d (%s)", process, strings.TrimSpace(string(name))); !slices.Contains(found, text) {
+			found = append(found, text)
+		}
+	}
+	slices.Sort(found)
+	return strings.Join(found, ", ")
 }

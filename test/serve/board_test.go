@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,4 +161,71 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		again.terminate(t)
 	})
 	checked(t, "sqlite://"+filepath.Join(s.dataDir, "sqube.db"))
+}
+
+// TestDiskFullDuringARead fills the disk while another process reads: nothing gives space back before that read ends, since SQLite's
+// log can't be emptied. The server says so, still deletes, and recovers by itself.
+func TestDiskFullDuringARead(t *testing.T) {
+	t.Parallel()
+	disk := faults.NewDisk(t)
+	s := serve(t, []string{"--retention", "1s"}, disk.Run)
+	w := newWriter(t, s)
+	s.settle(t)
+	datastore := "sqlite://" + filepath.Join(s.dataDir, "sqube.db")
+	read, err := openToRead(t, harness.Engine{Name: "sqlite", Datastore: datastore}).Query("SELECT id FROM log")
+	if err != nil || !read.Next() {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	disk.Room(24 << 20)
+	for i := 0; w.create(t, fmt.Sprint("filling-", i)) == nil; i++ {
+	}
+	reader := fmt.Sprintf("a long read holds back the write-ahead log %s/sqube.db-wal: end process %d (serve.test)", s.dataDir, os.Getpid())
+	eventually(t, "the log names the reader", func() error {
+		if log := s.read(t, "stderr"); !strings.Contains(log, reader) {
+			return fmt.Errorf("no %q in\n%s", reader, log)
+		}
+		return nil
+	})
+	deleteLast := func() int {
+		last := len(w.names) - 1
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.url+"/"+w.names[last], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := w.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			w.names = w.names[:last]
+		}
+		return response.StatusCode
+	}
+	for range 20 {
+		if code := deleteLast(); code != http.StatusOK {
+			t.Errorf("a deletion during the read returns %d", code)
+		}
+	}
+	disk.Room(64 << 10) // something else takes the rest
+	for len(w.names) > 0 && deleteLast() == http.StatusOK {
+	}
+	if len(w.names) == 0 {
+		t.Error("there is still space")
+	}
+	w.refused(t, "unwritten")
+	s.signal(t, syscall.SIGKILL)
+	s.wait(t)
+	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+	w.refused(t, "unwritten")
+	w.kept(t)
+	must(t, read.Close())
+	eventually(t, "there is room", func() error { return w.create(t, "after-the-read") })
+	if code := deleteLast(); code != http.StatusOK {
+		t.Errorf("a deletion after the read returns %d", code)
+	}
+	w.kept(t)
+	again.terminate(t)
+	checked(t, datastore)
 }
