@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/server/admission"
 	"github.com/sqube/sqube/server/aggregation"
+	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/resources"
 )
@@ -128,6 +129,7 @@ func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, 
 	options.DeleteCollectionWorkers = o.DeleteCollectionWorkers
 	return resources.New(resources.Config{
 		RESTOptions: options, Versions: versions, Loopback: b.loopback.Config(), Informers: b.informers,
+		ControllerManager: controllers.Selects(o.Controllers, o.OtherControllers), Scheduler: o.Scheduler != nil,
 		Services: resources.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePorts: o.ServiceNodePortRange},
 		ServiceAccounts: resources.ServiceAccounts{
 			Issuer: s.accounts.Generator, Audiences: s.authentication.Audiences, MaxExpiration: s.accounts.MaxExpiration,

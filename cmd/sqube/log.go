@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/pflag"
@@ -101,43 +98,9 @@ func (o *logOptions) redirectKlog(handler slog.Handler) error {
 	if err := flags.Set("vmodule", o.modules); err != nil {
 		return fmt.Errorf("--vmodule %q must be pattern=level, with commas between several: %w", o.modules, err)
 	}
+	said := newRepeats()
 	for severity, level := range map[string]slog.Level{"INFO": slog.LevelDebug, "WARNING": slog.LevelWarn, "ERROR": slog.LevelError, "FATAL": slog.LevelError} {
-		klog.SetOutputBySeverity(severity, &levelWriter{slog.New(handler), level, &o.stopping})
+		klog.SetOutputBySeverity(severity, &levelWriter{slog.New(handler), level, &o.stopping, said})
 	}
 	return nil
-}
-
-// levelWriter logs each line with one level, or as debug output once the server is stopping.
-type levelWriter struct {
-	logger   *slog.Logger
-	level    slog.Level
-	stopping *atomic.Bool
-}
-
-// harmless are parts of the libraries' warnings and errors that need no action from an operator: requests that clients gave up, the
-// server's address added to its own Service or found there after a crash, objects that a new cluster does not have yet, mistakes
-// that clients are informed of.
-var harmless = []string{
-	"context canceled",
-	"Post-timeout activity",
-	"http: Handler timeout",
-	`"Failed to encode watch event" err="i/o timeout"`,
-	`Resetting endpoints for master service "kubernetes"`,
-	"Found stale data, removed previous endpoints on kubernetes service",
-	"Getting lastest possible tracked_since time",
-	"Couldn't parse request",
-	"The manifest file is empty, ignoring.", // --allow-metric-labels-manifest is not given
-}
-
-func (w *levelWriter) Write(line []byte) (int, error) {
-	if !w.logger.Enabled(context.Background(), w.level) {
-		return len(line), nil
-	}
-	text, level := strings.TrimSpace(string(line)), w.level
-	contains := func(part string) bool { return strings.Contains(text, part) }
-	if w.stopping.Load() || slices.ContainsFunc(harmless, contains) {
-		level = slog.LevelDebug
-	}
-	w.logger.Log(context.Background(), level, text)
-	return len(line), nil
 }

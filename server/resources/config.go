@@ -34,6 +34,8 @@ type Config struct {
 	Authorizer    authorizer.Authorizer // for access reviews, and against escalation
 	RuleResolver  authorizer.RuleResolver
 
+	ControllerManager, Scheduler bool // run in the server, for componentstatuses
+
 	EventTTL time.Duration // how long events are kept; 0 keeps them
 
 	// With an emulated version, newer APIs are not served, except newer versions of older APIs (NewerVersions), and APIs that

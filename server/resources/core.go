@@ -16,6 +16,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/cluster/ports"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/probe"
 	"k8s.io/kubernetes/pkg/registry/core/componentstatus"
 	configmapstore "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
 	endpointsstore "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
@@ -55,7 +56,7 @@ func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllo
 			return nil, fmt.Errorf("building the core group: %w", err)
 		}
 	}
-	b.storages["componentstatuses"] = componentstatus.NewStorage(componentServers)
+	b.storages["componentstatuses"] = componentstatus.NewStorage(func() map[string]componentstatus.Server { return componentServers(c) })
 
 	maps.DeleteFunc(b.storages, func(path string, _ rest.Storage) bool {
 		resource, _, _ := strings.Cut(path, "/")
@@ -197,10 +198,20 @@ func (b *coreStorages) addServiceAccounts(pods podstore.PodStorage, nodes *nodes
 	return nil
 }
 
-// componentServers lists the components that componentstatuses probes, which usually run next to the API server. The datastore is
-// not included: /readyz reports its state.
-func componentServers() map[string]componentstatus.Server {
-	local := func(port int) componentstatus.Server {
+// inServer is a component that runs in the server, which would end if the component failed. It may also run in another server, or
+// stand back for a separate program.
+type inServer struct{}
+
+// DoServerCheck implements componentstatus.Server.
+func (inServer) DoServerCheck() (probe.Result, string, error) { return probe.Success, "ok", nil }
+
+// componentServers lists the components that componentstatuses probes, which otherwise usually run next to the API server. The
+// datastore is not included: /readyz reports its state.
+func componentServers(c Config) map[string]componentstatus.Server {
+	local := func(inside bool, port int) componentstatus.Server {
+		if inside {
+			return inServer{}
+		}
 		return &componentstatus.HttpServer{
 			EnableHTTPS: true,
 			TLSConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe of this host, which sends no secret
@@ -210,7 +221,7 @@ func componentServers() map[string]componentstatus.Server {
 		}
 	}
 	return map[string]componentstatus.Server{
-		"controller-manager": local(ports.KubeControllerManagerPort),
-		"scheduler":          local(kubeschedulerconfig.DefaultKubeSchedulerPort),
+		"controller-manager": local(c.ControllerManager, ports.KubeControllerManagerPort),
+		"scheduler":          local(c.Scheduler, kubeschedulerconfig.DefaultKubeSchedulerPort),
 	}
 }

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -66,6 +67,34 @@ func write(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestComponentStatuses checks that what runs in the process is healthy, and that what does not is looked for beside it.
+func TestComponentStatuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		want map[string]corev1.ConditionStatus
+	}{
+		{[]string{"--control-plane"}, map[string]corev1.ConditionStatus{"controller-manager": corev1.ConditionTrue, "scheduler": corev1.ConditionTrue}},
+		{[]string{"--scheduler"}, map[string]corev1.ConditionStatus{"controller-manager": corev1.ConditionFalse, "scheduler": corev1.ConditionTrue}},
+	} {
+		s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: test.args})
+		list, err := client(t, s).CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]corev1.ConditionStatus{}
+		for _, component := range list.Items {
+			for _, condition := range component.Conditions {
+				got[component.Name] = condition.Status
+			}
+		}
+		if !maps.Equal(got, test.want) {
+			t.Errorf("%v: %v, want %v", test.args, got, test.want)
+		}
+		s.Stop(t)
+	}
 }
 
 // TestControllersAreNamed checks whom `sqube history` names for what controllers, the scheduler and the server itself write.
