@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -47,6 +48,10 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler {
 			return connections.Bodies(h, longRunning, min(connections.ReadHeaderTimeout, o.RequestTimeout))
 		},
+		func(h http.Handler) http.Handler { return whileServing(h, s.phase.serving) },
+		withSlowClientDetection,
+		awaitWatch,
+		withStack,
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
 		func(h http.Handler) http.Handler { return serverfilters.WithHSTS(h, o.HSTS) },
@@ -57,8 +62,6 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			}
 			return serverfilters.WithProbabilisticGoaway(h, o.GoawayChance)
 		},
-		func(h http.Handler) http.Handler { return whileServing(h, s.phase.serving) },
-		withSlowClientDetection,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, s.audit.Backend, s.audit.Policy, longRunning, serializer, o.RequestTimeout)
 		},
@@ -94,6 +97,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		},
 		withAuthor,
 		withMemoryAccount,
+		s.beginWatch,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {
 		handler = filters[i](handler)
@@ -128,10 +132,12 @@ func (s *Server) limit(next http.Handler) http.Handler {
 	return serverfilters.WithPriorityAndFairness(next, longRunning, s.fairness, work, o.RequestTimeout/4)
 }
 
-// withStack grows the stack for the handlers that follow.
+// withStack grows the stack for the handlers that follow, unless the request may be a watch, which keeps its stack.
 func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stack.Request()
+		if _, filtered := r.Context().Value(watchKey{}).(*filteredWatch); filtered || !strings.Contains(r.URL.RawQuery, "watch=") {
+			stack.Request()
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-const resultBuffer = 100
+// resultBuffer is how many events wait for the client. An idle watch has the room for them, too.
+const resultBuffer = 16
 
 // watcher is one watch.
 //
