@@ -120,6 +120,9 @@ func notifyCollections(ctx context.Context, collected chan<- struct{}) {
 	}, collected)
 }
 
+// limitShare is the part of the available memory to which Go's is limited by default.
+const limitShare = 0.75
+
 // limitMemory sets the memory limit of Go to three quarters of the memory of the machine or of its cgroup. The rest is for SQLite
 // and other memory. GOMEMLIMIT has precedence.
 func limitMemory() {
@@ -127,7 +130,7 @@ func limitMemory() {
 		return
 	}
 	if n := memlimit.Available("/"); n > 0 {
-		debug.SetMemoryLimit(n / 4 * 3)
+		debug.SetMemoryLimit(int64(limitShare * float64(n)))
 	}
 }
 

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // TestGrowthPercent checks that the heap grows by the size of what is not cached, within limits.
 func TestGrowthPercent(t *testing.T) {
@@ -19,6 +22,40 @@ func TestGrowthPercent(t *testing.T) {
 	} {
 		if got := growthPercent(c.live, c.cached, c.busy); got != c.percent {
 			t.Errorf("%s: %d%%, not %d%%", c.what, got, c.percent)
+		}
+	}
+}
+
+// TestCollectorShare checks that the collector's time counts only if the memory limit makes it collect earlier than GOGC.
+func TestCollectorShare(t *testing.T) {
+	const mb = 1 << 20
+	before := collector{spent: 10, all: 100}
+	for what, c := range map[string]struct {
+		now   collector
+		share float64
+	}{
+		"the limit is below what is live": {collector{spent: 60, all: 200, live: 200 * mb, goal: 200 * mb, limit: 150 * mb, percent: 100}, 0.5},
+		"it is a little above":            {collector{spent: 60, all: 200, live: 200 * mb, goal: 210 * mb, limit: 250 * mb, percent: 100}, 0.5},
+		"it is far above":                 {collector{spent: 60, all: 200, live: 200 * mb, goal: 400 * mb, limit: 900 * mb, percent: 100}, 0},
+		"a large heap grows little":       {collector{spent: 60, all: 200, live: 200 * mb, goal: 210 * mb, limit: 900 * mb, percent: 5}, 0},
+		"there is no limit":               {collector{spent: 60, all: 200, live: 200 * mb, goal: 210 * mb, limit: math.MaxInt64, percent: 100}, 0},
+		"there was no collection":         {collector{spent: 10, all: 100, live: 200 * mb, goal: 200 * mb, limit: 150 * mb, percent: 100}, 0},
+	} {
+		if got := c.now.shareSince(before); got != c.share {
+			t.Errorf("%s: %g, not %g", what, got, c.share)
+		}
+	}
+}
+
+// TestPressure checks that one episode is reported once, even if it varies.
+func TestPressure(t *testing.T) {
+	var p pressure
+	for i, step := range []struct {
+		share  float64
+		begins bool
+	}{{0, false}, {0.3, true}, {0.7, false}, {0.06, false}, {0.2, false}, {0.01, false}, {0.06, false}, {0.3, true}} {
+		if got := p.begins(step.share); got != step.begins {
+			t.Errorf("step %d: %t", i, got)
 		}
 	}
 }

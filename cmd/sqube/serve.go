@@ -162,6 +162,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	ctx, stop := untilSignal(ctx, &o.log.stopping)
 	defer stop()
 	limitMemory()
+	go watchMemoryLimit(ctx)
 	pace := paceCollector()
 	o.store.FollowerMemory = watchMemory()
 	var store *sqlstore.Store

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -55,6 +56,32 @@ func TestCollectorUnderLoad(t *testing.T) {
 	}
 	if percent := collectorPercent(t, c); percent != 150 {
 		t.Errorf("GOGC is %d, not 150 as in the environment", percent)
+	}
+}
+
+// TestLowMemoryLimit checks that the log says once that the memory limit is too low, and what to do, and nothing if it is not.
+func TestLowMemoryLimit(t *testing.T) {
+	t.Parallel()
+	const warning = "garbage collection takes"
+	low, enough := serve(t, nil, env("GOMEMLIMIT=16MiB")), serve(t, nil, env("GOMEMLIMIT=1GiB"))
+	for _, s := range []*server{low, enough} {
+		c := client(t, s.kubeconfig())
+		eventually(t, "the server collects garbage for a while", func() error {
+			if _, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+				return err
+			}
+			if !strings.Contains(low.read(t, "stderr"), warning) {
+				return errors.New("there is no warning")
+			}
+			return nil
+		})
+		s.terminate(t)
+	}
+	if text := low.read(t, "stderr"); strings.Count(text, warning) != 1 || !strings.Contains(text, "memory limit of 16 MiB") || !strings.Contains(text, "raise GOMEMLIMIT to") {
+		t.Errorf("the log:\n%s", text)
+	}
+	if text := enough.read(t, "stderr"); strings.Contains(text, warning) {
+		t.Errorf("with enough memory:\n%s", text)
 	}
 }
 
