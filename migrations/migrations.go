@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"regexp"
+	"strings"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
@@ -82,12 +84,8 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		return before, fmt.Errorf("waiting for others that are migrating the schema: %w", err)
 	}
 	defer unlock()
-	before, err = Read(ctx, db, engine)
-	if err != nil {
+	if before, err = Check(ctx, db, engine); err != nil {
 		return before, err
-	}
-	if before.Current > before.Newest {
-		return before, before.newer()
 	}
 	m, err := open(db, engine)
 	if err != nil {
@@ -108,6 +106,10 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 	}
 	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		step, _, _ := m.Version() // 0 if unknown
+		if step == 1 && before.Current == 0 {
+			_, failed := db.ExecContext(ctx, "DROP TABLE schema_migrations") // which it made
+			err = errors.Join(err, failed)
+		}
 		return before, fmt.Errorf("step %d of the schema failed, nothing was changed, and the next start or sqube migrate up takes it again: %w", step, cause(err))
 	}
 	return before, nil
@@ -121,6 +123,61 @@ func lock(ctx context.Context, db *sql.DB, engine Engine) (unlock func(), err er
 		return lockPostgres(ctx, db)
 	}
 	return func() {}, nil
+}
+
+// Check returns the status of db, and an error if Up would refuse it. It changes nothing.
+func Check(ctx context.Context, db *sql.DB, engine Engine) (status Status, err error) {
+	status, err = Read(ctx, db, engine)
+	switch {
+	case err != nil:
+	case status.Current > status.Newest:
+		err = status.newer()
+	case status.Current == 0:
+		err = checkNames(ctx, db, engine)
+	}
+	return status, err
+}
+
+// checkNames fails if db has something with a name that the steps use: they would change or drop it.
+func checkNames(ctx context.Context, db *sql.DB, engine Engine) error {
+	used := map[string]bool{}
+	err := fs.WalkDir(files, string(engine), func(path string, _ fs.DirEntry, err error) error {
+		if !strings.HasSuffix(path, ".up.sql") {
+			return err
+		}
+		text, err := files.ReadFile(path)
+		for _, found := range creates.FindAllSubmatch(text, -1) {
+			used[string(found[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rows, err := db.QueryContext(ctx, allNames[engine])
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		if used[name] {
+			return fmt.Errorf("it has a %q that sqube did not make: give sqube a database of its own", name)
+		}
+	}
+	return rows.Err()
+}
+
+// creates finds what a step creates.
+var creates = regexp.MustCompile(`CREATE (?:UNIQUE )?(?:TABLE|VIEW|INDEX)\s+(?:IF NOT EXISTS\s+)?(\w+)`)
+
+// allNames lists what a database has that can't share a name.
+var allNames = map[Engine]string{
+	SQLite:   "SELECT lower(name) FROM sqlite_master ORDER BY 1",
+	Postgres: "SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = current_schema() ORDER BY 1",
 }
 
 // Read returns the status of db, without changing it.

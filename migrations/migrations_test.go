@@ -128,23 +128,64 @@ func TestUpFromEachSchema(t *testing.T) {
 	}
 }
 
-// TestFailedStep fails the first step with an unrelated table of the same name.
+// TestFailedStep fails a step that lacks a table.
 func TestFailedStep(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		db := harness.OpenDatabase(t, engine)
-		execute(t, db, "CREATE TABLE log (line text)")
+		db := harness.LaySchema(t, engine, 1)
+		execute(t, db, "DROP TABLE counter")
 		_, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
-		if err == nil || !strings.HasPrefix(err.Error(), "step 1 of the schema failed, nothing was changed, ") || strings.Contains(err.Error(), "CREATE TABLE") {
+		if err == nil || !strings.Contains(err.Error(), " of the schema failed, nothing was changed, ") || strings.Contains(err.Error(), "ALTER TABLE") {
 			t.Errorf("the error of a failed step is %v", err)
 		}
 		if status := read(t, engine); status.Usable() == nil {
 			t.Errorf("after the failure, the status is %+v", status)
 		}
-		execute(t, db, "DROP TABLE log")
+		execute(t, db, "CREATE TABLE counter (one bigint PRIMARY KEY, revision bigint NOT NULL, compacted bigint NOT NULL)")
+		execute(t, db, "INSERT INTO counter VALUES (1, 232, 200)")
 		up(t, engine)
 		if status := read(t, engine); status.Usable() != nil {
 			t.Errorf("after a retry, the status is %+v", status)
 		}
+	})
+}
+
+// TestOtherTables refuses databases in which another program has something of a name that the steps use, and leaves them as they are.
+func TestOtherTables(t *testing.T) {
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		db := harness.OpenDatabase(t, engine)
+		names := map[string]string{
+			"sqlite":   "SELECT count(*) FROM sqlite_master",
+			"postgres": "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+		}[engine.Name]
+		for name, other := range map[string][2]string{
+			"log":      {"CREATE TABLE log (line text)", "DROP TABLE log"},
+			"objects":  {"CREATE VIEW objects AS SELECT 1 AS n", "DROP VIEW objects"},
+			"log_live": {"CREATE TABLE log_live (n int)", "DROP TABLE log_live"},
+		} {
+			execute(t, db, other[0])
+			_, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
+			if want := fmt.Sprintf("it has a %q that sqube did not make", name); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %v", other[0], err)
+			}
+			var n int
+			if err := db.QueryRow(names).Scan(&n); err != nil || n != 1 {
+				t.Errorf("%s: there are %d things: %v", other[0], n, err)
+			}
+			execute(t, db, other[1])
+		}
+		if engine.Name == "postgres" { // only the first step finds out
+			execute(t, db, "CREATE TYPE log AS ENUM ()")
+			if _, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Postgres); err == nil || !strings.HasPrefix(err.Error(), "step 1 of the schema failed") {
+				t.Errorf("a type: %v", err)
+			}
+			var n int
+			if err := db.QueryRow(names).Scan(&n); err != nil || n != 0 {
+				t.Errorf("a type: there are %d things: %v", n, err)
+			}
+			execute(t, db, "DROP TYPE log")
+		}
+		execute(t, db, "CREATE TABLE unrelated (n int)")
+		up(t, engine)
 	})
 }
 

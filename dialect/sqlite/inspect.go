@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/migrations"
 )
 
 // inspectTime limits the check of a file before it is opened. It is enough for a few hundred megabytes; damage beyond that is
@@ -30,6 +31,9 @@ func inspect(ctx context.Context, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if err := checkHeader(ctx, db); err != nil {
+		return err
+	}
+	if _, err := migrations.Check(ctx, db, migrations.SQLite); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, inspectTime)

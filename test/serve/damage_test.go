@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestDamage starts servers on damaged or unusable data directories. Each prints one line with the problem and what to do, and
@@ -34,6 +35,13 @@ func TestDamage(t *testing.T) {
 		want  string
 	}{
 		{name: "header", of: clean, do: overwrite(0, 16), want: "this file is not an SQLite database: move it away or give another path"},
+		{name: "tables of another program", of: clean, do: func(t *testing.T, dataDir string) {
+			path := filepath.Join(dataDir, "sqube.db")
+			must(t, os.Remove(path))
+			if _, err := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + path}).Exec("CREATE TABLE log (line text)"); err != nil {
+				t.Fatal(err)
+			}
+		}, want: `it has a "log" that sqube did not make: give sqube a database of its own`},
 		{name: "first page", of: clean, do: overwrite(100, page-100), want: "restore a backup (sqube restore --force), or have sqlite3 recover what it can (.recover)"},
 		{name: "page of an index", of: clean, do: overwrite(6*page, page), want: "the database is damaged: *** in database main *** Tree 7 page 7"},
 		{name: "page of rows", of: clean, do: overwrite(39*page, page), want: "the database is damaged: "},
