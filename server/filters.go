@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/server/routine"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
@@ -51,7 +52,6 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler { return whileServing(h, s.phase.serving) },
 		withSlowClientDetection,
 		awaitWatch,
-		withStack,
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
 		func(h http.Handler) http.Handler { return serverfilters.WithHSTS(h, o.HSTS) },
@@ -76,6 +76,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 				s.authentication.Audiences, s.authentication.RequestHeader)
 		},
 		s.connections.Authenticated,
+		beginWatch,
 		func(h http.Handler) http.Handler {
 			if !s.outbound.traced {
 				return h
@@ -97,7 +98,6 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		},
 		withAuthor,
 		withMemoryAccount,
-		s.beginWatch,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {
 		handler = filters[i](handler)
@@ -132,10 +132,10 @@ func (s *Server) limit(next http.Handler) http.Handler {
 	return serverfilters.WithPriorityAndFairness(next, longRunning, s.fairness, work, o.RequestTimeout/4)
 }
 
-// withStack grows the stack for the handlers that follow, unless the request may be a watch, which keeps its stack.
+// withStack grows the stack for the handlers that follow, unless the request may be a watch whose stack stays.
 func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, filtered := r.Context().Value(watchKey{}).(*filteredWatch); filtered || !strings.Contains(r.URL.RawQuery, "watch=") {
+		if routine.TaskFrom(r.Context()) != nil || !strings.Contains(r.URL.RawQuery, "watch=") {
 			stack.Request()
 		}
 		next.ServeHTTP(w, r)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -15,11 +17,16 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestMemoryOfIdleWatches checks how much memory a watch takes that has nothing to report: what the garbage collector can't free, and its
+// TestMemoryOfIdleWatches checks how much memory a watch takes that has nothing to report and is audited: what the garbage collector can't free, and its
 // goroutines' stacks.
 func TestMemoryOfIdleWatches(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore})
+		dir := t.TempDir()
+		policy := filepath.Join(dir, "policy.yaml")
+		if err := os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := serve(t, []string{"--datastore", engine.Datastore, "--audit-policy-file", policy, "--audit-log-path", filepath.Join(dir, "audit.log")})
 		s.settle(t)
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 		if err != nil {
