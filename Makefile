@@ -18,7 +18,8 @@ DATE     = $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --f
 V       := k8s.io/component-base/version
 VERSION  = -X $V.gitVersion=$(K8S) \
            -X $V.gitMajor=$(word 1,$(subst ., ,$(K8S:v%=%))) -X $V.gitMinor=$(word 2,$(subst ., ,$(K8S:v%=%))) \
-           -X $V.gitCommit=$(COMMIT) -X $V.gitTreeState=$(TREE) -X $V.buildDate=$(DATE)
+           -X $V.gitCommit=$(COMMIT) -X $V.gitTreeState=$(TREE) -X $V.buildDate=$(DATE) \
+           -X github.com/sqube/sqube/migrations.Release=$(RELEASE)
 # Without -buildvcs=false, a binary would differ with the kind of checkout; VERSION names the commit.
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(VERSION)"

@@ -45,7 +45,12 @@ type Status struct {
 	Newest  uint // the last step that this binary knows
 	// Interrupted is set if the step Current began and is not known to have ended.
 	Interrupted bool
+	// Release is the sqube that applied the step Current, "" if that is unknown.
+	Release string
 }
+
+// Release is this sqube's release, as in its packages' names. The Makefile sets it.
+var Release = "(unreleased)"
 
 // ErrNewer is returned for a database with the schema of a newer sqube.
 var ErrNewer = errors.New("use a sqube at least as new as the one that last served it")
@@ -61,7 +66,7 @@ func (s Status) Usable() error {
 	case s.Interrupted:
 		return fmt.Errorf("step %d of its schema was interrupted: run sqube migrate up, or serve, first", s.Current)
 	case s.Current < s.Newest:
-		return fmt.Errorf("it has schema %d, and this binary reads schema %d: run sqube migrate up, or serve, first", s.Current, s.Newest)
+		return fmt.Errorf("%s reads schema %d: run sqube migrate up, or serve, first", s.compared(), s.Newest)
 	}
 	return nil
 }
@@ -72,7 +77,15 @@ func (s Status) Older() bool {
 }
 
 func (s Status) newer() error {
-	return fmt.Errorf("it has schema %d, and this binary knows those up to %d: %w", s.Current, s.Newest, ErrNewer)
+	return fmt.Errorf("%s knows those up to %d: %w", s.compared(), s.Newest, ErrNewer)
+}
+
+// compared is the beginning of a sentence about the database and this binary.
+func (s Status) compared() string {
+	if s.Release == "" {
+		return fmt.Sprintf("it has schema %d, and this binary", s.Current)
+	}
+	return fmt.Sprintf("it has schema %d, made by sqube %s, and this binary, sqube %s,", s.Current, s.Release, Release)
 }
 
 // Up migrates db to the newest step and returns its previous status. If db is newer than this binary, it does nothing and returns
@@ -92,7 +105,7 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		return before, err
 	}
 	if before.Older() {
-		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest,
+		slog.Info("bringing the schema up to date", "from", before.Current, "to", before.Newest, "release", Release,
 			"hint", "an older sqube can then serve only a copy that was made before, with sqube backup")
 	}
 	if before.Interrupted {
@@ -104,7 +117,9 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 			return before, fmt.Errorf("resuming the interrupted schema step %d: %w", before.Current, err)
 		}
 	}
-	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+	if err := m.Up(); errors.Is(err, migrate.ErrNoChange) {
+		return before, nil
+	} else if err != nil {
 		step, _, _ := m.Version() // 0 if unknown
 		if step == 1 && before.Current == 0 {
 			_, failed := db.ExecContext(ctx, "DROP TABLE schema_migrations") // which it made
@@ -112,7 +127,24 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) (before Status, err erro
 		}
 		return before, fmt.Errorf("step %d of the schema failed, nothing was changed, and the next start or sqube migrate up takes it again: %w", step, cause(err))
 	}
+	if err := recordRelease(ctx, db, engine); err != nil {
+		return before, fmt.Errorf("recording the release in the schema: %w", err)
+	}
 	return before, nil
+}
+
+// recordRelease records that this release has applied the steps, for older ones that find the database. golang-migrate replaces the row
+// with each step.
+func recordRelease(ctx context.Context, db *sql.DB, engine Engine) error {
+	var known int
+	err := db.QueryRowContext(ctx, hasRelease[engine]).Scan(&known)
+	if err == nil && known == 0 {
+		_, err = db.ExecContext(ctx, "ALTER TABLE schema_migrations ADD COLUMN release text")
+	}
+	if err == nil {
+		_, err = db.ExecContext(ctx, "UPDATE schema_migrations SET release = '"+strings.ReplaceAll(Release, "'", "''")+"'")
+	}
+	return err
 }
 
 // lock keeps other processes out of Up until unlock is called. golang-migrate locks too, but only around the steps: a process
@@ -201,6 +233,12 @@ func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err er
 	case version != database.NilVersion:
 		status.Current = uint(version)
 	}
+	if err == nil {
+		err = db.QueryRowContext(ctx, hasRelease[engine]).Scan(&known)
+	}
+	if err == nil && known > 0 {
+		err = db.QueryRowContext(ctx, "SELECT coalesce(max(release), '') FROM schema_migrations").Scan(&status.Release)
+	}
 	return status, versionError(err)
 }
 
@@ -208,6 +246,12 @@ func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err er
 var hasVersion = map[Engine]string{
 	SQLite:   "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'",
 	Postgres: "SELECT count(to_regclass('schema_migrations'))",
+}
+
+// hasRelease counts the columns for the release, which golang-migrate's tables lack.
+var hasRelease = map[Engine]string{
+	SQLite:   "SELECT count(*) FROM pragma_table_info('schema_migrations') WHERE name = 'release'",
+	Postgres: "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('schema_migrations') AND attname = 'release' AND NOT attisdropped",
 }
 
 func versionError(err error) error {

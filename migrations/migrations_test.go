@@ -86,7 +86,7 @@ func TestUpFromEmptyAndAgain(t *testing.T) {
 		if before := up(t, engine); before.Current != 0 {
 			t.Errorf("before the first Up, the status was %+v", before)
 		}
-		if before := up(t, engine); before.Usable() != nil {
+		if before := up(t, engine); before.Usable() != nil || before.Release != migrations.Release {
 			t.Errorf("before the second Up, the status was %+v", before)
 		}
 	})
@@ -116,7 +116,8 @@ func TestUpFromEachSchema(t *testing.T) {
 					if before := up(t, engine); before.Interrupted != (how != "whole") || before.Newest != uint(newest) {
 						t.Errorf("before Up, the status was %+v", before)
 					}
-					if status := read(t, engine); status.Usable() != nil {
+					changed := version < newest || how != "whole"
+					if status := read(t, engine); status.Usable() != nil || changed != (status.Release == migrations.Release) {
 						t.Errorf("after Up, the status is %+v", status)
 					}
 					if got := contents(t, db); got != want {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/settings"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/migrations"
 )
 
 func main() {
@@ -96,7 +97,7 @@ func closing(err *error, close func() error) {
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the Kubernetes version of this binary's API, and the commit it was built from",
+		Short: "Print the Kubernetes version of this binary's API, its release, and the commit it was built from",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
@@ -104,7 +105,7 @@ func versionCommand() *cobra.Command {
 
 func printVersion(cmd *cobra.Command) error {
 	v := version.Get()
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "Kubernetes API %s\nsqube commit %s (%s), built %s with %s for %s/%s\n",
-		v.GitVersion, v.GitCommit, v.GitTreeState, v.BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "Kubernetes API %s\nsqube %s, commit %s (%s), built %s with %s for %s/%s\n",
+		v.GitVersion, migrations.Release, v.GitCommit, v.GitTreeState, v.BuildDate, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }

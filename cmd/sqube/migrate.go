@@ -57,7 +57,11 @@ func migrateCommand() *cobra.Command {
 			case status.Current < status.Newest:
 				note = "run sqube migrate up, or serve"
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d of %d: %s\n", d, status.Current, status.Newest, note)
+			by := ""
+			if status.Release != "" {
+				by = ", made by sqube " + status.Release
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has schema %d of %d%s: %s\n", d, status.Current, status.Newest, by, note)
 			return nil
 		},
 	})

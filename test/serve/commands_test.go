@@ -194,7 +194,7 @@ func TestRelativePaths(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	got := succeeds(t, []string{"version"})
-	want := regexp.MustCompile(`^Kubernetes API (v1\.36\.\d+)\nsqube commit [0-9a-f]{40} \((clean|dirty)\), built \S+ with go\S+ for \w+/\w+\n$`)
+	want := regexp.MustCompile(`^Kubernetes API (v1\.36\.\d+)\nsqube \d\S+, commit [0-9a-f]{40} \((clean|dirty)\), built \S+ with go\S+ for \w+/\w+\n$`)
 	match := want.FindStringSubmatch(got)
 	if match == nil {
 		t.Fatalf("got %s", got)

@@ -31,7 +31,7 @@ func TestMigrate(t *testing.T) {
 		if got := succeeds(t, up); !strings.HasSuffix(got, ", the newest: it had schema 0\n") {
 			t.Errorf("the first migrate up: %q", got)
 		}
-		want := regexp.MustCompile(`^(sqlite|postgres)://\S+ has schema (\d+) of (\d+): up to date\n$`)
+		want := regexp.MustCompile(`^(sqlite|postgres)://\S+ has schema (\d+) of (\d+), made by sqube \d\S+: up to date\n$`)
 		if got := want.FindStringSubmatch(succeeds(t, status)); got == nil || got[2] != got[3] {
 			t.Errorf("after migrate up: %q", got)
 		}
@@ -178,8 +178,16 @@ func TestNewerSchema(t *testing.T) {
 		for _, args := range commands {
 			refuses(t, want, args)
 		}
+		for _, statement := range []string{"ALTER TABLE schema_migrations ADD COLUMN release text", "UPDATE schema_migrations SET release = '77.1.2'"} {
+			if _, err := db.Exec(statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, args := range commands {
+			refuses(t, "it has schema 1000, made by sqube 77.1.2, and this binary, sqube ", args)
+		}
 		status := succeeds(t, []string{"migrate", "status", "--datastore", engine.Datastore})
-		if !strings.Contains(status, ": the database is newer than this binary: use a newer sqube") {
+		if !strings.Contains(status, ", made by sqube 77.1.2: the database is newer than this binary: use a newer sqube") {
 			t.Errorf("the status is %q", status)
 		}
 	})
