@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -32,6 +33,51 @@ func Backup(ctx context.Context, path string, to *os.File) error {
 		return fmt.Errorf("checking the copy of %s: %w", path, err)
 	}
 	return nil
+}
+
+// keepCopy copies the database, which has an older schema, to a file beside it before the schema changes, since an older sqube can
+// serve nothing else afterwards. It replaces earlier copies. On a disk without room for that and for the change, there is no copy.
+func (e *Engine) keepCopy(ctx context.Context, schema uint) {
+	earlier, _ := filepath.Glob(e.path + copySuffix + "*") // fails for a wrong pattern only: then earlier copies stay
+	name := fmt.Sprint(e.path, copySuffix, schema)
+	if err := e.copyTo(ctx, name+".new"); err != nil {
+		_ = os.Remove(name + ".new")
+		slog.Warn("no copy of the database is kept from before its schema changes", "error", err)
+		return
+	}
+	for _, file := range earlier {
+		_ = os.Remove(file) // it only takes space
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		slog.Warn("the copy of the database from before its schema changes has no final name", "error", err)
+		return
+	}
+	slog.Info("a copy of the database is kept from before its schema changes: an older sqube can serve it; remove it when you no longer need that", "file", name)
+}
+
+const copySuffix = "-schema"
+
+// copyTo copies the database to the file name, if there is room for that twice.
+func (e *Engine) copyTo(ctx context.Context, name string) (err error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	var size int64
+	if err := e.writer.QueryRowContext(ctx, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").Scan(&size); err != nil {
+		return err
+	}
+	if err := allocate(file, 2*size+reserveBytes); isFull(err) {
+		return err
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := e.writer.ExecContext(ctx, "VACUUM INTO ?", name); err != nil {
+		return err
+	}
+	return file.Sync()
 }
 
 // verifyCopy fails if the file at path is not to, or not an intact database with the wanted schema. Opening it is not enough:

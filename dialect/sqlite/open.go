@@ -133,6 +133,12 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if err := e.checkpointLeftover(ctx); err != nil {
 		return before, err
 	}
+	if before, err = migrations.Check(ctx, e.writer, migrations.SQLite); err != nil {
+		return before, err
+	}
+	if before.Older() && !before.Interrupted { // then there is one already
+		e.keepCopy(ctx, before.Current)
+	}
 	if before, err = e.migrate(ctx); err != nil {
 		return before, err
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -113,6 +114,9 @@ func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
 	if told := strings.Contains(s.read(t, "stderr"), fmt.Sprintf(`msg="bringing the schema up to date" from=%d to=%d`, version, newest)); told != (version < newest) {
 		t.Errorf("the log mentions steps: %v", told)
 	}
+	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
+		keepsCopy(t, path, version, newest)
+	}
 	c := client(t, s.kubeconfig())
 	kept, err := c.CoreV1().ConfigMaps("old").Get(t.Context(), "kept", metav1.GetOptions{})
 	if err != nil || kept.ResourceVersion != "227" || kept.Data["a"] != "2" || kept.Labels["tier"] != "front" {
@@ -136,6 +140,39 @@ func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
 		if command == "check" && !strings.HasSuffix(text, ", nothing wrong\n") {
 			t.Errorf("the check: %s", text)
 		}
+	}
+}
+
+// keepsCopy checks the copy from before the upgrade.
+func keepsCopy(t *testing.T, path string, version, newest int) {
+	copies, err := filepath.Glob(path + "-schema*")
+	if err != nil || version == newest && len(copies) != 0 || version < newest && (len(copies) != 1 || copies[0] != fmt.Sprint(path, "-schema", version)) {
+		t.Fatalf("the copies are %q, %v", copies, err)
+	}
+	if version == newest {
+		return
+	}
+	if info, err := os.Stat(copies[0]); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the copy: %v, %v", info.Mode(), err)
+	}
+	status := succeeds(t, []string{"migrate", "status", "--datastore", "sqlite://" + copies[0]})
+	if !strings.HasSuffix(status, fmt.Sprintf(" has schema %d of %d: run sqube migrate up, or serve\n", version, newest)) {
+		t.Errorf("the status of the copy is %q", status)
+	}
+}
+
+// TestUpgradeWithLittleRoom upgrades a database for whose copy there is no room.
+func TestUpgradeWithLittleRoom(t *testing.T) {
+	t.Parallel()
+	engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
+	harness.LaySchema(t, engine, 1).Close()
+	disk := faults.NewDisk(t)
+	disk.Room(6 << 20)
+	if stdout, stderr, code := run(t, []string{"migrate", "up", "--datastore", engine.Datastore}, disk.Run); code != 0 {
+		t.Errorf("migrate up ends with code %d\n%s%s", code, stdout, stderr)
+	}
+	if copies, err := filepath.Glob(strings.TrimPrefix(engine.Datastore, "sqlite://") + "-schema*"); err != nil || len(copies) != 0 {
+		t.Errorf("there is %q, %v", copies, err)
 	}
 }
 
