@@ -47,14 +47,18 @@ func TestCollectorShare(t *testing.T) {
 	}
 }
 
-// TestPressure checks that one episode is reported once, even if it varies.
+// TestPressure checks that one episode is reported once, even if it varies, and again if more memory is needed than was said.
 func TestPressure(t *testing.T) {
+	const mb = 1 << 20
 	var p pressure
 	for i, step := range []struct {
-		share  float64
-		begins bool
-	}{{0, false}, {0.3, true}, {0.7, false}, {0.06, false}, {0.2, false}, {0.01, false}, {0.06, false}, {0.3, true}} {
-		if got := p.begins(step.share); got != step.begins {
+		share, live float64
+		begins      bool
+	}{
+		{0, 100, false}, {0.3, 100, true}, {0.7, 100, false}, {0.06, 100, false}, {0.2, 200, false},
+		{0.01, 100, false}, {0.06, 100, false}, {0.3, 100, true}, {0.3, 231, false}, {0.3, 232, true}, {0.3, 232, false},
+	} {
+		if got := p.begins(step.share, step.live*mb); got != step.begins {
 			t.Errorf("step %d: %t", i, got)
 		}
 	}

@@ -17,18 +17,29 @@ const (
 	pressureShare = 0.1
 )
 
-// pressure is whether the collector takes too much.
-type pressure bool
-
-// begins takes the collector's part of the processors' time, and reports whether it has become too much.
-func (p *pressure) begins(share float64) bool {
-	before := *p
-	*p = pressure(share >= pressureShare || bool(before) && share >= pressureShare/2)
-	return bool(*p && !before)
+// pressure is whether the collector takes too much, and how many bytes were said to be enough.
+type pressure struct {
+	high   bool
+	enough float64
 }
 
+// begins takes the collector's part of the processors' time, and reports whether it has become too much, or what is live has outgrown
+// what was said to be enough.
+func (p *pressure) begins(share, live float64) bool {
+	before := *p
+	p.high = share >= pressureShare || before.high && share >= pressureShare/2
+	if !p.high || before.high && live < before.enough {
+		return false
+	}
+	p.enough = enoughFor(live)
+	return true
+}
+
+// enoughFor returns a memory limit that leaves the collector room if that many bytes are live.
+func enoughFor(live float64) float64 { return 2*live + minHeadroom }
+
 // watchMemoryLimit warns when Go's memory limit is so low that the collector takes a large part of the processors' time to keep it, or
-// fails to: once until that has ended. It returns when ctx ends.
+// fails to: once until that has ended, or until even more memory is needed. It returns when ctx ends.
 func watchMemoryLimit(ctx context.Context) {
 	collected := make(chan struct{}, 1)
 	notifyCollections(ctx, collected)
@@ -43,7 +54,7 @@ func watchMemoryLimit(ctx context.Context) {
 		if now.at.Sub(before.at) < pressureInterval {
 			continue
 		}
-		if share := now.shareSince(before); high.begins(share) {
+		if share := now.shareSince(before); high.begins(share, now.live) {
 			slog.Warn(now.warning(share))
 		}
 		before = now
@@ -84,7 +95,7 @@ func (c collector) shareSince(before collector) float64 {
 // warning says what is wrong and what to do.
 func (c collector) warning(share float64) string {
 	const mib = 1 << 20
-	enough := (2*c.live + minHeadroom) / mib
+	enough := enoughFor(c.live) / mib
 	remedy := fmt.Sprintf("raise GOMEMLIMIT to %.0fMiB or more", enough)
 	if os.Getenv("GOMEMLIMIT") == "" {
 		remedy = fmt.Sprintf("give the machine or its cgroup at least %.0f MiB", enough/limitShare)
