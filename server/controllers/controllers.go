@@ -199,14 +199,16 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 
+	var failed error
 	loops := map[string]func(context.Context){}
 	for _, controller := range controllers {
 		loop, err := controller.prepare(ctx, s)
-		if err != nil && ctx.Err() != nil {
-			return nil // it was given up
-		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", controller.title(), err)
+			if ctx.Err() == nil {
+				failed = fmt.Errorf("%s: %w", controller.title(), err)
+			}
+			cancel() // those already built still run, since only that ends their queues
+			break
 		}
 		if loop != nil {
 			loops[controller.title()] = loop
@@ -236,7 +238,7 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	if ctx.Err() == nil {
 		return errors.New("all controllers have stopped by themselves: see the log")
 	}
-	return nil
+	return failed
 }
 
 // title is the name of the controller in the log and in errors.

@@ -84,6 +84,7 @@ func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, i
 		content.Run(ctx, 1)
 		return
 	}
+	defer content.Run(ctx, 1) // watches nothing once ctx has ended, and ends its queue
 	ticker := time.NewTicker(rereadInterval)
 	defer ticker.Stop()
 	for {

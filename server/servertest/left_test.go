@@ -21,27 +21,35 @@ import (
 // is being closed (90 seconds).
 const releasePatience = 3 * time.Minute
 
-// TestNothingIsLeft starts and stops servers with watches and informers, and checks that no goroutines or files remain. The
-// goroutines that Kubernetes' libraries start once per process exist after the first server.
+// TestNothingIsLeft starts and stops servers, with watches and informers and while controllers are being built, and checks that no
+// goroutines or files remain. The goroutines that Kubernetes' libraries start once per process exist after the first server.
 func TestNothingIsLeft(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	use := func() {
+	start := func() *servertest.Server {
 		s, err := servertest.Start(servertest.Options{CRDs: []string{"testdata/crds"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := watch(t, client(t, s))
+		return s
+	}
+	stop := func(s *servertest.Server) {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
-		stop()
+	}
+	use := func() {
+		s := start()
+		end := watch(t, client(t, s))
+		stop(s)
+		end()
 	}
 	use()
 	runtime.GC()
 	before := stacks()
-	for range 3 {
+	for range 2 {
 		use()
+		stop(start())
 	}
 	more := ""
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, releasePatience, true, func(context.Context) (bool, error) {
