@@ -32,6 +32,7 @@ func TestQuickRun(t *testing.T) {
 		"wear":  {"--quick", "--floor=false", "--writes", "40", "--duration", "2s"},
 
 		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
+		"namespaces":    {"--quick"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {
 			t.Parallel()

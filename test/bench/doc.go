@@ -14,6 +14,7 @@
 //	go run ./test/bench scale                             # 500 nodes that are played, 10,000 pods that start all the time, 15 minutes;
 //	                                                      # on Postgres a server is killed; fails if a target is missed
 //	go run ./test/bench --peers etcd control-plane        # what a control plane takes that has 100 pods and nothing to do
+//	go run ./test/bench --peers etcd namespaces           # what 5,000 namespaces cost, and to delete 1,000 of them
 //	go run ./test/bench --peers etcd,kine-sqlite wear     # how many bytes each write puts on the disk
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //

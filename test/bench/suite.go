@@ -17,6 +17,7 @@ var suites = []suite{
 	{name: "crowd", phases: crowdPhases, rows: crowdRows},
 	{name: "wear", phases: wearPhases, rows: wearRows, sizes: &wearSizes},
 	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
+	{name: "namespaces", phases: namespacePhases, rows: namespaceRows, plane: plane{runs: true}},
 	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true}},
 }
 
