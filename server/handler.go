@@ -36,7 +36,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	openID, _ := s.accounts.OpenIDHandlers(address) // an issuer without https has no discovery documents, and needs none
-	return s.withFilters(s.aggregation.Handler(checkManager(s.routes(built, documents, openID))), built), nil
+	return s.withFilters(s.aggregation.Handler(s.routes(built, documents, openID)), built), nil
 }
 
 // address is the host and port at which clients on other machines reach the server.

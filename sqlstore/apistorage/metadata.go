@@ -11,13 +11,14 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// viewMetadata decodes only the metadata of a record, unless the schema of a custom resource may change them.
+// viewMetadata decodes only the metadata of a record, unless the schema of a custom resource or a conversion from an older version may
+// change them.
 func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key string, into *metav1.PartialObjectMetadata) error {
 	data, _, err := s.unseal(ctx, r, key)
 	if err != nil {
 		return err
 	}
-	if _, exact := s.offset(r.Revision); s.exact != nil && !exact {
+	if _, exact := s.offset(r.Revision); s.exact != nil && !exact || s.protobuf != nil && !s.protobuf.is(data) {
 		obj := s.NewObject()
 		if err := s.decode(data, obj, r.Revision); err != nil {
 			return s.undecodable(r, key, err)
@@ -31,6 +32,9 @@ func (s *Storage) viewMetadata(ctx context.Context, r *sqlstore.Record, key stri
 	text, err := transcode.Field(data, "metadata")
 	if err == nil {
 		err = utiljson.Unmarshal(text, &into.ObjectMeta)
+	}
+	if err == nil && s.protobuf != nil && len(into.Annotations) > 0 {
+		err = s.protobuf.dropConverted(&into.ObjectMeta)
 	}
 	if err != nil {
 		return s.undecodable(r, key, err)

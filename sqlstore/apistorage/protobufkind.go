@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -121,6 +122,21 @@ func (k *protobufKind) decode(data, encoding []byte, into runtime.Object, revisi
 	annotations := len(obj.GetObjectMeta().GetAnnotations())
 	accessor, ok := into.(metav1.ObjectMetaAccessor)
 	return true, ok && len(accessor.GetObjectMeta().GetAnnotations()) == annotations, nil
+}
+
+// dropConverted drops the annotations that the conversion to an internal object turns into fields, or drops.
+func (k *protobufKind) dropConverted(m *metav1.ObjectMeta) error {
+	obj, into := k.empty(), reflect.New(k.internal.Elem()).Interface().(runtime.Object)
+	obj.GetObjectMeta().SetAnnotations(m.Annotations)
+	k.scheme.Default(obj)
+	if err := k.scheme.Convert(obj, into, nil); err != nil {
+		return fmt.Errorf("converting annotations from %s: %w", k.kind.APIVersion, err)
+	}
+	internal, err := meta.Accessor(into)
+	if err == nil {
+		m.Annotations = internal.GetAnnotations()
+	}
+	return err
 }
 
 // errInexact is the error for an object that can't be decoded via protobuf.

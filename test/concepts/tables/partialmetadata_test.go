@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -36,6 +37,26 @@ var partialMetadata = []kit.Promise{
 					t.Error("the list has no resourceVersion")
 				}
 			}
+		}
+	}},
+	{Statement: "annotations that stand for fields of older versions are left out of a list of metadata, as of everything else", Proof: func(t *testing.T, c *kit.Cluster) {
+		pod := `{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`
+		for resource, object := range map[string]string{
+			"daemonsets":  `{"metadata":{"name":"a","annotations":{"kept":"x","deprecated.daemonset.template.generation":"7"}},"spec":` + pod + `}`,
+			"deployments": `{"metadata":{"name":"a","annotations":{"kept":"x","deprecated.deployment.rollback.to":"7"}},"spec":` + pod + `}`,
+			"horizontalpodautoscalers": `{"metadata":{"name":"a","annotations":{"kept":"x","autoscaling.alpha.kubernetes.io/behavior":"{}"}},
+				"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"}}}`,
+		} {
+			version := "apps/v1"
+			if resource == "horizontalpodautoscalers" {
+				version = "autoscaling/v2"
+			}
+			path := c.Path(version, resource)
+			c.Post(t, path, json.RawMessage(object)).Want(t, http.StatusCreated)
+			one := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, "v1"), path+"/a").Want(t, http.StatusOK)
+			kit.Equal(t, one.Value(t, "metadata", "annotations"), any(map[string]any{"kept": "x"}))
+			list := c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, "v1"), path).Want(t, http.StatusOK)
+			kit.Equal(t, list.Value(t, "items").([]any)[0].(map[string]any)["metadata"], one.Value(t, "metadata"))
 		}
 	}},
 	{Statement: "client-go's metadata client reads any resource", Proof: func(t *testing.T, c *kit.Cluster) {

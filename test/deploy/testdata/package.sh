@@ -92,7 +92,7 @@ end() {
 	wait $server || { cat "$folder/log"; fail "sqube ended with an error"; }
 }
 serve
-token=$(as_sqube sqube token create) # it finds the server by itself
+token=$(as_sqube sqube token create --server "https://127.0.0.1:$port") # it finds the data by itself
 as_sqube sqube backup /var/lib/sqube/backup.db
 as_sqube sqube kubeconfig --user jane >/dev/null
 as_sqube sqube check >/dev/null
