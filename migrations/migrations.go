@@ -53,7 +53,7 @@ type Status struct {
 var Release = "(unreleased)"
 
 // ErrNewer is returned for a database with the schema of a newer sqube.
-var ErrNewer = errors.New("use a sqube at least as new as the one that last served it")
+var ErrNewer = errors.New("use a sqube at least as new as the one that last served it, or restore a copy from before")
 
 // Usable returns nil if the schema is this binary's, and otherwise an error that says what to do. It wraps ErrNewer if the schema
 // is newer.

@@ -34,7 +34,6 @@ the usual AWS sources (AWS_ACCESS_KEY_ID, ~/.aws, …). For a store other than A
 		Example: `  sqube backup /backups/sqube-$(date +%F).db
   sqube backup --follow /mnt/backups/sqube
   sqube backup --follow 's3://backups/sqube?endpoint=https://minio.example.com:9000'`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := f.check(args); err != nil {
 				return err

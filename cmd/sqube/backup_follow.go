@@ -33,8 +33,8 @@ func (f *followOptions) check(args []string) error {
 	switch {
 	case f.place != "" && len(args) > 0:
 		return errors.New("give FILE or --follow, not both")
-	case f.place == "" && len(args) == 0:
-		return errors.New("give FILE, or --follow and a place")
+	case f.place == "" && len(args) != 1:
+		return errors.New("give one FILE, or --follow and a place")
 	case f.options.Interval <= 0 || f.options.SnapshotInterval <= 0 || f.options.Keep < 0:
 		return errors.New("--sync-interval and --snapshot-interval must be more than 0, and --keep must not be negative")
 	}

@@ -20,7 +20,7 @@ func certsCommand() *cobra.Command {
 		Long: `List the certificates under --data-dir and when they expire, whether the server runs
 or not. A running server renews its own certificates 30 days before that, and extends
 the authorities a year before. The command fails if one has expired.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
 				return err

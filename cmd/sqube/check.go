@@ -27,7 +27,7 @@ one is live, every value is readable and is the object that its row names, and t
 namespaces of all objects exist. Each problem is printed on one line.
 
 With --repair, while no server runs, fix what can be fixed without losing anything.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.keys, err = encryption.Load(c.encryption, ""); err != nil {
 				return err

@@ -92,7 +92,7 @@ Other commands read the settings that they have flags for: --data-dir, --datasto
 --encryption-provider-config and --pki-encryption-key-file. If nothing names a file,
 a folder or a database, and ./data has none, they read /etc/sqube/config.yaml.`,
 		Example: "  sqube config > /etc/sqube/config.yaml\n  sqube serve --config /etc/sqube/config.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := &serveOptions{server: server.NewOptions()}
 			out := cmd.OutOrStdout()

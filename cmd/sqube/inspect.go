@@ -42,7 +42,6 @@ func (i *inspector) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&i.namespace, "namespace", "n", "", "Namespace of the object. If unset, default.")
 	addEncryptionFlag(cmd, &i.encryption)
 	cmd.Flags().StringVar(&i.archiveIn, "archive", "", "Folder, or s3://BUCKET/PREFIX, that serve --archive or backup --follow writes, for versions that are no longer in the database.")
-	cmd.Args = cobra.RangeArgs(1, 2)
 }
 
 // open parses the arguments and opens the database and the archive.

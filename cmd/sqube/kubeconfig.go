@@ -29,7 +29,7 @@ then be on another machine. RBAC decides what the user may do; the group
 system:masters may do everything. A certificate can't be revoked, so give it a short
 lifetime.`,
 		Example: "  sqube kubeconfig --user jane --group developers --lifetime 8h > jane.kubeconfig",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
 				return err

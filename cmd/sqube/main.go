@@ -87,6 +87,14 @@ func oneArgument(what string) cobra.PositionalArgs {
 	}
 }
 
+// noArguments refuses arguments: cobra's own error would call them unknown commands.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes only flags, not %q (see %s --help)", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
 // closing calls close, and sets *err to its error unless it is set already.
 func closing(err *error, close func() error) {
 	if failed := close(); *err == nil {
@@ -98,7 +106,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the Kubernetes version of this binary's API, its release, and the commit it was built from",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
 }

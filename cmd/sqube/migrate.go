@@ -21,7 +21,7 @@ func migrateCommand() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "up",
 		Short: "Apply all missing schema steps",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			done := progress(cmd, func() string { return "applying the missing steps" })
 			before, err := d.Migrate(cmd.Context())
@@ -42,7 +42,7 @@ func migrateCommand() *cobra.Command {
 	}, &cobra.Command{
 		Use:   "status",
 		Short: "Show the schema versions of the database and of this binary",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := d.Status(cmd.Context())
 			if err != nil {

@@ -61,7 +61,7 @@ and in the environment if it looks like a misspelled flag.
 
 SIGTERM or SIGINT ends the server when running requests are done; a second one
 ends it at once.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
 			environ := os.Environ()

@@ -82,7 +82,7 @@ first token also creates what nodes need to join, as kubeadm init does: the Conf
 kube-public/cluster-info, which every token signs, and the right to request a node's
 certificate, which is approved and signed at once.`,
 		Example: "  sqube token create --print-join",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.lifetime < 0 {
 				return errors.New("--ttl must be 0 or more")

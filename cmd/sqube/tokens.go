@@ -18,7 +18,7 @@ func tokenListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List bootstrap tokens",
 		Long:  `List bootstrap tokens, also those of kubeadm and kubectl. The server must run.`,
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
 				return err

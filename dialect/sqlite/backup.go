@@ -52,7 +52,7 @@ func (e *Engine) keepCopy(ctx context.Context, schema uint) {
 		slog.Warn("the copy of the database from before its schema changes has no final name", "error", err)
 		return
 	}
-	slog.Info("a copy of the database is kept from before its schema changes: an older sqube can serve it; remove it when you no longer need that", "file", name)
+	slog.Info("a copy of the database is kept from before its schema changes: to go back to an older sqube, stop this one and run sqube restore FILE --force with the older one; otherwise remove it in time", "file", name)
 }
 
 const copySuffix = "-schema"

@@ -268,6 +268,8 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	refuses(t, `unknown command "server" for "sqube"`, []string{"server"})
+	refuses(t, `sqube check takes only flags, not "sqube.db" (see sqube check --help)`, []string{"check", "sqube.db"})
+	refuses(t, "give one FILE, or --follow and a place", []string{"backup", "a", "b"})
 	refuses(t, "want a folder for the programs, such as sqube envtest bin/envtest", []string{"envtest"})
 	refuses(t, "want one SOURCE: a backup, or a database", []string{"restore"})
 	refuses(t, "want one SOURCE: a file, a DSN or a URL", []string{"import", "--from", "etcd", "a", "b"})

@@ -18,7 +18,7 @@ func TestWrongFlags(t *testing.T) {
 		want  string // "…" stands for anything
 	}{
 		{"--no-such-flag", "unknown flag: --no-such-flag " + help},
-		{"extra", `unknown command "extra"`},
+		{"extra", `sqube serve takes only flags, not "extra" ` + help},
 		{"--logging-format=xml", `--logging-format "xml" must be text or json ` + help},
 		{"-v=much", `invalid argument "much" for "-v, --v" flag`},
 		{"--vmodule=x", `--vmodule "x" must be pattern=level, with commas between several: syntax error`},

@@ -288,7 +288,7 @@ func TestLostSegment(t *testing.T) {
 func TestFollowIsRefused(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	refuses(t, "give FILE, or --follow and a place", []string{"backup"})
+	refuses(t, "give one FILE, or --follow and a place", []string{"backup"})
 	refuses(t, "not both", []string{"backup", "file", "--follow", empty})
 	refuses(t, "--sync-interval", []string{"backup", "--follow", empty, "--sync-interval", "0s"})
 	refuses(t, "a folder or s3://BUCKET/PREFIX", []string{"backup", "--follow", "gs://bucket", "--data-dir", empty})

@@ -114,6 +114,7 @@ $`
 		refuses(t, "secrets door: it did not exist at that revision", append([]string{"show", "secrets", "door", "--at", "2"}, database...))
 		refuses(t, "in the future", append([]string{"show", "secrets", "door", "--at", "1000000"}, database...))
 		refuses(t, "want a resource and a name, such as deployments.apps web", append([]string{"show", "secrets"}, database...))
+		refuses(t, "want a resource and a name, such as deployments.apps web", append([]string{"history"}, database...))
 	})
 	nowhere := "sqlite://" + filepath.Join(t.TempDir(), "none.db")
 	refuses(t, "no such file", []string{"history", "pods", "a", "--datastore", nowhere})
