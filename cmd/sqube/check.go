@@ -19,16 +19,27 @@ func checkCommand() *cobra.Command {
 	var c check
 	var key sharedkeys.Options
 	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check whether a database is complete and consistent, even while it is served",
+		Use:   "check [BACKUP]",
+		Short: "Check whether a database or a backup is complete and consistent",
 		Long: `Check whether a database is complete and consistent, even while it is served: the
 counter is not behind any row, each object's versions follow each other and at most
 one is live, every value is readable and is the object that its row names, and the
-namespaces of all objects exist. Each problem is printed on one line.
+namespaces of all objects exist. Each problem is printed on one line, and the command
+fails. It also fails if values are encrypted and their keys were not given.
+
+BACKUP is an SQLite file that sqube backup wrote, to check instead of --datastore.
+Other backups can be checked once they are restored.
 
 With --repair, while no server runs, fix what can be fixed without losing anything.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		Example: `  sqube check
+  sqube check /backups/sqube-2026-11-21.db`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) == 1 {
+				if err := c.choose(args[0]); err != nil {
+					return err
+				}
+			}
 			if c.keys, err = encryption.Load(c.encryption, ""); err != nil {
 				return err
 			}
@@ -52,6 +63,28 @@ type check struct {
 	keys       *encryption.Encryption
 	shared     *sharedkeys.Sealer // nil without --pki-encryption-key-file
 	repair     bool
+	backup     bool // datastore is a backup
+}
+
+// choose has the check read a backup.
+func (c *check) choose(source string) error {
+	const restored = "%s is %s: restore it to an empty database with sqube restore %[1]s --datastore %[3]s, and check that"
+	if isFollowed(source) {
+		return fmt.Errorf(restored, source, "a folder of sqube backup --follow", "sqlite://NEW")
+	}
+	dump, err := isPgDump(source)
+	if err == nil && dump {
+		err = fmt.Errorf(restored, source, "an archive of pg_dump", "postgres://…")
+	}
+	if err == nil && c.repair {
+		err = errors.New("--repair is for databases: restore the backup, and repair what was restored")
+	}
+	if err != nil {
+		return err
+	}
+	c.backup = true
+	c.datastore, err = sourceDatabase(source)
+	return err
 }
 
 // errFindings means that something is wrong, which has been printed.
@@ -62,7 +95,14 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	if err := c.datastore.Verify(ctx); err != nil {
 		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
-	reader, engine, err := c.open(ctx)
+	opened, remove := c.datastore, func() error { return nil }
+	if c.backup {
+		if opened, remove, err = withSchema(ctx, c.datastore); err != nil {
+			return err
+		}
+	}
+	defer closing(&err, remove)
+	reader, engine, err := c.open(ctx, opened)
 	if err != nil {
 		return err
 	}
@@ -100,20 +140,26 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", c.datastore, errFindings, left, checked.Rows, checked.Objects)
+		err = fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", c.datastore, errFindings, left, checked.Rows, checked.Objects)
+	}
+	if checked.Unread > 0 {
+		err = errors.Join(err, fmt.Errorf("%s: the values of %d rows of %d are encrypted and were not checked: give the file that the server has with --encryption-provider-config", c.datastore, checked.Unread, checked.Rows))
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rows of %d objects, nothing wrong\n", c.datastore, checked.Rows, checked.Objects)
 	return nil
 }
 
 // open opens the database for reading, or for repairs, which are possible only while no server uses it.
-func (c *check) open(ctx context.Context) (reader dialect.Reader, engine datastore.Engine, err error) {
+func (c *check) open(ctx context.Context, d datastore.Datastore) (reader dialect.Reader, engine datastore.Engine, err error) {
 	if !c.repair {
-		reader, err = c.datastore.OpenReader(ctx)
+		reader, err = d.OpenReader(ctx)
 		return reader, nil, err
 	}
-	if err = c.datastore.Unserved(ctx); err == nil {
-		engine, err = c.datastore.Open(ctx)
+	if err = d.Unserved(ctx); err == nil {
+		engine, err = d.Open(ctx)
 	}
 	return engine, engine, err
 }
@@ -124,6 +170,10 @@ func (c *check) decode(ctx context.Context) func(sqlstore.Resource, string, []by
 			_, err := c.shared.Decode(stored)
 			return stored, err
 		}
-		return decrypt(ctx, c.keys, r, key, stored)
+		value, err := decrypt(ctx, c.keys, r, key, stored)
+		if errors.Is(err, encryption.ErrNoConfig) {
+			err = inspect.ErrUnread
+		}
+		return value, err
 	}
 }

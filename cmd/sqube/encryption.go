@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,7 +21,7 @@ func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resour
 	resource := schema.GroupResource{Group: r.Group, Resource: r.Name}
 	data, _, err := apistorage.Decrypt(ctx, keys.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+key)
 	if err != nil {
-		return nil, fmt.Errorf("it is encrypted, and --encryption-provider-config can't decrypt it: %w", err)
+		return nil, keys.Explain(err)
 	}
 	return data, nil
 }

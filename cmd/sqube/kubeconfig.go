@@ -64,8 +64,12 @@ lifetime.`,
 }
 
 // openAuthority opens the cluster's CA, in the database or under the data directory.
-func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Options) (_ *pki.PKI, err error) {
+func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Options) (*pki.PKI, error) {
 	keys, err := key.Load()
+	if err != nil {
+		return nil, err
+	}
+	d, err := datastore.Parse(flag, dataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -73,18 +77,19 @@ func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Opt
 		if datastore.InMemory(dataDir) {
 			return nil, fmt.Errorf("the server of %s runs with --in-memory and keeps its CA in memory only: use its admin.kubeconfig", dataDir)
 		}
-		return pki.Open(dataDir)
+		authority, missing := pki.Open(dataDir)
+		if missing == nil {
+			return authority, nil
+		}
+		switch _, err := sharedRow(ctx, d); {
+		case err == nil:
+			return nil, sharedkeys.ErrNoKeyFile
+		case flag != "" && !errors.Is(err, inspect.ErrUnknown):
+			return nil, err
+		}
+		return nil, missing
 	}
-	d, err := datastore.Parse(flag, dataDir)
-	if err != nil {
-		return nil, err
-	}
-	reader, err := d.OpenReader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer closing(&err, reader.Close)
-	row, err := inspect.At(ctx, reader, inspect.Object{Resource: sharedkeys.Resource, Namespaces: []string{""}, Name: sharedkeys.Name}, 0)
+	row, err := sharedRow(ctx, d)
 	if errors.Is(err, inspect.ErrUnknown) {
 		return nil, fmt.Errorf("%s holds no keys: start a server with the same --pki-encryption-key-file first", d)
 	}
@@ -96,4 +101,14 @@ func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Opt
 		return nil, err
 	}
 	return pki.OpenShared(files, dataDir)
+}
+
+// sharedRow returns the row of a database that holds the cluster's keys, encrypted, or inspect.ErrUnknown.
+func sharedRow(ctx context.Context, d datastore.Datastore) (row *inspect.Version, err error) {
+	reader, err := d.OpenReader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closing(&err, reader.Close)
+	return inspect.At(ctx, reader, inspect.Object{Resource: sharedkeys.Resource, Namespaces: []string{""}, Name: sharedkeys.Name}, 0)
 }

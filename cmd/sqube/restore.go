@@ -90,12 +90,9 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	case archive:
 		return r.restorePgDump(cmd, source)
 	}
-	from := datastore.Datastore{Path: source}
-	if datastore.Named(source) {
-		from, err = datastore.Parse(source, "")
-	}
+	from, err := sourceDatabase(source)
 	if err != nil {
-		return fmt.Errorf("the source must be a file, or a database in the syntax of --datastore: %w", err)
+		return err
 	}
 	current, remove, err := withSchema(ctx, from)
 	if err != nil {
@@ -117,6 +114,18 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 		defer closing(&err, reader.Close)
 		return inspect.Snapshot(ctx, reader, at, yield)
 	})
+}
+
+// sourceDatabase returns the database that an argument names.
+func sourceDatabase(source string) (datastore.Datastore, error) {
+	if !datastore.Named(source) {
+		return datastore.Datastore{Path: source}, nil
+	}
+	d, err := datastore.Parse(source, "")
+	if err != nil {
+		return d, fmt.Errorf("the source must be a file, or a database in the syntax of --datastore: %w", err)
+	}
+	return d, nil
 }
 
 // fill fills the target with the rows that a source had at a revision. newest is the source's newest revision, and ended the time of

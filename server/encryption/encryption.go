@@ -83,6 +83,17 @@ func (e *Encryption) Transformer(resource schema.GroupResource) value.Transforme
 	return e.transformers.TransformerForResource(resource)
 }
 
+// ErrNoConfig means that a value is encrypted, but no configuration was given.
+var ErrNoConfig = errors.New("it is encrypted: give the file that its server has with --" + configFlag)
+
+// Explain returns why a value can't be decrypted, given the error of its transformer: [ErrNoConfig] without a configuration.
+func (e *Encryption) Explain(err error) error {
+	if e.transformers == nil {
+		return ErrNoConfig
+	}
+	return fmt.Errorf("it is encrypted, and --%s can't decrypt it: %w", configFlag, err)
+}
+
 // Storage returns a decorator that makes the same storages as next, except that they encrypt objects.
 func (e *Encryption) Storage(next generic.StorageDecorator) generic.StorageDecorator {
 	if e.transformers == nil {

@@ -134,7 +134,7 @@ func (i *Importer) convert(ctx context.Context, r *resource, key, object string,
 	// The whole key is authenticated with the value.
 	data, _, err := i.keys.Transformer(r.name).TransformFromStorage(ctx, stored, value.DefaultContext(key))
 	if err != nil {
-		return nil, nil, fmt.Errorf("it is encrypted, and --encryption-provider-config can't decrypt it: %w", err)
+		return nil, nil, i.keys.Explain(err)
 	}
 	if data, err = cborToJSON(data); err != nil {
 		return nil, nil, fmt.Errorf("its value can't be decoded: %w", err)

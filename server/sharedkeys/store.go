@@ -35,6 +35,9 @@ type Store struct {
 	sealer *Sealer
 }
 
+// ErrNoKeyFile means that a database holds shared keys, but their encryption keys were not given.
+var ErrNoKeyFile = errors.New("the database holds the cluster's keys, encrypted: give the file that the other servers have with " + flag)
+
 // Open returns the shared keys in store. Without a sealer it returns nil, or an error if the store holds shared keys.
 func Open(ctx context.Context, store *sqlstore.Store, sealer *Sealer) (pki.SharedStore, error) {
 	if sealer != nil {
@@ -42,7 +45,7 @@ func Open(ctx context.Context, store *sqlstore.Store, sealer *Sealer) (pki.Share
 	}
 	record, _, err := store.Get(ctx, Resource, Name)
 	if err == nil && record != nil {
-		err = errors.New("the database holds the cluster's keys, encrypted: give the file that the other servers have with " + flag)
+		err = ErrNoKeyFile
 	}
 	return nil, err
 }

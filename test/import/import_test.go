@@ -93,7 +93,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	report := succeeds(t, "import", "--datastore", "sqlite://"+path, "--from", "kine-sqlite", recording(t, "kine-sqlite"), "--dry-run")
-	form := `secrets +- +3 +\S+/\w+, \S+/\w+, \S+/\w+: it is encrypted, and --encryption-provider-config can't decrypt it: `
+	form := `secrets +- +3 +\S+/\w+, \S+/\w+, \S+/\w+: it is encrypted: give the file that its server has with --encryption-provider-config`
 	if !regexp.MustCompile(form).MatchString(report) {
 		t.Errorf("no %s in\n%s", form, report)
 	}

@@ -88,6 +88,9 @@ func TestSharedKeys(t *testing.T) {
 			t.Errorf("jane is %q", user)
 		}
 	})
+	t.Run("a kubeconfig without the key file names the flag", func(t *testing.T) {
+		refused(t, "give the file that the other servers have with "+keyFlag, "kubeconfig", "--datastore", datastore, "--data-dir", t.TempDir(), "--user", "jane", "--server", replicas[1].URL)
+	})
 	t.Run("the API does not serve them", func(t *testing.T) {
 		for _, path := range []string{"/apis/sqube.io/v1/shared_keys/cluster", "/apis/sqube.io/v1/shared_keys"} {
 			if _, err := replicas[0].CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context()); err == nil {

@@ -69,6 +69,8 @@ func TestBackupRestore(t *testing.T) {
 			t.Errorf("the backup has mode %v, %v", info.Mode(), err)
 		}
 
+		checksBackup(t, engine, file)
+
 		moment := setData(t, c, "kept", "between")
 		if err := c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -132,6 +134,26 @@ func TestBackupRestore(t *testing.T) {
 		}
 		again.terminate(t)
 	})
+}
+
+// checksBackup tests sqube check with a backup, and with what it can't check.
+func checksBackup(t *testing.T, engine harness.Engine, file string) {
+	t.Helper()
+	refuses(t, "is a folder of sqube backup --follow: restore it", []string{"check", t.TempDir()})
+	refuses(t, "no such file", []string{"check", filepath.Join(t.TempDir(), "none")})
+	if engine.Name != "sqlite" {
+		refuses(t, "is an archive of pg_dump: restore it", []string{"check", file})
+		return
+	}
+	if text := succeeds(t, []string{"check", file}); !strings.Contains(text, file+": ") || !strings.Contains(text, "nothing wrong") {
+		t.Errorf("the check of a backup prints %q", text)
+	}
+	refuses(t, "--repair is for databases", []string{"check", file, "--repair"})
+	data, err := os.ReadFile(file)
+	must(t, err)
+	cut := filepath.Join(t.TempDir(), "cut")
+	must(t, os.WriteFile(cut, data[:len(data)/2], 0o600))
+	refuses(t, cut+": ", []string{"check", cut})
 }
 
 func number(t *testing.T, version string) int {

@@ -268,7 +268,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	refuses(t, `unknown command "server" for "sqube"`, []string{"server"})
-	refuses(t, `sqube check takes only flags, not "sqube.db" (see sqube check --help)`, []string{"check", "sqube.db"})
+	refuses(t, `sqube certs takes only flags, not "sqube.db" (see sqube certs --help)`, []string{"certs", "sqube.db"})
 	refuses(t, "give one FILE, or --follow and a place", []string{"backup", "a", "b"})
 	refuses(t, "want a folder for the programs, such as sqube envtest bin/envtest", []string{"envtest"})
 	refuses(t, "want one SOURCE: a backup, or a database", []string{"restore"})

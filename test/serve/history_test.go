@@ -108,7 +108,7 @@ $`
 			t.Errorf("a cluster-scoped object is shown as\n%s", text)
 		}
 
-		refuses(t, "secrets door: it is encrypted, and --encryption-provider-config can't decrypt it", []string{"show", "secrets", "door", "--datastore", engine.Datastore})
+		withoutKeys(t, engine, database)
 		refuses(t, "secrets none: no version of it is kept", append([]string{"history", "secrets", "none"}, database...))
 		refuses(t, "secrets door: no version of it is kept", append([]string{"history", "secrets", "door", "-n", "kube-system"}, database...))
 		refuses(t, "secrets door: it did not exist at that revision", append([]string{"show", "secrets", "door", "--at", "2"}, database...))
@@ -120,6 +120,24 @@ $`
 	refuses(t, "no such file", []string{"history", "pods", "a", "--datastore", nowhere})
 	if made, err := os.ReadDir(filepath.Dir(strings.TrimPrefix(nowhere, "sqlite://"))); err != nil || len(made) > 0 {
 		t.Errorf("looking for a database has created %v, %v", made, err)
+	}
+}
+
+// withoutKeys tests the commands that read a database with the encrypted secret "door" when they are not given its keys. database are
+// the flags with them.
+func withoutKeys(t *testing.T, engine harness.Engine, database []string) {
+	t.Helper()
+	const flag = "it is encrypted: give the file that its server has with --encryption-provider-config"
+	for _, command := range []string{"show", "history"} {
+		refuses(t, "secrets door: "+flag, []string{command, "secrets", "door", "--datastore", engine.Datastore})
+	}
+	stdout, stderr, code := run(t, []string{"check", "--datastore", engine.Datastore})
+	want := regexp.MustCompile(`the values of \d+ rows of \d+ are encrypted and were not checked: give .* --encryption-provider-config\n$`)
+	if stdout != "" || code != 1 || strings.Contains(stderr, "something is wrong") || !want.MatchString(stderr) {
+		t.Errorf("without the keys, the check ends with %d and\n%s%s", code, stdout, stderr)
+	}
+	if text := succeeds(t, append([]string{"check"}, database...)); !strings.Contains(text, "nothing wrong") {
+		t.Errorf("with the keys, the check says %s", text)
 	}
 }
 
