@@ -134,6 +134,21 @@ func TestRefusals(t *testing.T) {
 	succeeds(t, "import", "--datastore", harness.SQLite(t), "--from", "etcd", raw, "--skip-hash-check", "--dry-run")
 }
 
+// TestDamagedSnapshot imports what is left of a snapshot. The database stays empty.
+func TestDamagedSnapshot(t *testing.T) {
+	t.Parallel()
+	whole, cut := recorded(t, "etcd.state"), filepath.Join(t.TempDir(), "cut")
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		for _, part := range []int{2, 3, 8} {
+			if err := os.WriteFile(cut, whole[:len(whole)/part], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refuses(t, "the snapshot is damaged: ", "import", "--datastore", engine.Datastore, "--from", "etcd", cut, "--skip-hash-check")
+		}
+		succeeds(t, append([]string{"import", "--datastore", engine.Datastore, "--from", "etcd", recording(t, "etcd")}, encryption...)...)
+	})
+}
+
 func emptyFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "empty")

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -20,12 +19,16 @@ import (
 // snapshot is a bbolt database with a bucket "key", whose keys are revisions: 8 bytes of the transaction, '_', 8 bytes of the number
 // within it, and 't' for a deletion. (etcd: server/storage/mvcc/revision.go.)
 type snapshot struct {
-	db       *bolt.DB
+	pages    *pages
+	keys     bucket
 	revision int64
 }
 
 // openTimeout is how long to wait for a file that another process has locked.
 const openTimeout = time.Second
+
+// errStop ends a walk early.
+var errStop = errors.New("stop")
 
 // OpenSnapshot opens a file of `etcdctl snapshot save` or `k3s etcd-snapshot save`, and verifies the SHA-256 sum at its end. Without
 // verify it can also open the file of a stopped etcd, member/snap/db, which has no sum.
@@ -41,19 +44,26 @@ func OpenSnapshot(path string, verify bool) (_ Source, err error) {
 		}
 	}
 	s := &snapshot{}
-	if s.db, err = bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: openTimeout}); err != nil {
+	if s.pages, err = openPages(path); err != nil {
 		return nil, err
 	}
-	err = s.db.View(func(tx *bolt.Tx) error {
-		bucket, err := keyBucket(tx)
-		if err != nil {
+	keys, err := s.pages.bucket("key")
+	switch {
+	case err != nil:
+	case keys == nil:
+		err = errors.New("it has no keys: it is not a snapshot of etcd 3")
+	default:
+		s.keys = *keys
+		err = s.pages.backward(s.keys, func(last element) (err error) {
+			if s.revision, err = mainRevision(last.key); err == nil {
+				err = errStop
+			}
 			return err
+		})
+		if errors.Is(err, errStop) {
+			err = nil
 		}
-		if last, _ := bucket.Cursor().Last(); last != nil {
-			s.revision, err = mainRevision(last)
-		}
-		return err
-	})
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -87,59 +97,59 @@ func verifySum(path string) error {
 	return err
 }
 
-func keyBucket(tx *bolt.Tx) (*bolt.Bucket, error) {
-	bucket := tx.Bucket([]byte("key"))
-	if bucket == nil {
-		return nil, errors.New("it has no keys: it is not a snapshot of etcd 3")
-	}
-	return bucket, nil
-}
-
 func (s *snapshot) Revision() int64 { return s.revision }
 
 // Walk implements Source. It goes from the newest revision to the oldest, so the first change of a key that it sees is the last one.
 // It keeps 16 bytes of the SHA-256 sum of each key that it has seen.
 func (s *snapshot) Walk(ctx context.Context, prefix string, yield func(*Entry) error) error {
-	return s.db.View(func(tx *bolt.Tx) error {
-		bucket, err := keyBucket(tx)
+	leases, err := s.leases()
+	if err != nil {
+		return err
+	}
+	seen := map[[16]byte]struct{}{}
+	return s.pages.backward(s.keys, func(e element) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		revision, err := mainRevision(e.key)
 		if err != nil {
 			return err
 		}
-		leases := tx.Bucket([]byte("lease"))
-		seen := map[[16]byte]struct{}{}
-		cursor := bucket.Cursor()
-		for at, data := cursor.Last(); at != nil; at, data = cursor.Prev() {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			revision, err := mainRevision(at)
-			if err != nil {
-				return err
-			}
-			var kv mvccpb.KeyValue
-			if err := kv.Unmarshal(data); err != nil {
-				return fmt.Errorf("revision %d: %w", revision, err)
-			}
-			key := string(kv.Key)
-			if !strings.HasPrefix(key, prefix) {
-				continue
-			}
-			sum := sha256.Sum256(kv.Key)
-			half := [16]byte(sum[:])
-			if _, ok := seen[half]; ok {
-				continue
-			}
-			seen[half] = struct{}{}
-			if at[len(at)-1] == 't' && len(at) == revisionBytes+1 {
-				continue
-			}
-			ttl, err := timeToLive(leases, kv.Lease)
-			if err != nil {
-				return fmt.Errorf("lease %x: %w", kv.Lease, err)
-			}
-			if err := yield(&Entry{Key: key, Value: kv.Value, Revision: revision, TTL: ttl}); err != nil {
-				return err
-			}
+		var kv mvccpb.KeyValue
+		if err := kv.Unmarshal(e.value); err != nil {
+			return damaged("revision %d: %w", revision, err)
+		}
+		key := string(kv.Key)
+		if !strings.HasPrefix(key, prefix) {
+			return nil
+		}
+		sum := sha256.Sum256(kv.Key)
+		half := [16]byte(sum[:])
+		if _, ok := seen[half]; ok {
+			return nil
+		}
+		seen[half] = struct{}{}
+		if e.key[len(e.key)-1] == 't' && len(e.key) == revisionBytes+1 {
+			return nil
+		}
+		return yield(&Entry{Key: key, Value: kv.Value, Revision: revision, TTL: leases[kv.Lease]})
+	})
+}
+
+// leases returns how long each lease has left.
+func (s *snapshot) leases() (map[int64]time.Duration, error) {
+	found, err := s.pages.bucket("lease")
+	if err != nil || found == nil {
+		return nil, err
+	}
+	left := map[int64]time.Duration{}
+	return left, s.pages.backward(*found, func(e element) (err error) {
+		if len(e.key) != 8 {
+			return damaged("a lease has an id of %d bytes", len(e.key))
+		}
+		id := int64(binary.BigEndian.Uint64(e.key))
+		if left[id], err = timeToLive(e.value); err != nil {
+			return damaged("lease %x: %w", id, err)
 		}
 		return nil
 	})
@@ -148,20 +158,23 @@ func (s *snapshot) Walk(ctx context.Context, prefix string, yield func(*Entry) e
 // revisionBytes is the length of a revision in the bucket of keys, without the mark of a deletion.
 const revisionBytes = 17
 
+// maxRevision is more than any etcd has written.
+const maxRevision = 1 << 53
+
 func mainRevision(key []byte) (int64, error) {
 	if len(key) < revisionBytes {
-		return 0, fmt.Errorf("a revision has %d bytes: it is not a snapshot of etcd 3", len(key))
+		return 0, damaged("a revision has %d bytes", len(key))
 	}
-	return int64(binary.BigEndian.Uint64(key)), nil
+	revision := int64(binary.BigEndian.Uint64(key))
+	if revision <= 0 || revision > maxRevision || key[8] != '_' {
+		return 0, damaged("a revision is %x", key)
+	}
+	return revision, nil
 }
 
 // timeToLive reads a lease: a protobuf message with the seconds it was granted for in field 2, and those that remained when
 // it was last recorded in field 3. (etcd: server/lease/leasepb.) etcd counts from its own start.
-func timeToLive(leases *bolt.Bucket, id int64) (time.Duration, error) {
-	if id == 0 || leases == nil {
-		return 0, nil
-	}
-	data := leases.Get(binary.BigEndian.AppendUint64(nil, uint64(id)))
+func timeToLive(data []byte) (time.Duration, error) {
 	seconds := map[protowire.Number]uint64{}
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -182,4 +195,4 @@ func timeToLive(leases *bolt.Bucket, id int64) (time.Duration, error) {
 	return time.Duration(left) * time.Second, nil
 }
 
-func (s *snapshot) Close() error { return s.db.Close() }
+func (s *snapshot) Close() error { return s.pages.f.Close() }
