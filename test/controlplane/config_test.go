@@ -141,10 +141,10 @@ func TestControllersAreNamed(t *testing.T) {
 				t.Errorf("without controllers, the history is\n%sof\n%s", people, all)
 			}
 
+			named("endpoints", "web", "create", test.controller("endpoint-controller"))
 			if err := c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			named("endpoints", "web", "create", test.controller("endpoint-controller"))
 			named("endpoints", "web", "delete", "system:apiserver") // with the Service, in the same request
 			undeploy(t, c, "web")
 			named("replicasets.apps", owner, "delete", test.controller("generic-garbage-collector"))
