@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -84,8 +85,13 @@ func ensurePKI(ctx context.Context, o *Options, store *sqlstore.Store) (*pki.PKI
 	if o.AdvertiseAddress != nil {
 		names = slices.Concat(names, []string{o.AdvertiseAddress.String()})
 	}
-	return pki.Ensure(ctx, o.DataDir, pki.Options{
+	options := pki.Options{
 		BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), InMemory: o.InMemory,
 		ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: names, SharedStore: shared,
-	})
+	}
+	if !o.KeysVary {
+		keys := o.Access.ClusterKeys(filepath.Join(o.DataDir, "pki"))
+		options.Guard = &sharedkeys.Guard{Store: store, Keys: keys, Replace: o.ReplaceKeys}
+	}
+	return pki.Ensure(ctx, o.DataDir, options)
 }

@@ -69,6 +69,8 @@ type Options struct {
 	SharedDatastore     bool // other servers may use the same database
 	Encryption          encryption.Options
 	SharedKeys          sharedkeys.Options
+	ReplaceKeys         string // the fingerprint of keys that may be replaced
+	KeysVary            bool   // from start to start, so any are right
 	Access              *access.Options
 	Aggregation         *aggregation.Options
 	Admission           *admission.Options
@@ -165,6 +167,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder for the server's files: keys in pki, admin.kubeconfig, and, unless --datastore is set, the SQLite database.")
 	o.Encryption.AddFlags(fs)
 	o.SharedKeys.AddFlags(fs)
+	fs.StringVar(&o.ReplaceKeys, sharedkeys.ReplaceFlag, "", "Give the database's cluster this server's CA and service account key, although it has others. The value names those; it is in the error of the start that was refused because of them, so the flag may stay. Kubeconfigs and tokens from before become invalid.")
 
 	fs = sections.FlagSet(ServingFlags)
 	addServingFlags(fs, o.Serving)

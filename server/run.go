@@ -135,11 +135,24 @@ func (s *Server) httpServer() *http.Server {
 	return server
 }
 
+// changes implements dynamiccertificates.Listener. It holds one value if the content has changed since the last one was taken.
+type changes chan struct{}
+
+// Enqueue implements dynamiccertificates.Listener.
+func (c changes) Enqueue() {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // start starts everything that runs alongside requests.
 func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
 	tasks.start("serving certificate", func() { s.serving.Run(ctx) })
+	changed := make(changes, 1)
+	s.authentication.UserCA.AddListener(changed)
 	tasks.start("certificates", func() {
-		s.pki.KeepValid(ctx, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
+		s.pki.KeepValid(ctx, changed, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
 	})
 	tasks.start("admission", func() { s.admission.Run(ctx) })
 	tasks.start("custom resources", func() { s.crd.Run(ctx) })

@@ -16,6 +16,9 @@ import (
 // ErrConflict is returned for a write whose Previous is not live, or that creates an object that exists.
 var ErrConflict = errors.New("the object has changed")
 
+// ErrFull is in the error of a write for which the database's disk has no space.
+var ErrFull = dialect.ErrFull
+
 // Write is one change to one object.
 type Write struct {
 	Operation dialect.Operation

@@ -166,7 +166,7 @@ func (c *check) open(ctx context.Context, d datastore.Datastore) (reader dialect
 
 func (c *check) decode(ctx context.Context) func(sqlstore.Resource, string, []byte) ([]byte, error) {
 	return func(r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
-		if r == sharedkeys.Resource && c.shared != nil {
+		if r == sharedkeys.Resource && key == sharedkeys.Name && c.shared != nil {
 			_, err := c.shared.Decode(stored)
 			return stored, err
 		}

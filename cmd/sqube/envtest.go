@@ -97,12 +97,12 @@ func addEnvtestFlag(fs *pflag.FlagSet, flag *bool) {
 }
 
 // standIn sets the options for standing in for envtest's kube-apiserver: no controllers, all of kube-apiserver's flags accepted, and
-// the data directory that the stand-in for etcd names.
+// the data directory that the stand-in for etcd names. Each start on the same etcd has other keys.
 func (o *serveOptions) standIn(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("controllers") {
 		o.server.Controllers = []string{"-" + controllers.All}
 	}
-	o.ignored.silent, o.server.DropConnections = true, true
+	o.ignored.silent, o.server.DropConnections, o.server.KeysVary = true, true, true
 	endpoint, _, _ := strings.Cut(o.ignored.value("etcd-servers"), ",")
 	if endpoint == "" {
 		return errors.New("--etcd-servers must be specified")

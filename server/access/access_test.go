@@ -34,6 +34,7 @@ import (
 
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/server/sharedkeys"
 )
 
 var account = corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "u-1"}}
@@ -397,3 +398,44 @@ func TestWrongFlags(t *testing.T) {
 		t.Errorf("--client-ca-file: %v", err)
 	}
 }
+
+// TestClusterKeys counts the keys that make a server one of its cluster: its own ones, and those in the files of flags.
+func TestClusterKeys(t *testing.T) {
+	other, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args         []string
+		ca, accounts int
+	}{
+		{nil, 1, 1},
+		{[]string{"--client-ca-file", other.CA.CertFile}, 2, 1},
+		{[]string{"--service-account-key-file", other.ServiceAccountKey}, 1, 2},
+		{[]string{"--service-account-signing-key-file", other.ServiceAccountKey, "--service-account-key-file", other.ServiceAccountKey}, 1, 1},
+		{[]string{"--service-account-signing-endpoint", "/run/signer"}, 1, 0},
+	} {
+		o, dir := parse(t, test.args...), t.TempDir()
+		keys, found := o.ClusterKeys(filepath.Join(dir, "pki")), sharedkeys.Keys{}
+		_, err := pki.Ensure(t.Context(), dir, pki.Options{Guard: guardFunc(func(files pki.Shared) (err error) {
+			found, err = keys(files)
+			return err
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		distinct := map[string]bool{}
+		for _, key := range found.ServiceAccount {
+			distinct[key.Fingerprint] = true
+		}
+		if len(found.CA) != test.ca || len(distinct) != test.accounts || found.CA[0].File != filepath.Join(dir, "pki", "ca.crt") {
+			t.Errorf("with %v: %+v", test.args, found)
+		}
+	}
+}
+
+type guardFunc func(pki.Shared) error
+
+func (g guardFunc) Check(_ context.Context, files pki.Shared) error { return g(files) }
+
+func (g guardFunc) Record(_ context.Context, files pki.Shared) error { return g(files) }

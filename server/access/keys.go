@@ -21,6 +21,16 @@ func signingKey(path string) (private, public any, err error) {
 	return private, public, err
 }
 
+// errSigningKey is about --service-account-signing-key-file.
+func errSigningKey(err error) error {
+	return fmt.Errorf("--service-account-signing-key-file must hold a private key in PEM: %w", err)
+}
+
+// errKeyFile is about --service-account-key-file.
+func errKeyFile(err error) error {
+	return fmt.Errorf("--service-account-key-file must hold keys in PEM: %w", err)
+}
+
 // verifyingKeys returns the public keys in a PEM file, including those in certificates and private keys. Other blocks, such as EC
 // PARAMETERS, are skipped.
 //

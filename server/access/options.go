@@ -117,10 +117,15 @@ func (o *Options) completeClientCA(own string) error {
 	}
 	operators, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca-file", cert.ClientCA)
 	if err != nil {
-		return fmt.Errorf("--client-ca-file must name a readable file with certificates in PEM: %w", err)
+		return errClientCA(err)
 	}
 	cert.CAContentProvider = dynamiccertificates.NewUnionCAContentProvider(provider, operators)
 	return nil
+}
+
+// errClientCA is about --client-ca-file.
+func errClientCA(err error) error {
+	return fmt.Errorf("--client-ca-file must name a readable file with certificates in PEM: %w", err)
 }
 
 // Validate returns all problems with the flags as one error, including files that can't be opened. It may be called before Complete,

@@ -44,7 +44,7 @@ func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccou
 	}
 	key, public, err := signingKey(o.SigningKeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("--service-account-signing-key-file must hold a private key in PEM: %w", err)
+		return nil, errSigningKey(err)
 	}
 	generator, err := serviceaccount.JWTTokenGenerator(flags.Issuers[0], key)
 	if err != nil {
@@ -54,7 +54,7 @@ func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccou
 	for _, path := range flags.KeyFiles {
 		keys, err := verifyingKeys(path)
 		if err != nil {
-			return nil, fmt.Errorf("--service-account-key-file must hold keys in PEM: %w", err)
+			return nil, errKeyFile(err)
 		}
 		for _, key := range keys {
 			if !slices.ContainsFunc(verifying, func(known any) bool { return equal(known, key) }) {

@@ -99,14 +99,17 @@ const (
 
 // KeepValid renews certificates until ctx ends, so that a server that runs for a year never serves an expired certificate. Users of
 // the files must watch them, like the content providers of k8s.io/apiserver/pkg/server/dynamiccertificates. KeepValid reports
-// failures, and retries.
-func (p *PKI) KeepValid(ctx context.Context, report func(error)) {
+// failures, and retries. It also looks at the files, and has [Guard] record them, after changed, such as when an operator has replaced
+// an authority.
+func (p *PKI) KeepValid(ctx context.Context, changed <-chan struct{}, report func(error)) {
 	ticker := time.NewTicker(clockEvery)
 	defer ticker.Stop()
 	for last := p.ensured; ; {
 		select {
 		case <-ctx.Done():
 			return
+		case <-changed:
+			last = time.Time{}
 		case <-ticker.C:
 		}
 		now := p.opts.now().Round(0) // by the wall clock: certificates expire by it, and timers ignore its jumps

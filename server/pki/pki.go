@@ -37,6 +37,8 @@ type Options struct {
 
 	// SharedStore keeps the files that all servers of the cluster share. If nil, files are not shared.
 	SharedStore SharedStore
+	// Guard decides whether the shared files may be used. If nil, any may.
+	Guard Guard
 
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time

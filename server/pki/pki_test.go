@@ -131,7 +131,7 @@ func TestClockJumpsWhileServing(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			p.KeepValid(ctx, func(err error) { t.Error(err) })
+			p.KeepValid(ctx, nil, func(err error) { t.Error(err) })
 		}()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()

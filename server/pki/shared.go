@@ -21,6 +21,21 @@ type SharedStore interface {
 	Update(ctx context.Context, change func(Shared) (Shared, error)) (Shared, error)
 }
 
+// Guard tells a cluster's shared files from others.
+type Guard interface {
+	// Check is called before anything is written. Ensure returns its error unchanged.
+	Check(context.Context, Shared) error
+	// Record is called when the files have been written, so that a start that ends in between is not refused the next time. It makes
+	// the files the cluster's, unless others have become that since Check; then it returns an error, which Ensure returns unchanged.
+	Record(context.Context, Shared) error
+}
+
+// CA returns the certificates of the authorities that are trusted, in PEM.
+func (s Shared) CA() []byte { return s[caCert] }
+
+// ServiceAccountKey returns the private key that signs service account tokens, in PEM.
+func (s Shared) ServiceAccountKey() []byte { return s[serviceAccountKey] }
+
 // The names in Shared.
 const (
 	caCert, caKey                     = "ca.crt", "ca.key"
@@ -41,7 +56,11 @@ func (p *PKI) ensureShared(ctx context.Context) error {
 		if files == nil {
 			files = local
 		}
-		return p.complete(files)
+		files, err := p.complete(files)
+		if err == nil && p.opts.Guard != nil {
+			err = p.opts.Guard.Check(ctx, files)
+		}
+		return files, err
 	}
 	var files Shared
 	if p.opts.SharedStore == nil {
@@ -57,6 +76,11 @@ func (p *PKI) ensureShared(ctx context.Context) error {
 			if err := writeFile(p.path(name), files[name]); err != nil {
 				return err
 			}
+		}
+	}
+	if p.opts.Guard != nil {
+		if err := p.opts.Guard.Record(ctx, files); err != nil {
+			return err
 		}
 	}
 	return p.use(files)

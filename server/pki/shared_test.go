@@ -3,6 +3,7 @@ package pki
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -184,4 +185,41 @@ func TestAnOperatorsAuthorityIsNotExtended(t *testing.T) {
 	if ca := load(t, p.CA); ca.NotAfter.After(o.now().Add(caLifetime / 2)) {
 		t.Errorf("it was extended to %s", ca.NotAfter)
 	}
+}
+
+// guardFunc is a Guard that takes any keys.
+type guardFunc func(files Shared, written bool)
+
+func (g guardFunc) Check(_ context.Context, files Shared) error { g(files, false); return nil }
+
+func (g guardFunc) Record(_ context.Context, files Shared) error { g(files, true); return nil }
+
+// TestGuardSeesFiles records what a guard is asked, and when: before and after the files are written, and after a change of them.
+func TestGuardSeesFiles(t *testing.T) {
+	dir, asked := t.TempDir(), make(chan string, 10)
+	o := options
+	o.Guard = guardFunc(func(files Shared, written bool) {
+		_, err := os.Stat(filepath.Join(dir, "pki", caCert))
+		if complete := files.CA() != nil && files.ServiceAccountKey() != nil; !complete {
+			t.Errorf("the guard gets only %v", files)
+		}
+		asked <- fmt.Sprintf("%v %v", written, err == nil)
+	})
+	p := ensure(t, dir, o)
+	if first, second := <-asked, <-asked; first != "false false" || second != "true true" {
+		t.Errorf("the guard was asked with files written: %s, then %s", first, second)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	changed, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.KeepValid(ctx, changed, func(err error) { t.Error(err) })
+	}()
+	changed <- struct{}{}
+	<-asked
+	if last := <-asked; last != "true true" {
+		t.Errorf("after a change: %s", last)
+	}
+	stop()
+	<-ended
 }

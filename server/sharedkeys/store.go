@@ -15,10 +15,10 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// Resource and Name name the row. No API resource has an underscore in its name.
+// Resource is that of the rows. No API resource has an underscore in its name.
 var Resource = sqlstore.Resource{Group: "sqube.io", Name: "shared_keys"}
 
-// Name is the name of the only object.
+// Name is the name of the object that has the keys.
 const Name = "cluster"
 
 // object is the value of the row.

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -29,7 +31,11 @@ func TestMoves(t *testing.T) {
 	}
 	harness.Eventually(t, "the first server leads", func() bool { return holder(c) != "" })
 	leader := holder(c)
-	second := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(sqube.RightsSuffice(t), "--control-plane")})
+	data := t.TempDir()
+	if err := os.CopyFS(filepath.Join(data, "pki"), os.DirFS(filepath.Join(filepath.Dir(first.Kubeconfig), "pki"))); err != nil {
+		t.Fatal(err)
+	}
+	second := sqube.Start(t, sqube.Options{Datastore: datastore, DataDir: data, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c = client(t, second)
 	fakenode.Join(t, c, fakenode.Options{Name: "board"})
 	deploy(t, c, "before", 2)

@@ -286,10 +286,8 @@ func TestArchiveFailsForLong(t *testing.T) {
 func TestArchiveOfReplicas(t *testing.T) {
 	t.Parallel()
 	place := t.TempDir()
-	keys := filepath.Join(t.TempDir(), "shared.key")
-	must(t, os.WriteFile(keys, []byte("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n"), 0o600))
 	database := []string{"--datastore", harness.Postgres(t)}
-	args := append([]string{"--archive", place, "--retention", "1s", "--pki-encryption-key-file", keys}, database...)
+	args := append([]string{"--archive", place, "--retention", "1s", "--pki-encryption-key-file", keyFile(t)}, database...)
 	servers := []*server{serve(t, args), serve(t, args)}
 	var clients []kubernetes.Interface
 	for _, s := range servers {

@@ -117,7 +117,7 @@ func TestBackupRestore(t *testing.T) {
 			t.Errorf("the restore prints %q", text)
 		}
 
-		again := serve(t, database)
+		again := serveAt(t, s.dataDir, freePort(t), database)
 		c = client(t, again.kubeconfig())
 		for name, want := range map[string]string{"kept": "before", "gone": "before", "new": ""} {
 			if got := data(t, c, name); got != want {

@@ -88,6 +88,7 @@ func TestFollow(t *testing.T) {
 		dir := t.TempDir()
 		succeeds(t, []string{"restore", there, "--data-dir", dir})
 		succeeds(t, []string{"check", "--data-dir", dir})
+		must(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))))
 		again := serveAt(t, dir, freePort(t), nil)
 		c = client(t, again.kubeconfig())
 		for name, want := range want {

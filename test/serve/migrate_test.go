@@ -256,8 +256,9 @@ func TestServersMigrateOnce(t *testing.T) {
 		engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
 		harness.LaySchema(t, engine, 1).Close()
 		var servers []*server
+		keys := keyFile(t)
 		for range 3 {
-			servers = append(servers, launch(t, []string{"--datastore", engine.Datastore}))
+			servers = append(servers, launch(t, []string{"--datastore", engine.Datastore, "--pki-encryption-key-file", keys}))
 		}
 		took := 0
 		for _, s := range servers {

@@ -56,6 +56,7 @@ func TestOneServerOfAFile(t *testing.T) {
 			t.Errorf("%s was changed", name)
 		}
 	}
+	must(t, os.CopyFS(filepath.Join(other, "data", "pki"), os.DirFS(filepath.Join(first.dataDir, "pki"))))
 	again := serveAt(t, filepath.Join(other, "data"), freePort(t), []string{"--datastore", "sqlite://" + link})
 	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
 		t.Errorf("through a symbolic link, the acknowledged value is %q", value)

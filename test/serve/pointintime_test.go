@@ -30,7 +30,7 @@ func TestPointInTimeRecovery(t *testing.T) {
 
 	for range 2 {
 		database := []string{"--datastore", source.Restore(t, moment).DSN()}
-		s := serve(t, database)
+		s := serveAt(t, s.dataDir, freePort(t), database)
 		c := client(t, s.kubeconfig())
 		if kept, added := data(t, c, "kept"), data(t, c, "new"); kept != "then" || added != "" {
 			t.Errorf("the state of the moment is %q, and what came later %q", kept, added)

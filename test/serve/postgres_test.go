@@ -120,8 +120,9 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 	if err := os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	dir := filepath.Join(t.TempDir(), "data")
 	for _, variable := range []string{"PGPASSWORD=" + password, "PGPASSFILE=" + file} {
-		s := serve(t, []string{"--datastore", u.String(), "-v=10"}, env(variable))
+		s := serveAt(t, dir, freePort(t), []string{"--datastore", u.String(), "-v=10"}, env(variable))
 		s.settle(t)
 		s.terminate(t)
 		for _, stream := range []string{"stdout", "stderr"} {
@@ -131,7 +132,7 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 		}
 	}
 	// A password in the DSN is not printed either.
-	s := serve(t, []string{"--datastore", dsn, "-v=10"})
+	s := serveAt(t, dir, freePort(t), []string{"--datastore", dsn, "-v=10"})
 	s.settle(t)
 	s.terminate(t)
 	if text := s.read(t, "stdout") + s.read(t, "stderr"); strings.Contains(text, password) || !strings.Contains(text, "postgres://"+u.Host+u.Path) {

@@ -1,0 +1,70 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// keyFile creates a file with which servers share keys through their database.
+func keyFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "shared.key")
+	must(t, os.WriteFile(file, []byte("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n"), 0o600))
+	return file
+}
+
+// TestOtherKeys starts servers with other keys than the database's cluster has.
+func TestOtherKeys(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		database := []string{"--datastore", engine.Datastore}
+		const refusal = "the database belongs to a cluster with another CA and another service account key, which host "
+		dirs := map[string]string{}
+		for _, name := range []string{"first", "none", "copy", "other"} {
+			dirs[name] = filepath.Join(t.TempDir(), "data")
+		}
+		begins := func(dir string, more ...string) {
+			t.Helper()
+			must(t, serveAt(t, dir, freePort(t), append(more, database...)).End(syscall.SIGKILL))
+		}
+		begins(dirs["first"])
+		begins(dirs["first"])
+
+		// Without keys, as after a restore on another machine, nothing is made that would be in the way of the right ones.
+		refuses(t, refusal, serveArgs(t, dirs["none"], database...))
+		if made, err := os.ReadDir(filepath.Join(dirs["none"], "pki")); err != nil || len(made) > 0 {
+			t.Errorf("it made %v, %v", made, err)
+		}
+		for _, dir := range []string{"none", "copy"} {
+			must(t, os.CopyFS(filepath.Join(dirs[dir], "pki"), os.DirFS(filepath.Join(dirs["first"], "pki"))))
+			begins(dirs[dir])
+		}
+
+		// The keys of another cluster.
+		must(t, serveAt(t, dirs["other"], freePort(t), []string{"--datastore", harness.SQLite(t)}).End(syscall.SIGKILL))
+		refuses(t, filepath.Join(dirs["first"], "pki", "sa.key")+"; here they are "+filepath.Join(dirs["other"], "pki"), serveArgs(t, dirs["other"], database...))
+		_, stderr, _ := run(t, serveArgs(t, dirs["other"], database...))
+		flag := regexp.MustCompile(`--replace-keys=\w+`).FindString(stderr)
+		begins(dirs["other"], flag)
+		begins(dirs["other"], flag)
+		begins(dirs["other"])
+		refuses(t, refusal, serveArgs(t, dirs["first"], database...))
+
+		// The database of an older sqube, and the procedure for keys that have leaked.
+		for _, pki := range []string{"kept", "emptied"} {
+			if _, err := harness.OpenDatabase(t, engine).Exec("delete from log where resource = 'shared_keys'"); err != nil {
+				t.Fatal(err)
+			}
+			if pki == "emptied" {
+				must(t, os.RemoveAll(filepath.Join(dirs["first"], "pki")))
+			}
+			begins(dirs["first"])
+			refuses(t, refusal, serveArgs(t, dirs["other"], database...))
+		}
+	})
+}
