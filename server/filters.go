@@ -37,7 +37,7 @@ var longRunning = serverfilters.BasicLongRunningRequestCheck(
 
 // withFilters adds the filters to the handlers. A request passes them in the order of this list.
 func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handler {
-	o, serializer := s.options, codecs.Serving()
+	o, serializer := s.options, codecs.General()
 	filters := []func(http.Handler) http.Handler{
 		withStack,
 		apifilters.WithAuditInit,

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/server/startup"
 )
@@ -36,12 +38,19 @@ func (s *Server) health(paths *paths) {
 		healthz.NewShutdownHealthz(s.phase.stopping),
 	}
 	// A restart of the server does not repair the database, so this check always passes. It has kube-apiserver's name.
-	alive := []healthz.HealthChecker{healthz.NamedCheck("etcd", func(*http.Request) error { return nil })}
+	alive := []healthz.HealthChecker{passes("etcd")}
+	// kube-apiserver restarts when the certificate of its own clients expires. sqube's renew theirs.
+	loopback := []healthz.HealthChecker{passes("loopback-serving-certificate")}
 
 	mux := oncePerRequest{paths}
-	healthz.InstallHandler(mux, slices.Concat(answers, outside, started)...)
-	healthz.InstallLivezHandler(mux, slices.Concat(answers, alive, from(time.Now().Add(s.options.LivezGracePeriod), started))...)
+	healthz.InstallHandler(mux, slices.Concat(answers, outside, started, loopback)...)
+	healthz.InstallLivezHandler(mux, slices.Concat(answers, alive, loopback, from(time.Now().Add(s.options.LivezGracePeriod), started))...)
 	healthz.InstallReadyzHandler(mux, slices.Concat(answers, outside, started, ready)...)
+}
+
+// passes returns a check that always passes.
+func passes(name string) healthz.HealthChecker {
+	return healthz.NamedCheck(name, func(*http.Request) error { return nil })
 }
 
 // answerKey is the context key of a request's *databaseAnswer.
@@ -83,6 +92,9 @@ func (s *Server) startChecks() []healthz.HealthChecker {
 		hooks = append(hooks, "priority-and-fairness-config-consumer", "priority-and-fairness-filter", "storage-object-count-tracker-hook")
 	} else {
 		hooks = append(hooks, "max-in-flight-filter")
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.UnknownVersionInteroperabilityProxy) {
+		hooks = append(hooks, "peer-endpoint-reconciler-controller")
 	}
 	checks := []healthz.HealthChecker{once(healthz.NamedCheck("poststarthook/storage-readiness", s.answers))}
 	for _, hook := range hooks {

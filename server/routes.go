@@ -5,9 +5,8 @@ import (
 	"slices"
 
 	"github.com/gorilla/mux"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/server/flagz"
 	servermux "k8s.io/apiserver/pkg/server/mux"
@@ -19,13 +18,13 @@ import (
 	"k8s.io/component-base/metrics/prometheus/slis"
 	zpages "k8s.io/component-base/zpages/features"
 
-	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/openapi"
 )
 
 // routes returns the handler of all paths.
-func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]http.Handler) http.Handler {
+func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]access.OpenIDDocument) http.Handler {
 	router := mux.NewRouter().SkipClean(true)
 	paths := &paths{router: router}
 
@@ -33,10 +32,9 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	s.health(paths)
 	paths.Handle("/metrics", legacyregistry.HandlerWithReset())
 	slis.SLIMetricsWithReset{}.Install(paths)
-	paths.Handle("/version", onlyGet(version))
-	router.Handle("/version/", onlyGet(version))
-	for path, handler := range openID {
-		paths.Handle(path, onlyGet(handler.ServeHTTP))
+	paths.handleTree("/version", handlers.ReadOnly("/version", http.HandlerFunc(version), runtime.ContentTypeJSON, runtime.ContentTypeJSON))
+	for path, document := range openID {
+		paths.handleTree(path, handlers.ReadOnly(path, document, document.MediaType, ""))
 	}
 	if s.fairness != nil {
 		queues := servermux.NewPathRecorderMux("priority and fairness")
@@ -44,7 +42,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
 	}
 	s.installProfiling(router)
-	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
+	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
 	s.installPages(paths)
 	for _, path := range []string{"/", "/index.html"} {
 		router.Handle(path, s.index(paths.seen))
@@ -53,15 +51,17 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 }
 
 // installPages adds the pages /statusz (KEP-4827) and /flagz (KEP-4828), which users in the group system:monitoring may read.
-// /statusz lists the paths that were added before.
+// /statusz lists the paths that were added before, and itself.
 func (s *Server) installPages(paths *paths) {
 	const component = "apiserver" // like kube-apiserver
 	if flags := s.options.Flags; flags != nil && utilfeature.DefaultFeatureGate.Enabled(zpages.ComponentFlagz) {
 		flagz.Install(paths, component, flagz.NamedFlagSetsReader{FlagSets: *flags})
 	}
 	if utilfeature.DefaultFeatureGate.Enabled(zpages.ComponentStatusz) {
+		listed := append(slices.Clone(paths.seen), statusz.DefaultStatuszPath)
+		slices.Sort(listed)
 		version := compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
-		statusz.Install(paths, component, statusz.NewRegistry(version, statusz.WithListedPaths(slices.Sorted(slices.Values(paths.seen)))))
+		statusz.Install(paths, component, statusz.NewRegistry(version, statusz.WithListedPaths(listed)))
 	}
 }
 
@@ -91,16 +91,10 @@ func (p *paths) Handle(path string, handler http.Handler) {
 	p.seen = append(p.seen, path)
 }
 
-// onlyGet rejects other methods than GET like kube-apiserver's router.
-func onlyGet(handler http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			err := apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
-			codecs.WriteError(w, r, err)
-			return
-		}
-		handler(w, r)
-	})
+// handleTree adds the handler of a path, and of the paths below it.
+func (p *paths) handleTree(path string, handler http.Handler) {
+	p.Handle(path, handler)
+	p.router.PathPrefix(path + "/").Handler(handler)
 }
 
 func version(w http.ResponseWriter, _ *http.Request) {

@@ -82,25 +82,29 @@ func NewServiceAccounts(ctx, running context.Context, o *Options) (*ServiceAccou
 // the key set that it refers to (RFC 7517). address is the host and port at which clients reach this server; it is in the URL of the
 // key set, unless --service-account-jwks-uri is set. It returns an error if the issuer is not an https URL, which has no such
 // documents; the server works without them.
-func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]http.Handler, error) {
+func (s *ServiceAccounts) OpenIDHandlers(address string) (map[string]OpenIDDocument, error) {
 	provider, err := serviceaccount.NewOpenIDMetadataProvider(s.Issuer, s.jwksURI, address, s.PublicKeys)
 	if err != nil {
 		return nil, fmt.Errorf("token verifiers will not find keys at %s: %w", serviceaccount.OpenIDConfigPath, err)
 	}
-	return map[string]http.Handler{
-		serviceaccount.OpenIDConfigPath: document("application/json", provider.GetConfigJSON),
-		serviceaccount.JWKSPath:         document("application/jwk-set+json", provider.GetKeysetJSON),
+	return map[string]OpenIDDocument{
+		serviceaccount.OpenIDConfigPath: {"application/json", provider.GetConfigJSON},
+		serviceaccount.JWKSPath:         {"application/jwk-set+json", provider.GetKeysetJSON},
 	}, nil
 }
 
-// document serves what get returns, cacheable for the returned number of seconds.
-func document(mediaType string, get func() (content []byte, maxAge int)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, maxAge := get()
-		w.Header().Set("Content-Type", mediaType)
-		w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", maxAge))
-		if _, err := w.Write(content); err != nil {
-			klog.FromContext(r.Context()).V(4).Info("Client left while reading", "path", r.URL.Path, "err", err)
-		}
-	})
+// OpenIDDocument serves a document for verifiers of tokens.
+type OpenIDDocument struct {
+	MediaType string
+	get       func() (content []byte, maxAge int) // in seconds
+}
+
+// ServeHTTP sends the document, which may be cached.
+func (d OpenIDDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	content, maxAge := d.get()
+	w.Header().Set("Content-Type", d.MediaType)
+	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", maxAge))
+	if _, err := w.Write(content); err != nil {
+		klog.FromContext(r.Context()).V(4).Info("Client left while reading", "path", r.URL.Path, "err", err)
+	}
 }

@@ -71,9 +71,13 @@ func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
 	write(w, r, &metav1.APIGroupList{Groups: groups})
 }
 
-// serveGroup serves one group. It returns false if there is no such group. A built-in group exists even without its APIServices,
-// which users may delete: the server creates them only when it starts.
+// serveGroup serves one group. It returns false if there is no such group, and for apiregistration.k8s.io, which has no APIService
+// and is served like a version. A built-in group exists even without its APIServices, which users may delete: the server creates
+// them only when it starts.
 func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, name string) bool {
+	if name == apiregistrationv1.GroupName {
+		return false
+	}
 	groups, err := a.groups()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -76,7 +76,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 			a.serveGroups(w, r)
 		default:
 			target, ok := targetOf(path)
-			if path == "/apis/"+target.Group && a.serveGroup(w, r, target.Group) {
+			if a.isGroup(path, target.Group) && a.serveGroup(w, r, target.Group) {
 				return
 			}
 			if remote, found := a.proxies.byTarget.Load(target); ok && found {
@@ -86,6 +86,13 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 			local.ServeHTTP(w, r)
 		}
 	})
+}
+
+// isGroup reports whether a path, without one slash at its end, is that of a group's document here. With more slashes, the document
+// of a built-in group is that of the local handler, as in kube-apiserver.
+func (a *Aggregator) isGroup(path, group string) bool {
+	document := "/apis/" + group
+	return path == document || strings.TrimRight(path, "/") == document && !a.registrar.owns(group)
 }
 
 // Proxies reports whether another server serves a group version.

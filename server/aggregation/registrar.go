@@ -54,6 +54,11 @@ func newRegistrar(client clientset.Interface, services informers.APIServiceInfor
 	return r
 }
 
+// owns reports whether a group is built in.
+func (r *registrar) owns(group string) bool {
+	return slices.ContainsFunc(r.builtIn, func(s *apiregistrationv1.APIService) bool { return s.Spec.Group == group })
+}
+
 func apiService(gv schema.GroupVersion) *apiregistrationv1.APIService {
 	p, ok := builtIn[gv]
 	if !ok {

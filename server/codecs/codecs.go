@@ -1,11 +1,10 @@
-// Package codecs has the media types of responses that are not resources (errors and discovery), and what responses have in common.
+// Package codecs has the media types of responses, and what responses have in common.
 package codecs
 
 import (
 	"net/http"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
@@ -15,24 +14,20 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-var withCBOR = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.WithSerializer(newCBOR))
-
-// newCBOR describes CBOR without its nondeterministic encoder: upstream's discovery of the core group, which decodes what it has encoded,
-// would panic with it.
-func newCBOR(creater runtime.ObjectCreater, typer runtime.ObjectTyper) runtime.SerializerInfo {
-	info := cbor.NewSerializerInfo(creater, typer)
-	info.Serializer = struct{ runtime.Serializer }{info.Serializer}
-	return info
-}
+var withCBOR = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
 // Serving returns codecs of JSON, YAML, protobuf and, where the feature gate CBORServingAndStorage is on, CBOR (KEP-4222):
-// the media types of built-in resources.
+// the media types of resources.
 func Serving() serializer.CodecFactory {
 	if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
 		return withCBOR
 	}
 	return legacyscheme.Codecs
 }
+
+// General returns codecs of JSON, YAML and protobuf: the media types of discovery, and of refusals before a request reaches a
+// resource. They have no CBOR, since client-go can't read discovery in it.
+func General() serializer.CodecFactory { return legacyscheme.Codecs }
 
 // AcceptsGzip reports whether the response may be compressed. Like upstream, it recognizes only the plain token.
 func AcceptsGzip(r *http.Request) bool {
@@ -46,7 +41,7 @@ func AcceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// WriteError sends the Status of an error.
+// WriteError sends the Status of an error about a resource.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, Serving(), schema.GroupVersion{}, w, r)
 }

@@ -61,5 +61,5 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.
 		return
 	}
 	list := func() []metav1.APIResource { return describeLegacy(definitions, gv) }
-	discovery.NewAPIVersionHandler(codecs.Serving(), gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
+	discovery.NewAPIVersionHandler(codecs.General(), gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
 }

@@ -82,7 +82,7 @@ func New(c Config) (*Server, error) {
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
 	}
-	s.notFound = notfoundhandler.New(codecs.Serving(), func(context.Context) bool {
+	s.notFound = notfoundhandler.New(codecs.General(), func(context.Context) bool {
 		select {
 		case <-c.Complete:
 			return s.HasSynced()

@@ -25,7 +25,7 @@ import (
 // API serves the built-in groups. It does not change after New.
 type API struct {
 	config   Config
-	groups   map[string]bool                        // all groups except core
+	groups   map[string]methods                     // the documents of all groups except core
 	versions map[schema.GroupVersion]*servedVersion // the served versions
 	legacy   aggregated.ResourceManager             // aggregated discovery of /api
 	bodies   *bodies.Limiter
@@ -42,7 +42,7 @@ type servedVersion struct {
 func New(c Config) (*API, error) {
 	a := &API{
 		config:   c,
-		groups:   map[string]bool{},
+		groups:   map[string]methods{},
 		versions: map[schema.GroupVersion]*servedVersion{},
 		legacy:   aggregated.NewResourceManager("api"),
 		bodies:   bodies.NewLimiter(c.MaxRequestBodyBytes),
@@ -63,6 +63,7 @@ func (a *API) Serves(version schema.GroupVersion, resource string) bool {
 
 // addGroup builds the versions of one group that have resources.
 func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
+	var versions []schema.GroupVersion
 	for _, version := range group.PrioritizedVersions {
 		storages := group.VersionedResourcesStorageMap[version.Version]
 		if len(storages) == 0 {
@@ -71,9 +72,10 @@ func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
 		if err := a.addVersion(group, version, storages); err != nil {
 			return err
 		}
-		if version.Group != "" {
-			a.groups[version.Group] = true
-		}
+		versions = append(versions, version)
+	}
+	if len(versions) > 0 && versions[0].Group != "" {
+		a.groups[versions[0].Group] = groupDocument(versions)
 	}
 	return nil
 }

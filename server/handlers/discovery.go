@@ -25,7 +25,7 @@ import (
 // addVersionDiscovery makes the resource list of a version and adds it to the aggregated discovery (KEP-3352).
 func (a *API) addVersionDiscovery(version schema.GroupVersion, served *servedVersion, resources []metav1.APIResource) error {
 	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return resources })
-	served.discovery = document(discovery.NewAPIVersionHandler(codecs.Serving(), version, lister))
+	served.discovery = document(discovery.NewAPIVersionHandler(codecs.General(), version, lister))
 
 	described, err := genericapi.ConvertGroupVersionIntoToDiscovery(resources)
 	if err != nil {
@@ -45,14 +45,24 @@ func (a *API) addVersionDiscovery(version schema.GroupVersion, served *servedVer
 
 // legacyVersions serves /api, whose only version is v1.
 func (a *API) legacyVersions() http.Handler {
-	list := discovery.NewLegacyRootAPIHandler(a.config.Discovery, codecs.Serving(), "/api")
+	list := discovery.NewLegacyRootAPIHandler(a.config.Discovery, codecs.General(), "/api")
 	methods := document(aggregated.WrapAggregatedDiscoveryToHandler(list, a.legacy, nil))
 	return http.HandlerFunc(methods.serve)
 }
 
+// groupDocument returns the document of a group with these versions, the first of which is the preferred one.
+func groupDocument(versions []schema.GroupVersion) methods {
+	group := metav1.APIGroup{Name: versions[0].Group}
+	for _, v := range versions {
+		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: v.String(), Version: v.Version})
+	}
+	group.PreferredVersion = group.Versions[0]
+	return document(discovery.NewAPIGroupHandler(codecs.General(), group))
+}
+
 // document returns the methods of a discovery document, which can only be read.
 func document(handler http.Handler) methods {
-	mediaTypes, _ := negotiation.MediaTypesForSerializer(codecs.Serving())
+	mediaTypes, _ := negotiation.MediaTypesForSerializer(codecs.General())
 	return methods{http.MethodGet: {handler: handler.ServeHTTP, consumes: mediaTypes, produces: mediaTypes}}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
 	"github.com/sqube/sqube/server/codecs"
 )
@@ -21,6 +22,23 @@ type route struct {
 
 // methods are the routes of one path. A nil map means that the path doesn't exist.
 type methods map[string]route
+
+// ReadOnly returns a handler of a path and those below it. The path, with any number of slashes at its end, can be read in one media
+// type; other requests are refused like by kube-apiserver's router. If consumes is not empty, it is the only Content-Type of requests.
+func ReadOnly(path string, handler http.Handler, produces, consumes string) http.Handler {
+	one := route{handler: handler.ServeHTTP, produces: []string{produces}}
+	if consumes != "" {
+		one.consumes = []string{consumes}
+	}
+	document := methods{http.MethodGet: one}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ended(strings.TrimPrefix(r.URL.Path, path)) {
+			methods(nil).serve(w, r)
+			return
+		}
+		document.serve(w, r)
+	})
+}
 
 // serve calls the route of the request, or rejects the request like kube-apiserver's router, with a Status: 404 for an unknown
 // path, then 405, 415 and 406 in this order.
@@ -45,7 +63,8 @@ func (m methods) serve(w http.ResponseWriter, r *http.Request) {
 
 // refuse sends a Status with the code. The message is used only if the code has no standard message.
 func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
-	codecs.WriteError(w, r, apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false))
+	err := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
+	responsewriters.ErrorNegotiated(err, codecs.General(), schema.GroupVersion{}, w, r)
 }
 
 // consumable reports whether the route accepts the media type of the request. A GET may omit the type.

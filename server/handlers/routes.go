@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Handler returns a handler of every path under /api and /apis, except the documents about groups, which include those of other
-// servers. It calls next for all other paths. Paths are not cleaned: one with "//" is never redirected. As in kube-apiserver,
+// Handler returns a handler of every path under /api and /apis, except the list of groups, which includes those of other servers. It
+// calls next for all other paths. Paths are not cleaned: one with "//" is never redirected. As in kube-apiserver,
 // trailing slashes don't matter.
 func (a *API) Handler(next http.Handler) http.Handler {
 	legacy := a.legacyVersions()
@@ -23,11 +23,14 @@ func (a *API) Handler(next http.Handler) http.Handler {
 			a.serveVersion(w, r, "", rest[1:])
 		case strings.HasPrefix(rest, "s/"):
 			group, rest := cut(rest[2:])
-			if group == "" { // the core group, whose paths begin with /api
+			switch {
+			case group == "": // the core group, whose paths begin with /api
 				a.serveUnknown(w, r)
-				return
+			case ended(rest) && a.groups[group] != nil:
+				a.groups[group].serve(w, r)
+			default:
+				a.serveVersion(w, r, group, rest)
 			}
-			a.serveVersion(w, r, group, rest)
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -53,7 +56,7 @@ func (a *API) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	rest, isGroup := strings.CutPrefix(r.URL.Path, "/apis/")
 	if isGroup {
 		group, _, _ := strings.Cut(rest, "/")
-		if !a.groups[group] {
+		if a.groups[group] == nil {
 			custom := a.config.Custom.ServeHTTP
 			if r.Method == http.MethodPatch {
 				conversionFailures := func() uint64 { return a.config.CustomConversionFailures(group) }

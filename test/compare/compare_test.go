@@ -57,18 +57,22 @@ func TestScripts(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	got, err := parse("# What it is about.\n### one\nPOST /a?b={{c}}\nAccept: x\n@v = metadata.name\n@body = cbor\n\n{\n\n}\n### two\nGET /b\n@until = 404\n")
+	got, err := parse("# What it is about.\n### one\nPOST /a?b={{c}}\nAccept: x\n@v = metadata.name\n@body = cbor\n\n{\n\n}\n### two\nGET /b\n@until = 404\n### {{x}} as {{y}}\nGET /{{x}}\nAccept: {{y}}\n@for x = c | d\n@for y = 1 |\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []request{
 		{line: 2, title: "one", method: "POST", path: "/a?b={{c}}", headers: [][2]string{{"Accept", "x"}}, captures: [][2]string{{"v", "metadata.name"}}, encoding: "cbor", body: "{\n\n}\n"},
 		{line: 11, title: "two", method: "GET", path: "/b", until: 404},
+		{line: 14, title: "c as 1", method: "GET", path: "/c", headers: [][2]string{{"Accept", "1"}}, each: []choice{}},
+		{line: 14, title: "c as ", method: "GET", path: "/c", headers: [][2]string{{"Accept", ""}}, each: []choice{}},
+		{line: 14, title: "d as 1", method: "GET", path: "/d", headers: [][2]string{{"Accept", "1"}}, each: []choice{}},
+		{line: 14, title: "d as ", method: "GET", path: "/d", headers: [][2]string{{"Accept", ""}}, each: []choice{}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(request{})); diff != "" {
 		t.Error(diff)
 	}
-	for _, bad := range []string{"###\nGET /", "### a\nGET /\n### a\nGET /", "### a\nGET", "### a\nGET /\nAccept", "### a\nGET /\n@body = xml", "### a\nGET /\n@until = soon"} {
+	for _, bad := range []string{"###\nGET /", "### a\nGET /\n### a\nGET /", "### a\nGET", "### a\nGET /\nAccept", "### a\nGET /\n@body = xml", "### a\nGET /\n@until = soon", "### a\nGET /\n@for x = 1 | 2"} {
 		if got, err := parse(bad); err == nil {
 			t.Errorf("%q is parsed as %v", bad, got)
 		}

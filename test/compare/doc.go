@@ -29,7 +29,8 @@
 //
 // "###" begins a request and gives its title. Below the request line are headers; "@name = field.path" captures a field of the
 // response for later requests, which refer to it as {{name}}; "@body = protobuf" and "@body = cbor" send the JSON body in that
-// encoding; "@until = 200" repeats the request until it returns that status. A body is JSON unless Content-Type says otherwise.
+// encoding; "@until = 200" repeats the request until it returns that status; "@for name = a | b" sends the request once with each
+// value of {{name}}, which its title contains too. A body is JSON unless Content-Type says otherwise.
 // {{namespace}} is created for the script, on each server, with what controllers would put into it. The bodies of watches are
 // read to their end, so they need timeoutSeconds.
 package main

@@ -106,6 +106,9 @@ func (p *player) ask(ctx context.Context, r request, vars variables) (answer, er
 		}
 	}
 	response, err := p.http.Do(sent)
+	if err != nil && strings.Contains(err.Error(), "stream error") { // the handler has panicked
+		return answer{text: "no response"}, nil
+	}
 	if err != nil {
 		return answer{}, err
 	}

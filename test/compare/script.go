@@ -27,7 +27,14 @@ type request struct {
 	captures [][2]string // name, and path of a field of the response
 	encoding string      // of the body: "", "protobuf" or "cbor"
 	until    int         // the status to wait for, if not 0
+	each     []choice    // the request is sent once for each combination
 	body     string
+}
+
+// choice is a variable with the values that it takes in turn.
+type choice struct {
+	name   string
+	values []string
 }
 
 // readScripts reads the scripts whose names match.
@@ -61,7 +68,6 @@ func readScripts(dir string, names *regexp.Regexp) ([]script, error) {
 // parse parses the text of a script. Errors begin with the line number.
 func parse(text string) ([]request, error) {
 	var requests []request
-	titles := map[string]bool{}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<20)
 	var r *request
@@ -70,10 +76,6 @@ func parse(text string) ([]request, error) {
 		line := lines.Text()
 		if title, begins := strings.CutPrefix(line, "###"); begins {
 			title = strings.TrimSpace(title)
-			if title == "" || titles[title] {
-				return nil, fmt.Errorf("%d: a request needs a unique title, not %q", number, title)
-			}
-			titles[title] = true
 			requests = append(requests, request{line: number, title: title})
 			r, inBody = &requests[len(requests)-1], false
 			continue
@@ -84,7 +86,7 @@ func parse(text string) ([]request, error) {
 			r.body += line + "\n"
 		case r.method == "":
 			method, path, ok := strings.Cut(line, " ")
-			if !ok || !strings.HasPrefix(path, "/") {
+			if !ok || !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "{{") {
 				return nil, fmt.Errorf("%d: want a method and a path, not %q", number, line)
 			}
 			r.method, r.path = method, path
@@ -96,11 +98,57 @@ func parse(text string) ([]request, error) {
 			}
 		}
 	}
-	return requests, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	var all []request
+	titles := map[string]bool{"": true}
+	for _, r := range requests {
+		for _, one := range r.expand() {
+			if titles[one.title] {
+				return nil, fmt.Errorf("%d: a request needs a unique title, not %q", one.line, one.title)
+			}
+			titles[one.title] = true
+			all = append(all, one)
+		}
+	}
+	return all, nil
+}
+
+// expand returns the request once for each combination of the values of its variables.
+func (r request) expand() []request {
+	if len(r.each) == 0 {
+		return []request{r}
+	}
+	first, rest := r.each[0], r.each[1:]
+	var all []request
+	for _, value := range first.values {
+		in := strings.NewReplacer("{{"+first.name+"}}", value).Replace
+		one := r
+		one.each, one.title, one.method, one.path, one.body = rest, in(r.title), in(r.method), in(r.path), in(r.body)
+		one.headers = nil
+		for _, h := range r.headers {
+			one.headers = append(one.headers, [2]string{h[0], in(h[1])})
+		}
+		all = append(all, one.expand()...)
+	}
+	return all
 }
 
 // add parses a line between the request line and the body.
 func (r *request) add(line string) error {
+	if list, ok := strings.CutPrefix(line, "@for "); ok {
+		name, values, ok := strings.Cut(list, "=")
+		if !ok {
+			return fmt.Errorf("want @for name = value | value, not %q", line)
+		}
+		c := choice{name: strings.TrimSpace(name)}
+		for value := range strings.SplitSeq(values, "|") {
+			c.values = append(c.values, strings.TrimSpace(value))
+		}
+		r.each = append(r.each, c)
+		return nil
+	}
 	if directive, ok := strings.CutPrefix(line, "@"); ok {
 		name, value, ok := strings.Cut(directive, "=")
 		if !ok {

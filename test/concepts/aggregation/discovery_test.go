@@ -27,7 +27,7 @@ func TestDiscovery(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			custom := strings.Split(c.DefineWidgets(t, "{type: object}"), "/")[0]
-			want := []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/apis/apiregistration.k8s.io/v1", "/apis/apiextensions.k8s.io/v1",
+			want := []string{"/api", "/api/v1", "/apis", "/apis/", "/apis/apps", "/apis/apps/v1", "/apis/apiregistration.k8s.io/v1", "/apis/apiextensions.k8s.io/v1",
 				"/apis/" + r.Group, "/apis/" + r.Group + "/v1", "/apis/" + custom, "/flagz", "/healthz", "/healthz/etcd", "/livez", "/livez/ping", "/metrics",
 				"/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/.well-known/openid-configuration", "/readyz",
 				"/readyz/informer-sync", "/statusz", "/version"}
@@ -52,6 +52,13 @@ func TestDiscovery(t *testing.T) {
 				}
 				c.As(t, "jane").Get(t, path).Forbidden(t)
 				c.Anonymous(t).Get(t, path).Forbidden(t)
+			}
+			status := monitor.GetAs(t, "application/json;v=v1beta1;g=config.k8s.io;as=Statusz", "/statusz")
+			paths, _ := status.Value(t, "paths").([]any)
+			for _, path := range []any{"/statusz", "/flagz", "/healthz", "/metrics", "/version"} {
+				if !slices.Contains(paths, path) {
+					t.Errorf("/statusz does not list %s: %s", path, status.Body)
+				}
 			}
 		}},
 		kit.Promise{Statement: "/api has the version of the core group, and the address of the server", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -197,6 +204,27 @@ func TestDiscovery(t *testing.T) {
 				}
 			}
 		}},
+		kit.Promise{Statement: "slashes at the end of a document's path don't matter", Proof: func(t *testing.T, c *kit.Cluster) {
+			group, _, _ := strings.Cut(c.DefineWidgets(t, "{type: object}"), "/")
+			for _, path := range []string{
+				"/api", "/apis", "/apis/apps", "/apis/apps/v1", "/apis/apiregistration.k8s.io", "/apis/" + group, "/apis/" + group + "/v1",
+				"/version", "/openid/v1/jwks", "/.well-known/openid-configuration",
+			} {
+				want := c.Get(t, path).Want(t, http.StatusOK)
+				for _, slashes := range []string{"/", "//"} {
+					if slashes == "//" && (path == "/api" || path == "/apis") {
+						continue
+					}
+					if diff := cmp.Diff(string(want.Body), string(c.Get(t, path+slashes).Want(t, http.StatusOK).Body)); diff != "" {
+						t.Errorf("%s differs:\n%s", path+slashes, diff)
+					}
+				}
+				c.Get(t, path+"/nothing/at/all").Want(t, http.StatusNotFound)
+			}
+			for _, path := range []string{"/healthz/", "/metrics/", "/statusz/", "/flagz/", "/index.html/", "/openapi/v2/", "/openapi/v3/version/"} {
+				c.Get(t, path).Want(t, http.StatusNotFound)
+			}
+		}},
 		kit.Promise{Statement: "discovery of what is not served returns 404", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/api/v2", "/apis/apps/v2", "/apis/nothing.example.com", "/apis/nothing.example.com/v1", "/apis/extensions/v1beta1"} {
 				c.Get(t, path).Want(t, http.StatusNotFound)
@@ -208,8 +236,7 @@ func TestDiscovery(t *testing.T) {
 // TestRecordedDiscovery compares with the documents in the sources of Kubernetes, recorded from a kube-apiserver with
 // everything enabled. With -against, everything must be enabled.
 func TestRecordedDiscovery(t *testing.T) {
-	// With ClientsPreferCBOR, client-go can no longer read discovery.
-	kit.Prove(t, []string{"--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,ClientsPreferCBOR=false"},
+	kit.Prove(t, []string{"--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"},
 		kit.Promise{Statement: "every discovery document is the one that Kubernetes has recorded for its release", Proof: func(t *testing.T, c *kit.Cluster) {
 			module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 			if err != nil {

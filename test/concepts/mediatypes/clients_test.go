@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -38,7 +39,30 @@ func TestClientsInCBOR(t *testing.T) {
 		}
 		return
 	}
-	kit.Prove(t, nil, kit.Promise{Statement: "client-go's dynamic client writes, reads and watches in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
+	kit.Prove(t, nil, kit.Promise{Statement: "client-go finds built-in and custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
+		groupVersion := c.DefineWidgets(t, kit.AnySchema)
+		client, err := discovery.NewDiscoveryClientForConfig(c.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := func(what string, found bool, err error) {
+			t.Helper()
+			if err != nil || !found {
+				t.Errorf("%s: found is %v, the error %v", what, found, err)
+			}
+		}
+		for version, kind := range map[string]string{groupVersion: "Widget", "apps/v1": "Deployment", "v1": "Pod"} {
+			list, err := client.ServerResourcesForGroupVersion(version)
+			found(version, err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }), err)
+		}
+		for _, client := range []discovery.DiscoveryInterface{client, client.WithLegacy()} {
+			groups, lists, err := client.ServerGroupsAndResources()
+			for version := range map[string]bool{groupVersion: true, "apps/v1": true, "v1": true} {
+				found(version, slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == version }), err)
+			}
+			found("the group", slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name+"/v1" == groupVersion }), err)
+		}
+	}}, kit.Promise{Statement: "client-go's dynamic client writes, reads and watches in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		gv, err := schema.ParseGroupVersion(groupVersion)
 		if err != nil {

@@ -93,26 +93,41 @@ var mediaTypes = []kit.Promise{
 				kit.Header{"Content-Type", mediaType, "Accept", mediaType}, invalid).
 				Want(t, http.StatusUnprocessableEntity).DecodeAs(t, mediaType)
 			kit.Equal(t, []any{status["reason"], kit.FieldOf(t, status, "details", "name")}, []any{"Invalid", "Not A Name"})
-			// (kube-apiserver has no CBOR for unknown resources.)
-			status = c.GetAs(t, mediaType, c.ClusterPath("v1", "nothings")).Want(t, http.StatusNotFound).DecodeAs(t, mediaType)
+			router := mediaType
+			if router == kit.CBOR {
+				router = runtime.ContentTypeJSON
+			}
+			status = c.GetAs(t, mediaType+", application/json;q=0.5", c.ClusterPath("v1", "nothings")).Want(t, http.StatusNotFound).DecodeAs(t, router)
 			kit.Equal(t, status["message"], any("the server could not find the requested resource"))
 		}
 	}},
-	{Statement: "discovery is served in every media type, except group documents in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "discovery is served in JSON, YAML and protobuf, also to clients that prefer CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		group, _, _ := strings.Cut(groupVersion, "/")
-		for path, kind := range map[string]string{"/apis": "APIGroupList", "/apis/apps": "APIGroup", "/apis/" + group: "APIGroup"} {
+		for path, kind := range map[string]string{
+			"/api": "APIVersions", "/apis": "APIGroupList", "/apis/apps": "APIGroup", "/apis/apiregistration.k8s.io": "APIGroup", "/apis/" + group: "APIGroup",
+			"/api/v1": "APIResourceList", "/apis/apps/v1": "APIResourceList", "/apis/apiextensions.k8s.io/v1": "APIResourceList",
+			"/apis/" + groupVersion: "APIResourceList",
+		} {
 			for _, mediaType := range kit.BuiltInTypes[:3] {
 				kit.Equal(t, c.GetAs(t, mediaType, path).Want(t, http.StatusOK).DecodeAs(t, mediaType)["kind"], any(kind))
 			}
 			c.GetAs(t, kit.CBOR, path).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
+			for _, accept := range []string{"application/cbor, application/json", "application/cbor, application/json;q=0.9"} {
+				kit.Equal(t, c.GetAs(t, accept, path).Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)["kind"], any(kind))
+			}
 		}
-		// Of these, kube-apiserver only has that of apps in CBOR, and closes the connection for that of the core group.
-		for path, kind := range map[string]string{
-			"/api": "APIVersions", "/api/v1": "APIResourceList", "/apis/apps/v1": "APIResourceList", "/apis/" + groupVersion: "APIResourceList",
+	}},
+	{Statement: "documents that have one media type refuse others with 406, as their Accept header says", Proof: func(t *testing.T, c *kit.Cluster) {
+		for path, own := range map[string]string{
+			"/version": runtime.ContentTypeJSON, "/version/": runtime.ContentTypeJSON,
+			"/.well-known/openid-configuration": runtime.ContentTypeJSON, "/openid/v1/jwks": "application/jwk-set+json",
 		} {
-			for _, mediaType := range kit.BuiltInTypes {
-				kit.Equal(t, c.GetAs(t, mediaType, path).Want(t, http.StatusOK).DecodeAs(t, mediaType)["kind"], any(kind))
+			for _, accept := range []string{"", "*/*", own, own + ";pretty=1", "application/cbor, " + own + ";q=0.5", "text/html, */*;q=0.8"} {
+				kit.Equal(t, c.GetAs(t, accept, path).Want(t, http.StatusOK).Header.Get("Content-Type"), own)
+			}
+			for _, accept := range []string{kit.CBOR, "application/yaml", "text/plain", "application/*", "nothing"} {
+				c.GetAs(t, accept, path).Refused(t, http.StatusNotAcceptable, "NotAcceptable", own)
 			}
 		}
 	}},

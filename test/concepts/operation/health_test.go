@@ -29,8 +29,7 @@ func checks(a kit.Answer) []string {
 	return names
 }
 
-// startedChecks are those of kube-apiserver v1.36 in /healthz and /livez, except for that of a certificate that does not exist
-// here.
+// startedChecks are those of kube-apiserver v1.36 in /healthz, /livez and /readyz, with default flags and those of kubeadm.
 var startedChecks = []string{
 	"ping", "log", "etcd", "autoregister-completion",
 	"poststarthook/aggregator-reload-proxy-client-cert",
@@ -44,6 +43,7 @@ var startedChecks = []string{
 	"poststarthook/crd-informer-synced",
 	"poststarthook/generic-apiserver-start-informers",
 	"poststarthook/kube-apiserver-autoregistration",
+	"poststarthook/peer-endpoint-reconciler-controller",
 	"poststarthook/priority-and-fairness-config-consumer",
 	"poststarthook/priority-and-fairness-config-producer",
 	"poststarthook/priority-and-fairness-filter",
@@ -77,8 +77,8 @@ func TestHealth(t *testing.T) {
 		}},
 		kit.Promise{Statement: "?verbose shows every check and the result", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, want := range map[string][]string{
-				"/healthz": startedChecks,
-				"/livez":   startedChecks,
+				"/healthz": append([]string{"loopback-serving-certificate"}, startedChecks...),
+				"/livez":   append([]string{"loopback-serving-certificate"}, startedChecks...),
 				"/readyz":  append([]string{"etcd-readiness", "informer-sync", "shutdown"}, startedChecks...),
 			} {
 				a := c.Get(t, path+"?verbose").Want(t, http.StatusOK)
