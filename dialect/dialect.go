@@ -66,6 +66,11 @@ type Engine interface {
 	// Space returns how much space the database takes. It is cheap for databases of any size, and may be called at any time.
 	Space(ctx context.Context) (Space, error)
 
+	// InPlace returns an error that wraps ErrMoved, and says what to do, if the files of the database were deleted, moved or replaced
+	// since it was opened: then a restart would find other files. Commit fails with the same error. It is cheap, and may be called at
+	// any time. A database of another process finds its files itself (Postgres).
+	InPlace(ctx context.Context) error
+
 	// Notifications returns a channel of newest revisions that other processes may have written. It is nil if there can be none
 	// (SQLite).
 	Notifications() <-chan int64
@@ -154,6 +159,9 @@ var (
 	ErrUnavailable = errors.New("the database is unavailable")
 	// ErrFull is the ErrUnavailable of a full disk: reads still work, and writes will work once there is space again.
 	ErrFull = fmt.Errorf("%w: no space is left on its disk", ErrUnavailable)
+	// ErrMoved is the ErrUnavailable of a database whose files are not where they were: reads still work, and writes will work once the
+	// files are back.
+	ErrMoved = fmt.Errorf("%w: a file of it was deleted, moved or replaced", ErrUnavailable)
 	// ErrCorrupt marks a database whose contents contradict the schema.
 	ErrCorrupt = errors.New("the database is damaged")
 	// ErrLocked is returned if another process is serving this database.

@@ -14,6 +14,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/server/startup"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // datastoreTimeout is how long a health check waits for the database.
@@ -78,8 +79,11 @@ func (s *Server) answers(r *http.Request) error {
 	answer.query.Do(func() {
 		ctx, cancel := context.WithTimeout(r.Context(), datastoreTimeout)
 		defer cancel()
-		if _, err := s.store.Position(ctx); err != nil {
-			answer.err = errors.New("the datastore does not answer") // the store has logged why
+		// The store has logged why.
+		if err := s.store.Ready(ctx); errors.Is(err, sqlstore.ErrMoved) {
+			answer.err = errors.New("a file of the datastore was deleted, moved or replaced")
+		} else if err != nil {
+			answer.err = errors.New("the datastore does not answer")
 		}
 	})
 	return answer.err

@@ -15,7 +15,7 @@ const ExpiryAuthor = "system:sqube:expiry"
 func (s *Store) expire(ctx context.Context) {
 	ctx = WithAuthor(ctx, Author{User: ExpiryAuthor})
 	for s.pause(ctx, s.opts.ExpiryInterval) {
-		if err := s.expireDue(ctx); err != nil && ctx.Err() == nil {
+		if err := s.expireDue(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrMoved) {
 			s.opts.Log.Error("deleting expired objects failed; retrying", "error", err)
 		}
 	}

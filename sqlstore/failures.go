@@ -68,6 +68,8 @@ func (f *failures) read(err error) {
 		f.damaged.Do(func() {
 			f.log.Error("the database is damaged: stop all servers before it gets worse, run sqube check, and restore a backup", "error", err)
 		})
+	case errors.Is(err, dialect.ErrMoved):
+		f.seen.Add(1) // see Store.inPlace
 	case errors.Is(err, dialect.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		f.seen.Add(1)
 		f.unavailable.Do(func() { f.log.Error("reading the database failed; clients will retry", "error", err) })

@@ -158,7 +158,8 @@ type Store struct {
 	committing atomic.Bool
 	heard      dialect.Newest
 
-	failing  bool // the last commit failed; only for the committer
+	failing  bool        // the last commit failed; only for the committer
+	moved    atomic.Bool // see inPlace
 	failures *failures
 	tailLag  tailLag
 	clock    clock
@@ -187,7 +188,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.memory = newMemory(s.opts.FollowerMemory)
 	s.hub = newHub(at.Revision, s.cache, s.opts.OnChange, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	for _, work := range []func(context.Context){s.tail, s.expire, s.compact} {
+	for _, work := range []func(context.Context){s.tail, s.expire, s.compact, s.watchPlace} {
 		s.done.Go(func() { work(s.ctx) })
 	}
 	s.done.Go(s.commit)

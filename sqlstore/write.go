@@ -213,6 +213,8 @@ func (s *Store) fail(group []*pending, err error) {
 	switch {
 	case refused(err):
 		s.failures.refused(err)
+	case errors.Is(err, ErrMoved):
+		s.inPlace(err)
 	case !s.failing:
 		s.failing = true
 		s.opts.Log.Error("writing to the database failed; clients will retry", "error", err)

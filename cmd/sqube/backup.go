@@ -42,6 +42,9 @@ the usual AWS sources (AWS_ACCESS_KEY_ID, ~/.aws, …). For a store other than A
 				return f.run(cmd, d)
 			}
 			file := args[0]
+			if err := d.Complete(); err != nil {
+				return err
+			}
 			state, err := backupState(cmd.Context(), d)
 			if err != nil {
 				return err

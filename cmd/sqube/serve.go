@@ -186,7 +186,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 }
 
 func (o *serveOptions) openStore(ctx context.Context, options sqlstore.Options) (*sqlstore.Store, error) {
-	opened, err := o.datastore.Open(ctx)
+	opened, err := o.datastore.OpenFor(ctx, o.server.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +202,9 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	slog.Info("starting", "address", o.server.URL(), "datastore", o.datastore.String())
 	if s.Wait(ctx) != nil {
 		return false
+	}
+	if err := o.datastore.Remember(o.server.DataDir); err != nil {
+		slog.Warn("the next start can't tell whether its database is this one", "error", err)
 	}
 	slog.Info("ready", "address", o.server.URL())
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

@@ -240,6 +240,9 @@ func (e *Engine) Contains(column, parameter string) string {
 // Notifications implements dialect.Engine.
 func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
 
+// InPlace implements dialect.Engine.
+func (e *Engine) InPlace(context.Context) error { return nil }
+
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
 	if e.writer != nil { // nil if opened read-only

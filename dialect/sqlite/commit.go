@@ -156,7 +156,13 @@ func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error 
 	})
 }
 
+// transact commits what do does. Without an error, that is in the files which a restart finds.
 func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error) error {
+	if e.place.left.Load() {
+		if err := e.InPlace(ctx); err != nil {
+			return err
+		}
+	}
 	tx, err := e.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return e.writeFailure(op, err)
@@ -168,5 +174,5 @@ func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error
 	if err := tx.Commit(); err != nil {
 		return e.writeFailure(op, err)
 	}
-	return nil
+	return e.InPlace(ctx)
 }

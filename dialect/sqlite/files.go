@@ -21,12 +21,9 @@ const maxLinks = 40
 // resolve returns the absolute path of the file at path, which need not exist, without symbolic links. SQLite keeps the
 // write-ahead log next to it.
 func resolve(path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		wd, err := os.Getwd()
-		if err != nil {
-			return "", err
-		}
-		path = wd + "/" + path // unlike filepath.Join, this follows the link in link/../file
+	path, err := absolute(path)
+	if err != nil {
+		return "", err
 	}
 	for range maxLinks {
 		folder, name := filepath.Split(path)
@@ -50,6 +47,15 @@ func resolve(path string) (string, error) {
 		path = target
 	}
 	return "", &os.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
+}
+
+// absolute returns the absolute form of path, with its symbolic links.
+func absolute(path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	wd, err := os.Getwd()
+	return wd + "/" + path, err // unlike filepath.Join, this follows the link in link/../file
 }
 
 // checkFile fails if path is not a file, or if there is a write-ahead log without its database. It succeeds if neither exists.

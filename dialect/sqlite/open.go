@@ -5,6 +5,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -30,13 +31,16 @@ type Engine struct {
 	readMode *readMode // nil unless the file is only read
 	writer   *sql.DB
 	readers  *sql.DB
-	keepOpen *sql.DB // keeps an in-memory database; nil for a file
+	// keepOpen keeps an in-memory database, or the write-ahead log and its index, when the other connections come and go.
+	keepOpen *sql.DB
 
 	prepared  sync.Map // statement text → *sql.Stmt on readers
 	nPrepared atomic.Int64
 
 	write   writeStatements
 	reserve reserve
+	place   place
+	number  int32 // of the database, without openBit; see markOpen
 	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
 }
@@ -97,7 +101,11 @@ func open(ctx context.Context, path string, o Options) (*Engine, migrations.Stat
 }
 
 func (e *Engine) open(ctx context.Context, path string, o Options) (before migrations.Status, err error) {
-	if path, err = resolve(path); err != nil {
+	given, err := absolute(path)
+	if err != nil {
+		return before, err
+	}
+	if path, err = resolve(given); err != nil {
 		return before, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
@@ -118,6 +126,9 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if o.NoSync {
 		synchronous = "synchronous(off)"
 	}
+	if err := checkLog(path); err != nil {
+		return before, err
+	}
 	if err := inspect(ctx, path); err != nil {
 		return before, err
 	}
@@ -125,10 +136,8 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if err != nil {
 		return before, err
 	}
-	if e.writer, err = sql.Open("sqlite", dsn(path, "journal_mode(wal)", synchronous, "cache_size(-8000)",
-		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/pageSize), fmt.Sprintf("journal_size_limit(%d)", reserveBytes))+existing); err != nil {
-		return before, err
-	}
+	e.writer = e.connect(dsn(path, "journal_mode(wal)", synchronous, "cache_size(-8000)",
+		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/pageSize), fmt.Sprintf("journal_size_limit(%d)", reserveBytes)) + existing)
 	e.writer.SetMaxOpenConns(1)
 	if err := e.checkpointLeftover(ctx); err != nil {
 		return before, err
@@ -142,7 +151,25 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if before, err = e.migrate(ctx); err != nil {
 		return before, err
 	}
-	return before, e.openReaders(existing)
+	if err := e.keep(ctx, synchronous); err != nil {
+		return before, err
+	}
+	if err := e.markOpen(ctx); err != nil && !lacksSpace(err) {
+		return before, err
+	}
+	if err := e.place.remember(given, path); err != nil {
+		return before, err
+	}
+	e.openReaders(existing)
+	return before, nil
+}
+
+// keep opens the connection that keeps the write-ahead log: the driver replaces others after a timeout, and SQLite removes the log with
+// the last one.
+func (e *Engine) keep(ctx context.Context, synchronous string) error {
+	e.keepOpen = e.connect(dsn(e.path, synchronous, "cache_size(-64)") + existing)
+	e.keepOpen.SetMaxOpenConns(1)
+	return checkHeader(ctx, e.keepOpen) // the first read opens the log
 }
 
 // format returns the page size of the file at path. In an empty file, it first sets what can't be changed later.
@@ -175,14 +202,11 @@ func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err err
 const existing = "&mode=rw&_txlock=immediate"
 
 // openReaders opens the connections for reads, with further parameters for the driver.
-func (e *Engine) openReaders(parameters string) (err error) {
-	if e.readers, err = sql.Open("sqlite", dsn(e.path, "query_only(1)", "cache_size(-4000)")+parameters); err != nil {
-		return err
-	}
+func (e *Engine) openReaders(parameters string) {
+	e.readers = e.connect(dsn(e.path, "query_only(1)", "cache_size(-4000)") + parameters)
 	n := max(4, 2*runtime.GOMAXPROCS(0))
 	e.readers.SetMaxOpenConns(n)
 	e.readers.SetMaxIdleConns(n)
-	return nil
 }
 
 // checkHeader fails if the file is not a database or can't be read, before anything is written to it.
@@ -218,6 +242,9 @@ func (e *Engine) Notifications() <-chan int64 { return nil }
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
 	var errs []error
+	if last := cmp.Or(e.keepOpen, e.writer); last != nil && e.path != "" {
+		errs = append(errs, e.markClosed(context.Background(), last))
+	}
 	// A connection closes its prepared statements. The last one to close checkpoints the WAL.
 	for _, db := range []*sql.DB{e.readers, e.writer, e.keepOpen} {
 		if db != nil {

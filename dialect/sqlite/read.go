@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
@@ -26,7 +25,7 @@ func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	e := &Engine{}
 	if err == nil {
 		e.path, e.readMode = m.path, m
-		err = e.openReaders(m.parameters)
+		e.openReaders(m.parameters)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the database %s: %w", path, err)
@@ -43,8 +42,11 @@ func Status(ctx context.Context, path string) (status migrations.Status, err err
 	return status, err
 }
 
-// Verify has SQLite check that the file at path is intact. The error says what is damaged.
+// Verify has SQLite check that the file at path is intact, and checks that it is complete. The error says what is damaged.
 func Verify(ctx context.Context, path string) error {
+	if err := Complete(path); err != nil {
+		return err
+	}
 	return reading(ctx, path, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, "PRAGMA integrity_check")
 		if err != nil {
@@ -137,26 +139,11 @@ func chooseReadMode(path string) (*readMode, error) {
 		}
 	}
 	if elsewhere := checkOneName(path); elsewhere != nil {
-		if logs, err := keepsLog(path); err != nil || logs {
+		if h, err := readHeader(path); err != nil || h.keepsLog {
 			return nil, errors.Join(err, elsewhere)
 		}
 	}
 	return &readMode{path, "&mode=ro&immutable=1", info}, nil
-}
-
-// keepsLog reports whether the file at path is a database in WAL mode, which a backup is not: byte 18 of its header is 2
-// (https://www.sqlite.org/fileformat2.html). SQLite must not have it open in this process; see lockDatabase.
-func keepsLog(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	header := make([]byte, 19)
-	if _, err := io.ReadFull(f, header); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, err
-	}
-	return header[18] == 2, nil
 }
 
 // unchanged fails if a file that was read without locks has been written to since. A nil readMode reads no such file.

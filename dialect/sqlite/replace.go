@@ -75,6 +75,25 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	return aside, syncFolder(filepath.Dir(path))
 }
 
+// IsEmpty reports whether the file at path is missing, or a database without rows. It returns an error if the file and its write-ahead
+// log do not fit.
+func IsEmpty(ctx context.Context, path string) (bool, error) {
+	path, err := resolve(path)
+	if err == nil {
+		err = checkFile(path)
+	}
+	if err == nil {
+		err = Complete(path)
+	}
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return isEmpty(ctx, path)
+}
+
 // isEmpty reports whether the database at path has no rows.
 func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
@@ -247,6 +266,13 @@ func checkpointFile(ctx context.Context, path string) error {
 	}
 	if err = checkHeader(ctx, db); err == nil { // the first read applies the journal
 		_, err = db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	var number int32
+	if err == nil {
+		err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&number)
+	}
+	if err == nil && number&openBit != 0 {
+		err = setNumber(ctx, db, number&^openBit) // closing the file completes it
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err

@@ -29,6 +29,8 @@ func interpret(err error) error {
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
 	case errors.Is(err, dialect.ErrFull):
 		return unavailable("the datastore's disk is full: reads still work, and writes will work once there is space again")
+	case errors.Is(err, dialect.ErrMoved):
+		return unavailable("a file of the datastore was deleted, moved or replaced, so what is written would be lost; the server's log names it and says what to do")
 	case errors.Is(err, dialect.ErrUnavailable):
 		return unavailable("the datastore is unavailable, try again")
 	case errors.Is(err, sqlstore.ErrClosed):

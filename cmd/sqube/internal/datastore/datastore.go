@@ -183,6 +183,14 @@ func (d Datastore) Verify(ctx context.Context) error {
 	return d.explain(sqlite.Verify(ctx, d.Path))
 }
 
+// Complete returns an error if an SQLite file lacks its write-ahead log, with its last commits.
+func (d Datastore) Complete() error {
+	if d.DSN != "" {
+		return nil
+	}
+	return terminal.OneLine(sqlite.Complete(d.Path))
+}
+
 // Backup writes a consistent copy of the database to an empty file, even while it is served, and checks it: an SQLite file, or an
 // archive of pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {

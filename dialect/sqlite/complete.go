@@ -1,0 +1,125 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+
+	"modernc.org/sqlite"
+)
+
+// While a database is open, its last commits are in the write-ahead log alone. A copy of the file without the log is an older state, at
+// worst an empty one, and SQLite can't tell. So the file itself says whether it was closed, in a number in its header that SQLite leaves
+// to applications (PRAGMA user_version): its last bit is set while the file is open, and the others are a number of the database.
+//
+// A process that is killed leaves its log. So if there is none beside a file that was not closed, it was lost.
+const openBit = 1
+
+// markOpen sets the bit, in the file and not only in the write-ahead log.
+func (e *Engine) markOpen(ctx context.Context) error {
+	var number int32
+	if err := e.writer.QueryRowContext(ctx, "PRAGMA user_version").Scan(&number); err != nil {
+		return err
+	}
+	if number&^openBit == 0 {
+		number = 2 * (1 + rand.Int32N(1<<30-1))
+	}
+	e.number = number &^ openBit
+	if number&openBit != 0 {
+		return nil // it was set before the crash
+	}
+	if err := setNumber(ctx, e.writer, e.number|openBit); err != nil {
+		return err
+	}
+	var kept bool
+	var pages, moved int
+	return e.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&kept, &pages, &moved)
+}
+
+// markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes the log. The log
+// has to stay if the bit does. It also has to stay if other files are in the places of these: SQLite would remove another database's.
+func (e *Engine) markClosed(ctx context.Context, last *sql.DB) error {
+	closed := e.number != 0 && setNumber(ctx, last, e.number) == nil
+	if closed && e.place.check() == nil {
+		return nil
+	}
+	conn, err := last.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Raw(func(c any) error {
+		_, err := c.(sqlite.FileControl).FileControlPersistWAL("main", 1)
+		return err
+	}), conn.Close())
+}
+
+func setNumber(ctx context.Context, db *sql.DB, number int32) error {
+	_, err := db.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", number))
+	return err
+}
+
+// header is what the first page of a database file says about it (https://www.sqlite.org/fileformat2.html).
+type header struct {
+	keepsLog bool // it is in WAL mode, which a backup is not
+	isOpen   bool // the file was not closed
+}
+
+// readHeader reads the header of the file at path, which SQLite must not have open in this process; see lockDatabase.
+func readHeader(path string) (h header, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	first := make([]byte, 64)
+	if _, err := io.ReadFull(f, first); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return h, err
+	}
+	return header{first[18] == 2, binary.BigEndian.Uint32(first[60:])&openBit != 0}, nil
+}
+
+// checkComplete fails if the file at path lacks its write-ahead log.
+func checkComplete(path string) error {
+	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	h, err := readHeader(path) // without a log, no process has it open
+	if err != nil || !h.keepsLog || !h.isOpen {
+		return err
+	}
+	_, err = os.Stat(path + "-wal")
+	if again, failed := readHeader(path); err == nil || failed != nil || !again.isOpen { // a process has just opened or closed it
+		return failed
+	}
+	return fmt.Errorf("its last commits are missing: they were in %[1]s-wal, without which it was copied or moved. Copy that too; or restore a backup (sqube restore FILE --force); or go on without them: sqube restore %[1]s --force --datastore sqlite://%[1]s", path)
+}
+
+// Complete returns an error if the file at path lacks its write-ahead log, with its last commits.
+func Complete(path string) error {
+	resolved, err := resolve(path)
+	if err == nil {
+		err = checkComplete(resolved)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // reading it says what to do
+		return fmt.Errorf("reading the database %s: %w", path, err)
+	}
+	return nil
+}
+
+// checkLog fails if the write-ahead log beside the file at path can't be the file's. SQLite must not have the file open in this process.
+func checkLog(path string) error {
+	if log, err := os.Stat(path + "-wal"); err != nil || log.Size() == 0 {
+		return checkComplete(path)
+	}
+	h, err := readHeader(path)
+	if err == nil && !h.keepsLog {
+		err = fmt.Errorf("the write-ahead log %[1]s-wal beside it is another database's, and would damage this one: move it away", path)
+	}
+	return err
+}

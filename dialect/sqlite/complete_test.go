@@ -1,0 +1,130 @@
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+)
+
+// copyFiles copies the files of a database with these suffixes to a new folder, and returns the path of the copy.
+func copyFiles(t *testing.T, path string, suffixes ...string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "sqube.db")
+	for _, suffix := range suffixes {
+		content, err := os.ReadFile(path + suffix)
+		if err == nil {
+			err = os.WriteFile(to+suffix, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+// TestFileWithoutItsLog copies the file of an open database. Without its write-ahead log it is refused, whatever was committed.
+func TestFileWithoutItsLog(t *testing.T) {
+	const missing = "its last commits are missing: they were in "
+	refused := func(t *testing.T, path string) {
+		t.Helper()
+		if e, err := sqlite.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), missing+path+"-wal") {
+			t.Errorf("open: %v", err)
+			if err == nil {
+				_ = e.Close()
+			}
+		}
+		if err := sqlite.Verify(t.Context(), path); err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("verify: %v", err)
+		}
+	}
+	rows := func(t *testing.T, path, want string) {
+		t.Helper()
+		if n := text(t, open(t, path), "SELECT count(*) FROM log"); n != want {
+			t.Errorf("%s has %s rows instead of %s", path, n, want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, copyFiles(t, path, ""))
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
+	refused(t, copyFiles(t, path, ""))
+	killed := copyFiles(t, path, "", "-wal")
+	rows(t, copyFiles(t, killed, "", "-wal"), "1")
+
+	backup, err := os.Create(filepath.Join(t.TempDir(), "backup.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rows(t, copyFiles(t, backup.Name(), ""), "1")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rows(t, copyFiles(t, path, ""), "1")
+
+	// A killed process leaves a complete file and log, which the next one completes.
+	again, err := sqlite.Open(t.Context(), killed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, copyFiles(t, killed, ""))
+	commit(t, again, []dialect.Write{create("b", []byte(`{}`))})
+	twice := copyFiles(t, killed, "", "-wal")
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rows(t, copyFiles(t, killed, ""), "2")
+	// So does a restore, with what it puts aside.
+	aside, err := sqlite.Replace(t.Context(), twice, true, time.Now(), func(e *sqlite.Engine, _ int64) error {
+		_, err := e.Commit(t.Context(), []dialect.Write{create("c", []byte(`{}`))})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows(t, copyFiles(t, aside, ""), "2")
+	rows(t, twice, "1")
+}
+
+// TestLogOfAnotherDatabase puts a backup in the place of a database whose process was killed. SQLite would apply its log to the backup.
+func TestLogOfAnotherDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e := open(t, path)
+	backup, err := os.Create(filepath.Join(t.TempDir(), "backup.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
+	killed := copyFiles(t, path, "", "-wal")
+	if err := os.Rename(backup.Name(), killed); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(killed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(t.Context(), killed); err == nil || !strings.Contains(err.Error(), killed+"-wal beside it is another database's, and would damage this one: move it away") {
+		t.Errorf("open: %v", err)
+	}
+	if after, err := os.ReadFile(killed); err != nil || string(after) != string(before) {
+		t.Errorf("the file was changed: %v", err)
+	}
+	if err := os.Remove(killed + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	open(t, killed)
+}

@@ -1,0 +1,165 @@
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/dialect/sqlite"
+)
+
+// TestFilesLeaveTheirPlace takes files of an open database away. From then on nothing is committed, until they are back; and whatever was
+// committed is in the files, wherever they are.
+func TestFilesLeaveTheirPlace(t *testing.T) {
+	move := func(t *testing.T, from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace := func(suffix string) func(*testing.T, string) func() {
+		return func(t *testing.T, path string) func() {
+			move(t, path+suffix, path+".away")
+			if err := os.WriteFile(path+suffix, []byte("another"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return func() { move(t, path+".away", path+suffix) }
+		}
+	}
+	take := func(suffix string) func(*testing.T, string) func() {
+		return func(t *testing.T, path string) func() {
+			move(t, path+suffix, path+".away")
+			return func() { move(t, path+".away", path+suffix) }
+		}
+	}
+	remove := func(suffix string) func(*testing.T, string) func() {
+		return func(t *testing.T, path string) func() {
+			if err := os.Remove(path + suffix); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}
+	}
+	for name, test := range map[string]struct {
+		do   func(t *testing.T, path string) (back func())
+		want string
+		kept bool // after a restart
+	}{
+		"file moved":    {take(""), "sqube.db (the database) is gone", true},
+		"file deleted":  {remove(""), "sqube.db (the database) is gone", false},
+		"file replaced": {replace(""), "sqube.db (the database) now leads to another file", true},
+		"log moved":     {take("-wal"), "sqube.db-wal (the last commits) is gone", true},
+		"log deleted":   {remove("-wal"), "sqube.db-wal (the last commits) is gone", true},
+		"log replaced":  {replace("-wal"), "sqube.db-wal (the last commits) now leads to another file", true},
+		"index deleted": {remove("-shm"), "sqube.db-shm (where others find the last commits) is gone", true},
+		"folder renamed": {func(t *testing.T, path string) func() {
+			folder := filepath.Dir(path)
+			move(t, folder, folder+"-away")
+			return func() { move(t, folder+"-away", folder) }
+		}, "sqube.db (the database) is gone: it, or a folder above it, was deleted, moved or unmounted", true},
+		"link changed": {func(t *testing.T, path string) func() {
+			link := filepath.Join(filepath.Dir(filepath.Dir(path)), "link.db")
+			if err := errors.Join(os.Remove(link), os.Symlink("elsewhere.db", link)); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := errors.Join(os.Remove(link), os.Symlink(path, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "link.db (the database) is gone", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "data", "sqube.db")
+			link := filepath.Join(filepath.Dir(filepath.Dir(path)), "link.db")
+			if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Symlink(path, link)); err != nil {
+				t.Fatal(err)
+			}
+			e, err := sqlite.Open(t.Context(), link)
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit(t, e, []dialect.Write{create("before", []byte(`{}`))})
+			if err := e.InPlace(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			text(t, e, "SELECT count(*) FROM log")
+			back := test.do(t, path)
+			for _, key := range []string{"first", "second"} {
+				_, err := e.Commit(t.Context(), []dialect.Write{create(key, []byte(`{}`))})
+				if !errors.Is(err, dialect.ErrMoved) || !errors.Is(err, dialect.ErrUnavailable) || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("a commit: %v", err)
+				}
+			}
+			if err := e.InPlace(t.Context()); !errors.Is(err, dialect.ErrMoved) {
+				t.Errorf("in place: %v", err)
+			}
+			sqlite.DropConnections(e) // as after a timeout
+			if n := text(t, e, "SELECT count(*) FROM log WHERE key = 'before'"); n != "1" {
+				t.Errorf("the acknowledged row is read %s times", n)
+			}
+			if n := text(t, e, "SELECT count(*) FROM log WHERE key = 'second'"); n != "0" {
+				t.Errorf("what was refused before it was committed is read %s times", n)
+			}
+			if back != nil {
+				back()
+				commit(t, e, []dialect.Write{create("after", []byte(`{}`))})
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			if !test.kept {
+				return
+			}
+			again := open(t, path)
+			if n := text(t, again, "SELECT count(*) FROM log WHERE key IN ('before', 'after')"); back != nil && n != "2" || back == nil && n != "1" {
+				t.Errorf("after a restart there are %s rows", n)
+			}
+		})
+	}
+}
+
+// TestAnotherDatabaseTookThePlace closes a database in whose place there is another one by now, with its own write-ahead log.
+func TestAnotherDatabaseTookThePlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, e, []dialect.Write{create("former", []byte(`{}`))})
+	aside := filepath.Join(t.TempDir(), "sqube.db")
+	if err := os.Rename(path, aside); err != nil {
+		t.Fatal(err)
+	}
+	// The log stays: no other process may use it.
+	if _, err := sqlite.Open(t.Context(), path); err == nil {
+		t.Error("another database is opened beside the log of one that is open")
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if err := os.Rename(path+suffix, aside+suffix); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newer, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, newer, []dialect.Write{create("newer", []byte(`{}`))})
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := newer.InPlace(t.Context()); err != nil {
+		t.Errorf("closing the former database took a file from the newer one: %v", err)
+	}
+	if err := newer.Close(); err != nil {
+		t.Error(err)
+	}
+	for file, want := range map[string]string{path: "newer", aside: "former"} {
+		if key := text(t, open(t, file), "SELECT key FROM log"); key != want {
+			t.Errorf("%s has %q", file, key)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package serve
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// TestFilesMoveAway renames the data folder of a server, and later deletes the database. The server notices even if nothing is written, is
+// not ready, and acknowledges nothing that a restart would lose.
+func TestFilesMoveAway(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	w := newWriter(t, s)
+	ready := func(want int) {
+		t.Helper()
+		eventually(t, "the server is ready, or not", func() error {
+			code, text := fetch(t, insecure, http.MethodGet, s.url+"/readyz", "")
+			if code != want || want != http.StatusOK && !strings.Contains(text, "[-]datastore failed") {
+				return fmt.Errorf("%d: %s", code, text)
+			}
+			return nil
+		})
+		if code, text := fetch(t, insecure, http.MethodGet, s.url+"/livez", ""); code != http.StatusOK {
+			t.Errorf("/livez returns %d\n%s", code, text)
+		}
+	}
+	logs := func(line string, times int) {
+		t.Helper()
+		eventually(t, "the log says it once", func() error {
+			if n := strings.Count(s.read(t, "stderr"), line); n != times {
+				return fmt.Errorf("%q occurs %d times, not %d", line, n, times)
+			}
+			return nil
+		})
+	}
+	const lost, file = "nothing can be written: it would be lost with the next restart; clients will retry", "sqube.db (the database) is gone: it, or a folder above it, was deleted, moved or unmounted: put the former file back"
+	must(t, os.Rename(s.dataDir, s.dataDir+"-away"))
+	logs(lost, 1)
+	if log := s.read(t, "stderr"); !strings.Contains(log, file) {
+		t.Errorf("the log does not say %q", file)
+	}
+	ready(http.StatusInternalServerError)
+	for i := range 5 {
+		if err := w.create(t, fmt.Sprint("away-", i)); err == nil || !strings.Contains(err.Error(), "a file of the datastore was deleted, moved or replaced") {
+			t.Errorf("while the folder is away, a create returns %v", err)
+		}
+	}
+	w.kept(t)
+	logs(lost, 1)
+	must(t, os.Rename(s.dataDir+"-away", s.dataDir))
+	ready(http.StatusOK)
+	logs("the files of the database are back in their place", 1)
+	w.creates(t, "back")
+
+	must(t, os.Remove(filepath.Join(s.dataDir, "sqube.db-wal")))
+	w.refused(t, "without-log")
+	logs(lost, 2)
+	ready(http.StatusInternalServerError)
+	w.kept(t)
+	s.signal(t, syscall.SIGKILL) // what the log held has been moved to the file
+	s.wait(t)
+	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil)
+	w.kept(t)
+	again.settle(t)
+	again.terminate(t)
+	checked(t, "sqlite://"+filepath.Join(s.dataDir, "sqube.db"))
+}
+
+// TestDatabaseIsMissing starts servers whose database is gone or incomplete. None begins an empty cluster before it is told to.
+func TestDatabaseIsMissing(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	setData(t, client(t, s.kubeconfig()), "older", "value")
+	s.terminate(t)
+	s = serveAt(t, s.dataDir, freePort(t), nil)
+	setData(t, client(t, s.kubeconfig()), "kept", "value")
+	s.signal(t, syscall.SIGKILL)
+	s.wait(t)
+	file := func(dir string) string { return filepath.Join(dir, "sqube.db") }
+	without := func(suffixes ...string) string {
+		dir := copied(t, s.dataDir)
+		for _, suffix := range suffixes {
+			must(t, os.Remove(file(dir)+suffix))
+		}
+		return dir
+	}
+	refusesUnchanged := func(want, dir string, more ...string) {
+		t.Helper()
+		before := contents(t, dir)
+		refuses(t, want, serveArgs(t, dir, more...))
+		if after := contents(t, dir); len(after) != len(before) {
+			t.Errorf("of %d files there are %d after a start", len(before), len(after))
+		}
+	}
+	gone := func(dir string) string {
+		return "sqlite://" + file(dir) + " is missing or empty, but the server of " + dir + " has served sqlite://" + file(s.dataDir) + ": put the database back"
+	}
+
+	alone := without("-wal", "-shm")
+	const incomplete = "its last commits are missing: they were in "
+	refusesUnchanged(incomplete, alone)
+	refuses(t, incomplete, []string{"check", "--data-dir", alone})
+	refuses(t, incomplete, []string{"backup", filepath.Join(t.TempDir(), "backup.db"), "--data-dir", alone})
+	refuses(t, incomplete, []string{"migrate", "up", "--data-dir", alone})
+	before := contents(t, s.dataDir)
+	must(t, os.WriteFile(file(alone)+"-wal", before["sqube.db-wal"], 0o600))
+	again := serveAt(t, alone, freePort(t), nil)
+	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
+		t.Errorf("with its log, the file has %q", value)
+	}
+	again.terminate(t)
+
+	// Or one goes on without them.
+	alone = without("-wal", "-shm")
+	succeeds(t, []string{"restore", file(alone), "--force", "--datastore", "sqlite://" + file(alone)})
+	again = serveAt(t, alone, freePort(t), nil)
+	if c := client(t, again.kubeconfig()); data(t, c, "older") != "value" || data(t, c, "kept") != "" {
+		t.Errorf("without its log, the file has %q and %q", data(t, c, "older"), data(t, c, "kept"))
+	}
+	again.terminate(t)
+
+	missing := without("", "-wal", "-shm")
+	refusesUnchanged(gone(missing), missing)
+	refusesUnchanged("sqlite:///none/sqube.db is missing or empty", missing, "--datastore", "sqlite:///none/sqube.db")
+	refuses(t, "is missing or empty, but the server of "+missing+" has served", serveArgs(t, missing, "--datastore", harness.Postgres(t)))
+	young := without("", "-wal", "-shm")
+	must(t, os.WriteFile(file(young), nil, 0o600))
+	refusesUnchanged(gone(young), young)
+
+	succeeds(t, []string{"restore", file(without()), "--datastore", "sqlite://" + file(missing)})
+	again = serveAt(t, missing, freePort(t), nil)
+	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
+		t.Errorf("the restored database has %q", value)
+	}
+	again.terminate(t)
+
+	must(t, os.Remove(filepath.Join(young, "pki", "database")))
+	again = serveAt(t, young, freePort(t), nil)
+	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "" {
+		t.Errorf("the new cluster has %q", value)
+	}
+	again.settle(t)
+	again.terminate(t)
+	serveAt(t, young, freePort(t), nil).terminate(t)
+}
