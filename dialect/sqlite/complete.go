@@ -97,6 +97,9 @@ func checkComplete(path string) error {
 	if again, failed := readHeader(path); err == nil || failed != nil || !again.isOpen { // a process has just opened or closed it
 		return failed
 	}
+	if err := checkOneName(path); err != nil {
+		return err
+	}
 	return fmt.Errorf("its last commits are missing: they were in %[1]s-wal, without which it was copied or moved. Copy that too; or restore a backup (sqube restore FILE --force); or go on without them: sqube restore %[1]s --force --datastore sqlite://%[1]s", path)
 }
 

@@ -174,17 +174,23 @@ func (e *Engine) keep(ctx context.Context, synchronous string) error {
 
 // format returns the page size of the file at path. In an empty file, it first sets what can't be changed later.
 func format(ctx context.Context, path, synchronous string) (pageSize int, err error) {
-	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous)+existing)
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	name := dsn(path) + "&mode=ro" // otherwise closing it would remove a leftover write-ahead log; see markOpen
+	if info.Size() == 0 {
+		name = dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous) + existing
+	}
+	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	info, err := os.Stat(path)
-	if err == nil && info.Size() == 0 {
-		_, err = db.ExecContext(ctx, "PRAGMA auto_vacuum(2)") // writes the first page
-	}
-	if err != nil {
-		return 0, err
+	if info.Size() == 0 {
+		if _, err := db.ExecContext(ctx, "PRAGMA auto_vacuum(2)"); err != nil { // writes the first page
+			return 0, err
+		}
 	}
 	err = db.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageSize)
 	return pageSize, err

@@ -13,7 +13,7 @@ import (
 type Step struct {
 	kind   stepKind
 	name   string // of the file in the folder; "" is the folder itself
-	offset int64  // of a write; the size of a truncation
+	offset int64  // of a write; the size of a truncation or an extension
 	data   []byte
 	// Mark is the argument of Recorder.Mark.
 	Mark any
@@ -25,6 +25,7 @@ const (
 	stepMark stepKind = iota
 	stepWrite
 	stepTruncate
+	stepExtend // by zeros, unless the file is longer
 	stepSync
 	stepRemove
 )
@@ -36,6 +37,8 @@ func (s *Step) String() string {
 		return fmt.Sprintf("write %s at %d, %d bytes", s.name, s.offset, len(s.data))
 	case stepTruncate:
 		return fmt.Sprintf("truncate %s to %d bytes", s.name, s.offset)
+	case stepExtend:
+		return fmt.Sprintf("extend %s to %d bytes", s.name, s.offset)
 	case stepSync:
 		return fmt.Sprintf("sync %s", cmp.Or(s.name, "the folder"))
 	case stepRemove:
@@ -101,7 +104,7 @@ func (p *PowerCut) syncNames() {
 	}
 }
 
-// apply applies a write or truncation.
+// apply applies a write, a truncation or an extension.
 func (s *Step) apply(content []byte) []byte {
 	end := s.offset + int64(len(s.data))
 	if missing := end - int64(len(content)); missing > 0 {

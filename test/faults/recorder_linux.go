@@ -16,7 +16,7 @@ import (
 // Recorder records, in order, what the processes that run under it do to some files of a folder, so that the folder can be
 // recreated as left by a power cut at any moment.
 //
-// It intercepts pwrite, ftruncate, every way to sync a file, and unlink, which is how SQLite uses its files.
+// It intercepts pwrite, ftruncate, fallocate, every way to sync a file, and unlink, which is how SQLite uses its files.
 type Recorder struct {
 	interceptor *interceptor
 	folder      string
@@ -86,6 +86,11 @@ func (r *Recorder) record(c *call) error {
 		err = readMemory(c, c.args[1], s.data)
 	case unix.SYS_FTRUNCATE:
 		s.kind, s.offset = stepTruncate, int64(c.args[1])
+	case unix.SYS_FALLOCATE:
+		s.kind, s.offset = stepExtend, int64(c.args[2]+c.args[3])
+		if c.args[1] != 0 {
+			err = fmt.Errorf("unknown mode %d of fallocate on %s", c.args[1], path)
+		}
 	case unix.SYS_FSYNC, unix.SYS_FDATASYNC:
 		s.kind = stepSync
 	default:
