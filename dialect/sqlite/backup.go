@@ -59,7 +59,7 @@ const copySuffix = "-schema"
 
 // copyTo copies the database to the file name, if there is room for that twice.
 func (e *Engine) copyTo(ctx context.Context, name string) (err error) {
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fileMode)
+	file, err := openFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, e.path)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/sqube/sqube/dialect"
@@ -21,7 +22,7 @@ func lockDatabase(path string) (*os.File, error) {
 		if err := checkFile(path); err != nil { // before a file is created
 			return nil, err
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, fileMode)
+		f, err := openFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, filepath.Dir(path))
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 // tryLock locks f and returns the file that holds the lock until it is closed: one next to f, since outside Linux a lock on f
 // would lock out SQLite. It fails with EAGAIN if another process has the lock.
 func tryLock(f *os.File) (*os.File, error) {
-	beside, err := os.OpenFile(f.Name()+".locked", os.O_RDWR|os.O_CREATE, fileMode)
+	beside, err := openFile(f.Name()+".locked", os.O_RDWR|os.O_CREATE, f.Name())
 	if err != nil {
 		return nil, err
 	}

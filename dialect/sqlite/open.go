@@ -108,7 +108,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if path, err = resolve(given); err != nil {
 		return before, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return before, err
 	}
 	if path, err = resolve(path); err != nil { // now that the folder exists

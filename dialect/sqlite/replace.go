@@ -33,7 +33,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if path, err = resolve(path); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return "", fmt.Errorf("creating the database %s: %w", path, withHint(err))
 	}
 	_, missing := os.Lstat(path)
@@ -55,16 +55,13 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 		return "", dialect.ErrNotEmpty
 	}
 	newest := newestRevision(ctx, path)
-	fresh, err := newDatabase(ctx, path, func(e *Engine) error { return fill(e, newest) })
-	if err != nil {
-		return "", err
-	}
 	like := path
 	if empty { // this command has created it, or one that was killed
 		like = filepath.Dir(path)
 	}
-	if err := chownLike(fresh, like); err != nil {
-		return "", errors.Join(err, removeDatabase(fresh))
+	fresh, err := newDatabase(ctx, path, like, func(e *Engine) error { return fill(e, newest) })
+	if err != nil {
+		return "", err
 	}
 	if !empty {
 		aside = path + replaced + now.UTC().Format("20060102T150405.000Z")
@@ -119,8 +116,8 @@ func newestRevision(ctx context.Context, path string) (revision int64) {
 	return revision
 }
 
-// newDatabase fills a new file in the folder of path with fill, and returns its name.
-func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ string, err error) {
+// newDatabase fills a new file in the folder of path with fill, and returns its name. The file gets the owner of like.
+func newDatabase(ctx context.Context, path, like string, fill func(*Engine) error) (_ string, err error) {
 	if err := removeUnfinished(path); err != nil {
 		return "", err
 	}
@@ -134,7 +131,7 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 			err = errors.Join(err, removeDatabase(name))
 		}
 	}()
-	if err := f.Close(); err != nil {
+	if err := errors.Join(chownLike(f, like), f.Close()); err != nil {
 		return "", err
 	}
 	engine, _, err := open(ctx, name, Options{})
@@ -151,18 +148,6 @@ func newDatabase(ctx context.Context, path string, fill func(*Engine) error) (_ 
 		return "", errors.Join(fmt.Errorf("checking %s: it is empty", name), err)
 	}
 	return name, nil
-}
-
-// chownLike gives the file at path the owner of another file or folder, so that the same server can open it. Only root can.
-func chownLike(path, other string) error {
-	info, err := os.Stat(other)
-	if err != nil || os.Geteuid() != 0 {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return os.Chown(path, int(stat.Uid), int(stat.Gid))
-	}
-	return nil
 }
 
 // removeUnfinished deletes the files of processes that were killed in newDatabase. A running one has locked its file.

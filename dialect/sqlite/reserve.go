@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,7 +76,7 @@ func (r *reserve) isExhausted() bool {
 func (r *reserve) resize(flag int, do func(*os.File) error) error {
 	r.resizing.Lock()
 	defer r.resizing.Unlock()
-	file, err := os.OpenFile(r.path, os.O_WRONLY|flag, fileMode)
+	file, err := openFile(r.path, os.O_WRONLY|flag, strings.TrimSuffix(r.path, reserveSuffix))
 	if err != nil {
 		return err
 	}

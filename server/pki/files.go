@@ -97,7 +97,7 @@ func restrict(path string, mode fs.FileMode) error {
 
 // makeDir creates dir and its parents; dir itself becomes private.
 func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
+	if err := wholefile.MakeFolder(dir, dirMode); err != nil {
 		return &FileError{dir, err, hintAccess}
 	}
 	return restrict(dir, dirMode)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -170,7 +169,7 @@ func Ensure(ctx context.Context, dataDir string, o Options) (_ *PKI, err error) 
 // enter creates the private folders, and locks them until leave is called.
 func (p *PKI) enter() (leave func() error, err error) {
 	if p.opts.memory != nil {
-		if err := os.MkdirAll(p.dataDir, dirMode); err != nil {
+		if err := wholefile.MakeFolder(p.dataDir, dirMode); err != nil {
 			return nil, &FileError{p.dataDir, err, hintAccess}
 		}
 		return func() error { return nil }, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // private is the mode of the files that Create makes: only their owner may open them.
@@ -17,14 +18,14 @@ const private fs.FileMode = 0o600
 const unfinished = ".unfinished-"
 
 // Replace calls write to fill a file, and renames it to path. Readers find the old file or the new one. If writing fails, the old
-// file is unchanged.
+// file is unchanged. What root writes belongs to the owner of the folder, who may be the user of a server.
 func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err error) {
 	folder, name := filepath.Dir(path), filepath.Base(path)
 	f, err := os.CreateTemp(folder, "."+name+unfinished+"*")
 	if err != nil {
 		return err
 	}
-	err = errors.Join(write(f), allow(f, mode), f.Sync(), f.Close())
+	err = errors.Join(write(f), allow(f, mode), Chown(f, folder), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -32,6 +33,44 @@ func Replace(path string, mode fs.FileMode, write func(*os.File) error) (err err
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return SyncFolder(folder)
+}
+
+// MakeFolder creates a folder, and those above it, durably, unless it exists. What root creates belongs to the owner of the folder above.
+func MakeFolder(path string, mode fs.FileMode) error {
+	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := MakeFolder(filepath.Dir(path), mode); err != nil {
+			return err
+		}
+		err = os.Mkdir(path, mode)
+	}
+	if err != nil {
+		if info, failed := os.Stat(path); failed == nil && info.IsDir() {
+			return nil
+		}
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(Chown(f, filepath.Dir(path)), f.Close(), SyncFolder(filepath.Dir(path)))
+}
+
+// Chown gives f, if root has created it, the owner of a folder.
+func Chown(f *os.File, folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	if err := f.Chown(int(stat.Uid), int(stat.Gid)); !errors.Is(err, fs.ErrPermission) { // a container's root may not
+		return err
+	}
+	return nil
 }
 
 // IsUnfinished reports whether the name is that of a file that is being written, or whose writer was killed.

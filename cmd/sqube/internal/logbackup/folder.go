@@ -81,7 +81,7 @@ func (f folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
 
 func (f folder) Put(_ context.Context, name string, write func(io.Writer) error) error {
 	path := f.path(name)
-	if err := makeFolder(filepath.Dir(path)); err != nil {
+	if err := wholefile.MakeFolder(filepath.Dir(path), folderMode); err != nil {
 		return err
 	}
 	return wholefile.Replace(path, fileMode, func(to *os.File) error { return write(to) })
@@ -97,12 +97,15 @@ func (f folder) Remove(_ context.Context, name string) error {
 }
 
 func (f folder) Hold(context.Context) (<-chan struct{}, func() error, error) {
-	if err := makeFolder(string(f)); err != nil {
+	if err := wholefile.MakeFolder(string(f), folderMode); err != nil {
 		return nil, nil, err
 	}
 	lock, err := os.OpenFile(f.path(".lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, fileMode)
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := wholefile.Chown(lock, string(f)); err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -124,22 +127,4 @@ func (f folder) sweep() error {
 		}
 		return nil
 	})
-}
-
-// makeFolder creates a folder and its parents durably.
-func makeFolder(path string) error {
-	err := os.Mkdir(path, folderMode)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeFolder(filepath.Dir(path)); err != nil {
-			return err
-		}
-		err = os.Mkdir(path, folderMode)
-	}
-	switch {
-	case err == nil:
-		return wholefile.SyncFolder(filepath.Dir(path))
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	}
-	return err
 }

@@ -1,0 +1,70 @@
+package serve
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestRootLeavesFilesToTheServer runs commands as root, and a server by mistake, in the folder of another user: everything that they
+// create belongs to that user, whose server works with it.
+func TestRootLeavesFilesToTheServer(t *testing.T) {
+	t.Parallel()
+	folder := func() string {
+		dir, err := os.MkdirTemp("", "sqube-serve-")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		own(t, dir)
+		return dir
+	}
+	belongs := func(after, dir string) {
+		t.Helper()
+		owner, err := os.Stat(dir)
+		must(t, err)
+		must(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			if got, want := info.Sys().(*syscall.Stat_t), owner.Sys().(*syscall.Stat_t); err == nil && (got.Uid != want.Uid || got.Gid != want.Gid) {
+				t.Errorf("after %s, %s belongs to user %d, its folder to user %d", after, path, got.Uid, want.Uid)
+			}
+			return err
+		}))
+	}
+	base := folder()
+	dataDir := filepath.Join(base, "a", "data")
+	succeeds(t, []string{"migrate", "up", "--data-dir", dataDir})
+	belongs("migrate up", base)
+	s := serveAt(t, dataDir, freePort(t), nil, asNobody)
+	s.settle(t)
+	must(t, os.Remove(filepath.Join(dataDir, "sqube.db-reserve")))
+	s.signal(t, syscall.SIGKILL)
+	s.wait(t)
+	must(t, os.Remove(filepath.Join(dataDir, "sqube.db-shm")))
+	succeeds(t, []string{"check", "--data-dir", dataDir})
+	belongs("check after a crash", base)
+	succeeds(t, []string{"check", "--repair", "--data-dir", dataDir})
+	belongs("check --repair", base)
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	succeeds(t, []string{"backup", backup, "--data-dir", dataDir})
+	succeeds(t, []string{"restore", backup, "--force", "--data-dir", dataDir})
+	belongs("restore --force", base)
+	serveAt(t, dataDir, freePort(t), nil, asNobody).terminate(t)
+
+	base = folder()
+	dataDir = filepath.Join(base, "data")
+	archive := []string{"--archive", filepath.Join(base, "archive")}
+	s = serveAt(t, dataDir, freePort(t), archive)
+	s.settle(t)
+	belongs("serve", base)
+	s.signal(t, syscall.SIGKILL)
+	s.wait(t)
+	belongs("serve, killed,", base)
+	s = serveAt(t, dataDir, freePort(t), archive, asNobody)
+	s.settle(t)
+	s.terminate(t)
+	belongs("serve as the other user", base)
+}
