@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
+	"log/slog"
 	"os"
 
 	"modernc.org/sqlite"
@@ -16,10 +16,14 @@ import (
 
 // While a database is open, its last commits are in the write-ahead log alone. A copy of the file without the log is an older state, at
 // worst an empty one, and SQLite can't tell. So the file itself says whether it was closed, in a number in its header that SQLite leaves
-// to applications (PRAGMA user_version): its last bit is set while the file is open, and the others are a number of the database.
+// to applications (PRAGMA user_version): its last bit is set while the file is open, and the others are fileNumber.
 //
-// A process that is killed leaves its log. So if there is none beside a file that was not closed, it was lost.
-const openBit = 1
+// A process that is killed leaves its log. So if there is none beside a file that was not closed, either another program has closed the
+// file and so completed it, as sqlite3 does after a look, or the log was lost. If the file is a copy, by its number, it was lost.
+const (
+	openBit     = 1
+	unknownFile = 2 // the least fileNumber
+)
 
 // markOpen sets the bit, in the file and not only in the write-ahead log.
 func (e *Engine) markOpen(ctx context.Context) error {
@@ -27,11 +31,8 @@ func (e *Engine) markOpen(ctx context.Context) error {
 	if err := e.writer.QueryRowContext(ctx, "PRAGMA user_version").Scan(&number); err != nil {
 		return err
 	}
-	if number&^openBit == 0 {
-		number = 2 * (1 + rand.Int32N(1<<30-1))
-	}
-	e.number = number &^ openBit
-	if number&openBit != 0 {
+	e.number = fileNumber(e.path)
+	if number == e.number|openBit {
 		return nil // it was set before the crash
 	}
 	if err := setNumber(ctx, e.writer, e.number|openBit); err != nil {
@@ -66,8 +67,9 @@ func setNumber(ctx context.Context, db *sql.DB, number int32) error {
 
 // header is what the first page of a database file says about it (https://www.sqlite.org/fileformat2.html).
 type header struct {
-	keepsLog bool // it is in WAL mode, which a backup is not
-	isOpen   bool // the file was not closed
+	keepsLog bool  // it is in WAL mode, which a backup is not
+	isOpen   bool  // the file was not closed
+	number   int32 // of the file, without openBit
 }
 
 // readHeader reads the header of the file at path, which SQLite must not have open in this process; see lockDatabase.
@@ -81,7 +83,8 @@ func readHeader(path string) (h header, err error) {
 	if _, err := io.ReadFull(f, first); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return h, err
 	}
-	return header{first[18] == 2, binary.BigEndian.Uint32(first[60:])&openBit != 0}, nil
+	number := int32(binary.BigEndian.Uint32(first[60:]))
+	return header{first[18] == 2, number&openBit != 0, number &^ openBit}, nil
 }
 
 // checkComplete fails if the file at path lacks its write-ahead log.
@@ -100,6 +103,9 @@ func checkComplete(path string) error {
 	if err := checkOneName(path); err != nil {
 		return err
 	}
+	if h.number == fileNumber(path) {
+		return nil
+	}
 	return fmt.Errorf("its last commits are missing: they were in %[1]s-wal, without which it was copied or moved. Copy that too; or restore a backup (sqube restore FILE --force); or go on without them: sqube restore %[1]s --force --datastore sqlite://%[1]s", path)
 }
 
@@ -117,10 +123,14 @@ func Complete(path string) error {
 
 // checkLog fails if the write-ahead log beside the file at path can't be the file's. SQLite must not have the file open in this process.
 func checkLog(path string) error {
-	if log, err := os.Stat(path + "-wal"); err != nil || log.Size() == 0 {
-		return checkComplete(path)
-	}
+	log, missing := os.Stat(path + "-wal")
 	h, err := readHeader(path)
+	if err == nil && (missing != nil || log.Size() == 0) {
+		if err = checkComplete(path); err == nil && missing != nil && h.keepsLog && h.isOpen {
+			slog.Warn("the database was not closed by sqube, and has no write-ahead log: if another program has closed it, as sqlite3 does after a look, nothing is missing; if the log was deleted, the last commits are", "file", path)
+		}
+		return err
+	}
 	if err == nil && !h.keepsLog {
 		err = fmt.Errorf("the write-ahead log %[1]s-wal beside it is another database's, and would damage this one: move it away", path)
 	}

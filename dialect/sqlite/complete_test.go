@@ -1,7 +1,9 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,4 +129,44 @@ func TestLogOfAnotherDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, killed)
+}
+
+// TestLogThatSQLiteRemoved has another program look at the database of a killed process. It completes the file, and removes the log.
+func TestLogThatSQLiteRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	e, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
+	killed := copyFiles(t, path, "", "-wal")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(killed + suffix)
+		if err == nil {
+			err = os.WriteFile(path+suffix, content, 0o600) // the database stays the same file
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	look, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows int
+	if err := errors.Join(look.QueryRowContext(t.Context(), "SELECT count(*) FROM log").Scan(&rows), look.Close()); err != nil || rows != 1 {
+		t.Fatalf("%d rows, %v", rows, err)
+	}
+	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("the log is still there: %v", err)
+	}
+	if err := sqlite.Verify(t.Context(), path); err != nil {
+		t.Errorf("verify: %v", err)
+	}
+	if n := text(t, open(t, path), "SELECT count(*) FROM log"); n != "1" {
+		t.Errorf("%s rows", n)
+	}
 }

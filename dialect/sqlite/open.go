@@ -40,7 +40,7 @@ type Engine struct {
 	write   writeStatements
 	reserve reserve
 	place   place
-	number  int32 // of the database, without openBit; see markOpen
+	number  int32 // fileNumber, once the file is marked as open
 	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
 }
