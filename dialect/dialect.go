@@ -71,6 +71,10 @@ type Engine interface {
 	// any time. A database of another process finds its files itself (Postgres).
 	InPlace(ctx context.Context) error
 
+	// Skipped returns the revisions that the log has not had, though clients may know them. It does not change while the database is
+	// open. On Postgres there are none: they count as compacted.
+	Skipped() Skipped
+
 	// Notifications returns a channel of newest revisions that other processes may have written. It is nil if there can be none
 	// (SQLite).
 	Notifications() <-chan int64

@@ -10,6 +10,13 @@ type Position struct {
 	Compacted int64
 }
 
+// Skipped is a range of revisions that a log jumped over, since a state of it that was lost may have issued them: those after After and
+// before Until.
+type Skipped struct{ After, Until int64 }
+
+// Has reports whether a revision was skipped.
+func (s Skipped) Has(revision int64) bool { return revision > s.After && revision < s.Until }
+
 // Newest is the newest revision that several goroutines have come across.
 type Newest struct{ atomic.Int64 }
 

@@ -43,7 +43,7 @@ func (s *Store) cached(ctx context.Context, q Query) (*snapshot, dialect.Positio
 		return nil, at, nil
 	}
 	at.Revision = max(at.Revision, revision)
-	return snap, at, readable(at, q.Revision)
+	return snap, at, s.readable(at, q.Revision)
 }
 
 // lookup is cache.lookup for q. It starts the filling that this asks for.

@@ -247,7 +247,7 @@ func (f *Follower) replay(i *interest, from int64, s span) (changes []*Change, r
 // stillKept returns ErrCompacted unless all changes after from are kept.
 func (f *Follower) stillKept(from int64) error {
 	at, err := f.store.Position(f.ctx)
-	if err == nil && from < at.Compacted {
+	if err == nil && (from < at.Compacted || f.store.engine.Skipped().Has(from)) {
 		err = ErrCompacted
 	}
 	return err

@@ -66,7 +66,7 @@ func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
 		return row.Scan(&at.Revision, &at.Compacted)
 	})
 	if err == nil {
-		err = readable(at, 0)
+		err = s.readable(at, 0)
 	}
 	return at, err
 }
@@ -110,7 +110,7 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 		return nil
 	})
 	if err == nil {
-		err = readable(at, 0)
+		err = s.readable(at, 0)
 	}
 	if err == nil {
 		s.published(ctx, at.Revision)
@@ -131,7 +131,7 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	b := s.statement().of("listWithCount", q.Resource).add("SELECT revision, compacted, (").count(q).add(") FROM counter")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &n) })
 	if err == nil {
-		err = readable(at, q.Revision)
+		err = s.readable(at, q.Revision)
 	}
 	return n, err
 }
@@ -151,13 +151,13 @@ var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing:
 
 // readable returns ErrFuture or ErrCompacted if a log at that position can't be read at revision, 0 for the newest. It fails if
 // no position was read.
-func readable(at dialect.Position, revision int64) error {
+func (s *Store) readable(at dialect.Position, revision int64) error {
 	switch {
 	case at.Revision == 0:
 		return errNoCounter
 	case revision > at.Revision:
 		return ErrFuture
-	case revision != 0 && revision < at.Compacted:
+	case revision != 0 && revision < at.Compacted, s.engine.Skipped().Has(revision):
 		return ErrCompacted
 	}
 	return nil
@@ -174,6 +174,13 @@ const (
 // changes returns the changes of the revisions after from and up to to, oldest first, of one resource or (nil) of all. read is
 // the revision up to which they are complete: to, or an earlier one if there is too much to read at once.
 func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource, maxRows, maxBytes int) (changes []*Change, read int64, err error) {
+	switch skipped := s.engine.Skipped(); {
+	case from >= skipped.Until:
+	case from >= skipped.After:
+		from = min(to, skipped.Until)
+	default:
+		to = min(to, skipped.After)
+	}
 	to = min(to, from+maxSpan)
 	b := s.statement().changes(from, to, resource, maxRows, maxBytes)
 	bytes := 0

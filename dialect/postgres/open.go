@@ -243,6 +243,9 @@ func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
 // InPlace implements dialect.Engine.
 func (e *Engine) InPlace(context.Context) error { return nil }
 
+// Skipped implements dialect.Engine.
+func (e *Engine) Skipped() dialect.Skipped { return dialect.Skipped{} }
+
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
 	if e.writer != nil { // nil if opened read-only

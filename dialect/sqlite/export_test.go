@@ -14,3 +14,10 @@ func DropConnections(e *Engine) {
 	e.writer.SetMaxIdleConns(-1)
 	e.writer.SetMaxIdleConns(1)
 }
+
+// Reboot makes it seem, until restore is called, that the machine was booted again.
+func Reboot(id string) (restore func()) {
+	before := bootID
+	bootID = func() string { return id }
+	return func() { bootID = before }
+}

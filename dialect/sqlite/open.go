@@ -40,6 +40,7 @@ type Engine struct {
 	write   writeStatements
 	reserve reserve
 	place   place
+	skipped dialect.Skipped
 	number  int32 // fileNumber, once the file is marked as open
 	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
@@ -70,10 +71,14 @@ type Options struct {
 // OpenWith is Open with options.
 func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	e, _, err := open(ctx, path, o)
-	if err == nil {
-		e.reserve.restore() // if there is no room, writes fail, and try again
+	if err != nil {
+		return nil, err
 	}
-	return e, err
+	if err := e.noteBoot(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the database %s: %w", path, withHint(err)), e.Close())
+	}
+	e.reserve.restore() // if there is no room, writes fail, and try again
+	return e, nil
 }
 
 // Migrate migrates the schema of the file at path, like Open, and returns its previous status.

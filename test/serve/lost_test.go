@@ -5,9 +5,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/harness"
 )
@@ -149,4 +154,54 @@ func TestDatabaseIsMissing(t *testing.T) {
 	again.settle(t)
 	again.terminate(t)
 	serveAt(t, young, freePort(t), nil).terminate(t)
+}
+
+// TestSnapshotOfAMachine serves a snapshot of a machine's disk from before its last writes, after a boot. A client that knows a lost
+// resourceVersion is told to start over; one that doesn't continues.
+func TestSnapshotOfAMachine(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	c := client(t, s.kubeconfig())
+	setData(t, c, "first", "value")
+	kept := setData(t, c, "kept", "value")
+	s.signal(t, syscall.SIGSTOP)
+	snapshot := copied(t, s.dataDir)
+	s.signal(t, syscall.SIGCONT)
+	lost := setData(t, c, "lost", "value")
+	s.terminate(t)
+
+	path := filepath.Join(snapshot, "sqube.db")
+	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + path})
+	_, err := db.Exec("UPDATE counter SET boot = 'another'")
+	must(t, err)
+	again := serveAt(t, snapshot, freePort(t), nil)
+	c = client(t, again.kubeconfig())
+	setData(t, c, "new", "value")
+	maps := c.CoreV1().ConfigMaps("default")
+	for version, want := range map[string]string{kept: "ADDED new", lost: "ERROR Expired"} {
+		w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		must(t, err)
+		event := <-w.ResultChan()
+		w.Stop()
+		got := string(event.Type) + " "
+		switch object := event.Object.(type) {
+		case *corev1.ConfigMap:
+			got += object.Name
+		case *metav1.Status:
+			got += string(object.Reason)
+		}
+		if got != want {
+			t.Errorf("a watch from %s gets %s, not %s", version, got, want)
+		}
+	}
+	if _, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: lost, ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a list at a lost resourceVersion: %v", err)
+	}
+	list, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: lost})
+	must(t, err)
+	if !slices.ContainsFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == "new" }) {
+		t.Errorf("a list that is at least as new as a lost resourceVersion lacks what was written since: %v", list.Items)
+	}
+	again.terminate(t)
+	checked(t, "sqlite://"+path)
 }

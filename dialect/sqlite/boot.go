@@ -1,0 +1,63 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// A machine that is restored from a snapshot of its disk lacks what was committed since, and clients have seen those revisions. It boots,
+// as after a power failure, which can't be told apart. So after each boot the counter jumps ahead once, by more than can have been
+// committed since its last commit. Clients that know a revision in between get 410 and list again; all others continue.
+
+// bootID names the boot of this machine, "" if that is unknown (proc_sys_kernel(5)).
+var bootID = func() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // other systems have none
+	return strings.TrimSpace(string(id))
+}
+
+// noteBoot makes the counter jump if it was last raised in another boot, and reads which revisions were skipped.
+func (e *Engine) noteBoot(ctx context.Context) error {
+	if id := bootID(); id != "" {
+		jumped, err := e.jump(ctx, id)
+		if lacksSpace(err) && e.reserve.release() == nil {
+			jumped, err = e.jump(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		if jumped {
+			slog.Info("the machine was restarted, perhaps from a snapshot that lacks the last writes: resourceVersions jump ahead")
+		}
+	}
+	err := e.writer.QueryRowContext(ctx, "SELECT skipped_after, skipped_until FROM counter").Scan(&e.skipped.After, &e.skipped.Until)
+	if err != nil {
+		return failure("open", err)
+	}
+	return nil
+}
+
+// jump records the boot, and makes the counter jump if another one was recorded. Only one range is kept: revisions before an earlier one's
+// end count as compacted.
+func (e *Engine) jump(ctx context.Context, boot string) (jumped bool, err error) {
+	ahead := fmt.Sprintf("revision + %d + max(0, (?2 - written_at) / 1000) * %d", dialect.RevisionJump, dialect.RevisionJumpPerSecond)
+	result, err := e.writer.ExecContext(ctx, fmt.Sprintf(`UPDATE counter SET compacted = max(compacted, skipped_until),
+skipped_after = revision, skipped_until = %[1]s, revision = %[1]s, boot = ?1
+WHERE boot NOT IN ('', ?1) AND EXISTS (SELECT 1 FROM log)`, ahead), boot, time.Now().UnixMilli())
+	if err != nil {
+		return false, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n > 0 {
+		return true, err
+	}
+	_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = ?1 WHERE boot <> ?1", boot)
+	return false, err
+}
+
+// Skipped implements dialect.Engine.
+func (e *Engine) Skipped() dialect.Skipped { return e.skipped }
