@@ -18,7 +18,7 @@ func TestFiles(t *testing.T) {
 	first := files(t, s.dataDir)
 	want := []string{
 		"admin.kubeconfig", "pki/admin.crt", "pki/admin.key", "pki/apiserver-kubelet-client.crt", "pki/apiserver-kubelet-client.key",
-		"pki/apiserver.crt", "pki/apiserver.key", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
+		"pki/apiserver.crt", "pki/apiserver.key", "pki/ca.crt", "pki/ca.key", "pki/database", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
 		"pki/front-proxy-client.crt", "pki/front-proxy-client.key", "pki/sa.key", "sqube.db", "sqube.db-reserve",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
