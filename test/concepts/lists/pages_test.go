@@ -151,6 +151,21 @@ var pages = []kit.Promise{
 			t.Errorf("the revision is %s, then %s and %s", page.ResourceVersion(t), rest.ResourceVersion(t), elsewhere.ResourceVersion(t))
 		}
 	}},
+	{Statement: "a token of all namespaces is a position in one namespace's order of names too, and the other way round", Proof: func(t *testing.T, c *kit.Cluster) {
+		names := []string{"a", "m", "zz"}
+		for _, name := range names {
+			c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Want(t, http.StatusCreated)
+		}
+		for start, want := range map[string][]string{
+			c.Namespace + "/zz\x00": {"m", "zz"}, "a/x\x00": {"m", "zz"}, "mm/x\x00": {"zz"}, "zzz/x\x00": {}, "0/x\x00": names,
+		} {
+			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+"?limit=5&continue="+continueToken(-1, start)).Want(t, http.StatusOK).Names(t), want)
+		}
+		all := c.ClusterPath("v1", "secrets") + "?limit=5&labelSelector=of%3D" + c.Namespace + "&continue="
+		for start, want := range map[string][]string{c.Namespace: names, c.Namespace + "\x00": names, "zzz\x00": {}, "0\x00": names} {
+			kit.Equal(t, c.Get(t, all+continueToken(-1, start)).Want(t, http.StatusOK).Names(t), want)
+		}
+	}},
 	{Statement: "invalid continue tokens are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		invalid := "invalid continue token: continue key is not valid"
 		for token, message := range map[string]string{
