@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
@@ -38,6 +39,10 @@ type store struct {
 	place string
 	down  atomic.Bool
 	parts atomic.Int64 // files uploaded in parts
+
+	hangs, denies atomic.Bool // parts do not end; interrupted uploads can't be listed
+	hung          atomic.Int64
+	fake          http.Handler
 }
 
 func newStore(t *testing.T) *store {
@@ -46,8 +51,7 @@ func newStore(t *testing.T) *store {
 	if err := backend.CreateBucket("backups"); err != nil {
 		t.Fatal(err)
 	}
-	s := &store{}
-	fake := gofakes3.New(backend).Server()
+	s := &store{fake: gofakes3.New(backend).Server()}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.down.Load() {
 			http.Error(w, "down", http.StatusServiceUnavailable)
@@ -56,7 +60,18 @@ func newStore(t *testing.T) *store {
 		if r.Method == http.MethodPost && r.URL.Query().Has("uploads") {
 			s.parts.Add(1)
 		}
-		fake.ServeHTTP(w, r)
+		if r.Method == http.MethodGet && r.URL.Query().Has("uploads") && s.denies.Load() {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>")
+			return
+		}
+		if r.URL.Query().Has("partNumber") && s.hangs.Load() {
+			s.hung.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return
+		}
+		s.fake.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	authority := filepath.Join(t.TempDir(), "ca.crt")
@@ -67,6 +82,13 @@ func newStore(t *testing.T) *store {
 	t.Setenv("SSL_CERT_FILE", authority)
 	s.place = "s3://backups/clusters/one?endpoint=" + server.URL
 	return s
+}
+
+// ask sends a request about uploads to the store, and returns its answer.
+func (s *store) ask(method, target string) string {
+	answer := httptest.NewRecorder()
+	s.fake.ServeHTTP(answer, httptest.NewRequest(method, target, nil))
+	return answer.Body.String()
 }
 
 // process is a run of sqube.
@@ -216,14 +238,30 @@ func TestFollow(t *testing.T) {
 		create(t, c, name, want[name])
 	}
 	follow := []string{"backup", "--follow", s.place, "--data-dir", dir, "--sync-interval", "20ms"}
+	// One is killed while it uploads. The next removes the parts, but not those of other files.
+	s.hangs.Store(true)
+	killed := start(t, follow...)
+	eventually(t, "a part is being uploaded", func() bool { return s.hung.Load() > 0 })
+	killed.end(t, syscall.SIGKILL)
+	s.hangs.Store(false)
+	others := []string{"/backups/2026-11-21-00000001-abcdef/snapshot.jsonl.gz", "/backups/clusters/one/film"}
+	for _, other := range others {
+		s.ask(http.MethodPost, other+"?uploads")
+	}
+	if left := strings.Count(s.ask(http.MethodGet, "/backups?uploads"), "<Key>"); left != len(others)+1 {
+		t.Fatalf("%d uploads are unfinished", left)
+	}
 	first := start(t, follow...)
 	put := func(name string) string {
 		want[name] = []byte(name)
 		return create(t, c, name, want[name])
 	}
 	s.await(t, put("first"))
-	if s.parts.Load() == 0 {
+	if s.parts.Load() < 2 {
 		t.Error("the snapshot was not uploaded in parts")
+	}
+	if left := strings.Count(s.ask(http.MethodGet, "/backups?uploads"), "<Key>"); left != len(others) || strings.Contains(first.text(), "what interrupted uploads have left") {
+		t.Errorf("%d uploads are unfinished, and it prints %s", left, first.text())
 	}
 
 	if text, ok := run(t, follow...); ok || !strings.Contains(text, "another sqube backup --follow writes there") {
@@ -232,8 +270,12 @@ func TestFollow(t *testing.T) {
 
 	first.end(t, syscall.SIGKILL)
 	put("alone")
+	s.denies.Store(true)
 	second := start(t, follow...)
 	s.await(t, put("second"))
+	if strings.Count(second.text(), "what interrupted uploads have left may stay") != 1 {
+		t.Errorf("where uploads can't be listed, it prints %s", second.text())
+	}
 
 	s.down.Store(true)
 	last := put("unreachable")

@@ -194,7 +194,7 @@ func TestFailedUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := fmt.Errorf("failed to connect: tls error: %w", io.EOF) // pgx, if a proxy closes a connection to Postgres at once
-	err = (&bucket{client, "bucket", ""}).Put(t.Context(), "file", func(to io.Writer) error {
+	err = (&bucket{client: client, name: "bucket"}).Put(t.Context(), "file", func(to io.Writer) error {
 		if _, err := io.WriteString(to, "part"); err != nil {
 			return err
 		}

@@ -113,14 +113,10 @@ func (f folder) Hold(context.Context) (<-chan struct{}, func() error, error) {
 		}
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	if err := f.sweep(); err != nil {
-		return nil, nil, errors.Join(err, lock.Close())
-	}
 	return nil, lock.Close, nil
 }
 
-// sweep removes files that killed processes left unfinished. Call it under the lock.
-func (f folder) sweep() error {
+func (f folder) Sweep(context.Context) error {
 	return f.walk(func(name string, entry fs.DirEntry) error {
 		if wholefile.IsUnfinished(entry.Name()) {
 			return os.Remove(f.path(name))

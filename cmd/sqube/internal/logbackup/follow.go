@@ -69,6 +69,9 @@ func Follow(ctx context.Context, place Place, open func(context.Context) (dialec
 
 func follow(ctx context.Context, f *Follower) (*Follower, error) {
 	f.started = time.Now()
+	if err := f.place.Sweep(ctx); err != nil && ctx.Err() == nil { // new files can be written nevertheless
+		f.options.Log.Warn("what interrupted uploads have left may stay; in S3, a lifecycle rule can remove it", "error", err)
+	}
 	if err := f.resume(ctx); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,12 @@ var (
 
 const snapshotName = "snapshot.jsonl.gz"
 
+// isBackup reports whether a file with this name belongs to a backup.
+func isBackup(name string) bool {
+	folder, file := path.Split(name)
+	return generationName.MatchString(path.Clean(folder)) && (file == snapshotName || segmentName.MatchString(file))
+}
+
 // newGeneration returns a generation with a unique name that contains its day. Generations are ordered by number, since clocks may be set
 // back.
 func newGeneration(number int, began time.Time) *generation {

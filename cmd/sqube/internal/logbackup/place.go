@@ -29,6 +29,9 @@ type Place interface {
 	// Hold keeps other processes from writing a backup to this place until release is called, or this process ends. Its error wraps
 	// ErrHeld if another process is writing one. lost is closed if another process takes over while this one can't reach the place.
 	Hold(ctx context.Context) (lost <-chan struct{}, release func() error, err error)
+
+	// Sweep removes what killed processes have written of unfinished files. Call it as the holder, before the first Put.
+	Sweep(ctx context.Context) error
 }
 
 // File is a file of a backup.

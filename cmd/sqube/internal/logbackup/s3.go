@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -20,6 +21,7 @@ import (
 type bucket struct {
 	client       *minio.Client
 	name, prefix string
+	unswept      atomic.Bool // Sweep has failed
 }
 
 // partSize is the size of the parts in which larger files are uploaded, each from memory. S3 accepts at most 10,000 parts.
@@ -59,7 +61,7 @@ func parseS3(text string) (Place, error) {
 		return nil, fmt.Errorf("S3 at %s: %w", endpoint, err)
 	}
 	client.SetAppInfo("sqube", "")
-	return &bucket{client, u.Host, strings.Trim(path.Clean("/"+u.Path), "/")}, nil // see key
+	return &bucket{client: client, name: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/")}, nil // see key
 }
 
 func (b *bucket) String() string { return "s3://" + path.Join(b.name, b.prefix) }
@@ -67,11 +69,16 @@ func (b *bucket) String() string { return "s3://" + path.Join(b.name, b.prefix) 
 // key is the name of a file in the bucket.
 func (b *bucket) key(name string) string { return path.Join(b.prefix, name) }
 
-func (b *bucket) List(ctx context.Context) (files []File, err error) {
-	prefix := ""
-	if b.prefix != "" {
-		prefix = b.prefix + "/"
+// folder is what the keys of all files begin with.
+func (b *bucket) folder() string {
+	if b.prefix == "" {
+		return ""
 	}
+	return b.prefix + "/"
+}
+
+func (b *bucket) List(ctx context.Context) (files []File, err error) {
+	prefix := b.folder()
 	for object := range b.client.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
 		if object.Err != nil {
 			return nil, b.failed("list", object.Err)
@@ -139,6 +146,24 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 
 func (b *bucket) Remove(ctx context.Context, name string) error {
 	return b.failed("remove "+name, b.client.RemoveObject(ctx, b.name, b.key(name), minio.RemoveObjectOptions{}))
+}
+
+// Sweep tries once: a store may not allow it.
+func (b *bucket) Sweep(ctx context.Context) (err error) {
+	if b.unswept.Load() {
+		return nil
+	}
+	for upload := range b.client.ListIncompleteUploads(ctx, b.name, b.folder(), true) { // to its end, so that no goroutine stays
+		switch name := strings.TrimPrefix(upload.Key, b.folder()); {
+		case err != nil:
+		case upload.Err != nil:
+			err = b.failed("list interrupted uploads", upload.Err)
+		case isBackup(name):
+			err = b.failed("remove the parts of "+name, (&minio.Core{Client: b.client}).AbortMultipartUpload(ctx, b.name, upload.Key, upload.UploadID))
+		}
+	}
+	b.unswept.Store(err != nil && ctx.Err() == nil)
+	return err
 }
 
 // failed adds the operation to an error. A missing file becomes fs.ErrNotExist.
