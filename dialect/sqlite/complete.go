@@ -43,11 +43,10 @@ func (e *Engine) markOpen(ctx context.Context) error {
 	return e.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&kept, &pages, &moved)
 }
 
-// markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes the log. The log
-// has to stay if the bit does. It also has to stay if other files are in the places of these: SQLite would remove another database's.
+// markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes the log. The
+// log has to stay if the bit does. If the file is no longer in its place, SQLite leaves both as they are.
 func (e *Engine) markClosed(ctx context.Context, last *sql.DB) error {
-	closed := e.number != 0 && setNumber(ctx, last, e.number) == nil
-	if closed && e.place.check() == nil {
+	if e.number != 0 && setNumber(ctx, last, e.number) == nil {
 		return nil
 	}
 	conn, err := last.Conn(ctx)
