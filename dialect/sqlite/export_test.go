@@ -21,3 +21,9 @@ func Reboot(id string) (restore func()) {
 	bootID = func() string { return id }
 	return func() { bootID = before }
 }
+
+// DropReaders makes the driver reconnect for reads.
+func DropReaders(e *Engine) {
+	e.readers.SetMaxIdleConns(-1)
+	e.readers.SetMaxIdleConns(4)
+}

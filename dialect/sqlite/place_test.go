@@ -104,6 +104,10 @@ func TestFilesLeaveTheirPlace(t *testing.T) {
 			if n := text(t, e, "SELECT count(*) FROM log WHERE key = 'second'"); n != "0" {
 				t.Errorf("what was refused before it was committed is read %s times", n)
 			}
+			sqlite.DropReaders(e)
+			if err := e.Query(t.Context(), "SELECT 1", nil, func(dialect.Row) error { return nil }); !errors.Is(err, dialect.ErrMoved) {
+				t.Errorf("a read on a new connection, which finds other files: %v", err)
+			}
 			if back != nil {
 				back()
 				commit(t, e, []dialect.Write{create("after", []byte(`{}`))})
