@@ -52,8 +52,8 @@ func (w *watcher) untilBookmark() time.Duration {
 	if w.opts.ProgressNotify {
 		pause = progressEvery
 	}
-	if deadline, ok := w.ctx.Deadline(); ok {
-		if last := time.Until(deadline) - bookmarkBefore; last > 0 {
+	if !w.deadline.IsZero() {
+		if last := time.Until(w.deadline) - bookmarkBefore; last > 0 {
 			pause = min(pause, last)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,6 +87,7 @@ func (t *inFlight) hasRoom(size int) bool {
 func (w *watcher) deliver(event watch.EventType, d *delivery, p sentEvent) error {
 	t := &w.inFlight
 	d.watcher, d.event, d.size = w, event, p.size
+	w.changed = time.Now()
 	t.size.Add(int64(p.size))
 	t.mu.Lock()
 	t.sent++
@@ -182,14 +184,18 @@ var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const pooledEvent = 8 << 10
 
-// CacheEncode implements runtime.CacheableObject.
-func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+// CacheEncode implements runtime.CacheableObject. If it fails, the watch ends.
+func (d *delivery) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) (err error) {
 	if !d.watcher.inFlight.beginWrite() {
 		return errStopped
 	}
-	defer d.watcher.delivered(d.number)
+	defer func() {
+		if err != nil {
+			d.watcher.follower.Stop()
+		}
+		d.watcher.delivered(d.number)
+	}()
 	var data []byte
-	var err error
 	if d.shared != nil {
 		data, err = d.shared.encoded(id, d.event, d.size, encode)
 	} else if raw, ok := d.object.(*Raw); ok && d.size < pooledEvent {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +23,7 @@ const resultBuffer = 16
 //
 //	start ─► initial state, if asked for ─► bookmark that ends it
 //	      ─► replay from the log, up to where the subscription begins
-//	      ─► changes of the subscription, and a bookmark now and then
+//	      ─► changes of the subscription, and a bookmark now and then, with pauses
 type watcher struct {
 	*Storage
 	follower *sqlstore.Follower
@@ -36,10 +37,22 @@ type watcher struct {
 	result   chan watch.Event
 	sub      *sqlstore.Subscription
 	inFlight inFlight
+
+	deadline   time.Time   // zero if there is none
+	expiry     *time.Timer // ends the watch at the deadline; nil if ctx does
+	bookmarks  *time.Timer // fires when one is due
+	changed    time.Time   // when the last change was sent
+	sent, seen int         // how many events, now and when pause was last called
+	mayPause   atomic.Bool
+	state      atomic.Int32 // isRunning, hasPaused or hasStopped
 }
 
-// errStopped ends a watch that is no longer read.
-var errStopped = errors.New("the watch was stopped")
+var (
+	// errStopped ends a watch that is no longer read.
+	errStopped = errors.New("the watch was stopped")
+	// errPaused ends the goroutine of a watch that pauses.
+	errPaused = errors.New("the watch has paused")
+)
 
 // Watch implements storage.Interface. The watch ends, and closes its channel, with ctx, with Stop, and if its reader is too slow.
 // An error is the last event, of type Error. The caller must call Stop even after the end, and until then encode or get the
@@ -53,7 +66,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(min(from, math.MaxInt64)), result: make(chan watch.Event, resultBuffer)}
+	w := &watcher{Storage: s, opts: opts, row: row, full: full, from: int64(min(from, math.MaxInt64))}
 	// Read even if not needed: a client handles an error better now than in the stream.
 	at, err := s.store.Position(ctx)
 	if err != nil && ctx.Err() == nil { // a watch that has already ended does not fail
@@ -67,39 +80,72 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	w.inFlight.changed.L = &w.inFlight.mu
 	w.follower = s.store.Follow(ctx)
 	w.ctx = w.follower.Context()
-	go w.run()
+	var expires bool
+	if w.deadline, expires = ctx.Value(deadlineKey{}).(time.Time); expires {
+		w.expiry = time.AfterFunc(time.Until(w.deadline), w.follower.Stop)
+	} else {
+		w.deadline, _ = ctx.Deadline()
+	}
+	w.start(w.watch)
 	return w, nil
 }
-
-// Stop implements watch.Interface.
-func (w *watcher) Stop() { w.follower.Stop() }
 
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
-func (w *watcher) run() {
-	w.watch()
+// start calls serve, which sends events, in a new goroutine.
+func (w *watcher) start(serve func() error) {
+	w.state.Store(isRunning)
+	w.result = make(chan watch.Event, resultBuffer)
+	go w.run(serve)
+}
+
+func (w *watcher) run(serve func() error) {
+	err := serve()
+	switch {
+	case w.ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errPaused), errors.Is(err, sqlstore.ErrSlow), errors.Is(err, sqlstore.ErrClosed):
+		// The client sees the end of the stream and starts a new watch, unless this one pauses.
+	default:
+		w.fail(err)
+	}
 	close(w.result)
+	if errors.Is(err, errPaused) {
+		return
+	}
 	if w.sub != nil {
 		w.sub.Close()
 	}
 	<-w.ctx.Done() // until then the client may read what was sent
+	w.end()
+}
+
+// end releases everything.
+func (w *watcher) end() {
+	for _, timer := range []*time.Timer{w.expiry, w.bookmarks} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
 	w.releaseAll()
 	w.follower.Close()
 }
 
-func (w *watcher) watch() {
+func (w *watcher) watch() error {
 	err := w.begin()
 	utilflowcontrol.WatchInitialized(w.ctx)
-	if err == nil {
-		err = w.follow()
+	if err != nil {
+		return err
 	}
-	switch {
-	case w.ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, sqlstore.ErrSlow), errors.Is(err, sqlstore.ErrClosed):
-		// The client sees the end of the stream and starts a new watch.
-	default:
-		w.fail(err)
+	if !storable(w.row) {
+		<-w.ctx.Done() // no object can have such a key
+		return errStopped
 	}
+	w.sub = w.follower.Subscribe(w.resource, w.row, w.terms(&w.opts.Predicate)...)
+	if err := w.replay(); err != nil {
+		return err
+	}
+	w.bookmarks = time.NewTimer(w.untilBookmark())
+	return w.follow()
 }
 
 func (w *watcher) fail(err error) {
@@ -114,50 +160,48 @@ func (w *watcher) fail(err error) {
 	}
 }
 
-// follow sends the changes after w.from until the watch ends.
+// follow sends the changes of the subscription until the watch ends or pauses.
 func (w *watcher) follow() error {
-	if !storable(w.row) {
-		<-w.ctx.Done() // no object can have such a key
-		return errStopped
-	}
-	w.sub = w.follower.Subscribe(w.resource, w.row, w.terms(&w.opts.Predicate)...)
-	if err := w.replay(); err != nil {
-		return err
-	}
-	bookmarks := time.NewTimer(w.untilBookmark())
-	defer bookmarks.Stop()
+	quiet := time.NewTimer(quietAfter)
+	defer quiet.Stop()
 	for {
+		changes, err := w.sub.Drain()
+		if err != nil {
+			return err
+		}
+		for i, c := range changes {
+			if err == nil {
+				err = w.change(c)
+			} else {
+				w.follower.Done(c)
+			}
+			changes[i] = nil
+		}
+		if err != nil {
+			return err
+		}
 		select {
 		case <-w.ctx.Done():
 			return errStopped
 		case <-w.sub.Ready():
-			changes, err := w.sub.Drain()
-			if err != nil {
-				return err
-			}
-			for i, c := range changes {
-				if err == nil {
-					err = w.change(c)
-				} else {
-					w.follower.Done(c)
-				}
-				changes[i] = nil
-			}
-			if err != nil {
-				return err
-			}
-		case <-bookmarks.C:
+		case <-w.bookmarks.C:
 			if w.opts.Predicate.AllowWatchBookmarks || w.opts.ProgressNotify {
 				sent, err := w.progress()
 				if err != nil {
 					return err
 				}
 				if !sent {
-					bookmarks.Reset(bookmarkRetry)
+					w.bookmarks.Reset(bookmarkRetry)
 					continue
 				}
 			}
-			bookmarks.Reset(w.untilBookmark())
+			w.bookmarks.Reset(w.untilBookmark())
+		case <-quiet.C:
+			paused, again := w.pause()
+			if paused {
+				return errPaused
+			}
+			quiet.Reset(again)
 		}
 	}
 }
@@ -182,6 +226,7 @@ func (w *watcher) replay() error {
 func (w *watcher) send(event watch.Event) error {
 	select {
 	case w.result <- event:
+		w.sent++
 		return nil
 	case <-w.ctx.Done():
 		return errStopped

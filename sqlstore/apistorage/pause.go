@@ -1,0 +1,121 @@
+package apistorage
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Pausing is a watch that takes less memory while it has nothing to send, if its reader lets it. It then pauses: it closes its channel,
+// and Stop has no effect.
+type Pausing interface {
+	watch.Interface
+
+	// MayPause lets the watch pause.
+	MayPause()
+	// Resume waits until a watch that has paused has something to send. It then has a new channel, for which the reader calls ResultChan
+	// and Stop again. Resume returns false once the watch has ended.
+	Resume() bool
+	// End ends the watch. The reader calls it at last.
+	End()
+}
+
+type deadlineKey struct{}
+
+// WithDeadline returns a context whose watch ends at a time. It takes less memory than a context that ends then.
+func WithDeadline(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, deadlineKey{}, at)
+}
+
+const (
+	// pauseAfter is how long a watch has seen no change when it pauses. To begin again costs as much as a few events.
+	pauseAfter = 30 * time.Second
+	// quietAfter is how long it has sent nothing at all, not even a bookmark. It is short, so that few watches keep a second goroutine: the
+	// runtime can't return the memory of one stack while its neighbours are in use.
+	quietAfter = 20 * time.Millisecond
+	// stuckAfter is how long a client may take until that is checked again.
+	stuckAfter = time.Second
+)
+
+// States of a watcher.
+const (
+	isRunning = iota
+	hasPaused // only the reader uses the watcher
+	hasStopped
+)
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() {
+	if w.state.CompareAndSwap(isRunning, hasStopped) {
+		w.follower.Stop()
+	}
+}
+
+// MayPause implements Pausing.
+func (w *watcher) MayPause() { w.mayPause.Store(true) }
+
+// pause reports whether the watch pauses, because it has nothing to send, and its client has received all. If not, pause is called again after
+// the returned time. A watch whose event can't be sent has ended before: see CacheEncode.
+func (w *watcher) pause() (paused bool, again time.Duration) {
+	if !w.mayPause.Load() {
+		return false, pauseAfter
+	}
+	if again = pauseAfter - time.Since(w.changed); again > 0 {
+		return false, again
+	}
+	if w.sent != w.seen {
+		w.seen = w.sent
+		return false, quietAfter
+	}
+	t := &w.inFlight
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	received := len(w.result) == 0 && !t.writing && t.first == len(t.events)
+	if !received || w.ctx.Err() != nil || !w.state.CompareAndSwap(isRunning, hasPaused) {
+		return false, stuckAfter
+	}
+	t.events, t.first = nil, 0
+	return true, 0
+}
+
+// Resume implements Pausing.
+func (w *watcher) Resume() bool {
+	if !w.isPaused() {
+		return false
+	}
+	select {
+	case <-w.ctx.Done():
+		return false
+	case <-w.sub.Ready():
+	case <-w.bookmarks.C:
+		w.bookmarks.Reset(0)
+	}
+	w.start(w.follow)
+	return true
+}
+
+// isPaused reports whether the watch has paused, and waits until its goroutine has ended.
+func (w *watcher) isPaused() bool {
+	if w.state.Load() != hasPaused {
+		return false
+	}
+	if w.result != nil {
+		for range w.result {
+		}
+		w.result = nil
+	}
+	return true
+}
+
+// End implements Pausing.
+func (w *watcher) End() {
+	w.Stop()
+	w.follower.Stop()
+	if w.isPaused() {
+		w.state.Store(hasStopped)
+		w.end()
+	}
+}
+
+var _ Pausing = (*watcher)(nil)
