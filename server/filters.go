@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
-	"k8s.io/apiserver/pkg/server/routine"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/stack"
+	"github.com/sqube/sqube/server/watchtask"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -39,9 +38,10 @@ var longRunning = serverfilters.BasicLongRunningRequestCheck(
 func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handler {
 	o, serializer := s.options, codecs.General()
 	filters := []func(http.Handler) http.Handler{
-		withStack,
 		apifilters.WithAuditInit,
 		func(h http.Handler) http.Handler { return serverfilters.WithPanicRecovery(h, requestInfo) },
+		awaitWatch,
+		withStack,
 		apifilters.WithRequestReceivedTimestamp,
 		func(h http.Handler) http.Handler { return apifilters.WithRequestInfo(h, requestInfo) },
 		s.connections.Admit,
@@ -51,7 +51,6 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		},
 		func(h http.Handler) http.Handler { return whileServing(h, s.phase.serving) },
 		withSlowClientDetection,
-		awaitWatch,
 		apifilters.WithLatencyTrackers,
 		serverfilters.WithHTTPLogging,
 		func(h http.Handler) http.Handler { return serverfilters.WithHSTS(h, o.HSTS) },
@@ -86,6 +85,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAudit(h, s.audit.Backend, s.audit.Policy, longRunning)
 		},
+		awaitServing,
 		func(h http.Handler) http.Handler {
 			if utilfeature.DefaultFeatureGate.Enabled(features.ConstrainedImpersonation) {
 				return impersonation.WithConstrainedImpersonation(h, s.authorization.Authorizer, serializer)
@@ -98,6 +98,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		},
 		withAuthor,
 		withMemoryAccount,
+		s.beginServing,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {
 		handler = filters[i](handler)
@@ -132,12 +133,10 @@ func (s *Server) limit(next http.Handler) http.Handler {
 	return serverfilters.WithPriorityAndFairness(next, longRunning, s.fairness, work, o.RequestTimeout/4)
 }
 
-// withStack grows the stack for the handlers that follow, unless the request may be a watch whose stack stays.
+// withStack grows the stack for the handlers that follow.
 func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if routine.TaskFrom(r.Context()) != nil || !strings.Contains(r.URL.RawQuery, "watch=") {
-			stack.Request()
-		}
+		stack.Request()
 		next.ServeHTTP(w, r)
 	})
 }
@@ -152,8 +151,11 @@ func whileServing(next http.Handler, serving context.Context) http.Handler {
 			return
 		}
 		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(serving, cancel)()
+		stop := context.AfterFunc(serving, cancel)
+		defer watchtask.AtEnd(r, func() {
+			stop()
+			cancel()
+		})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

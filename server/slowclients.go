@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/watchtask"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -20,9 +22,9 @@ func withSlowClientDetection(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		response := &watchResponse{ResponseWriter: w, request: r, over: make(chan struct{})}
+		response := &watchResponse{ResponseWriter: w, request: r.Context(), over: make(chan struct{})}
 		response.client.Disconnect = response.cut
-		defer response.end()
+		defer watchtask.AtEnd(r, response.end)
 		r = r.WithContext(sqlstore.WithClient(r.Context(), &response.client))
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(response), r)
 	})
@@ -33,7 +35,7 @@ type watchResponse struct {
 	http.ResponseWriter
 	client sqlstore.Client
 
-	request *http.Request
+	request context.Context
 
 	mu   sync.Mutex // held while the response is used
 	over chan struct{}

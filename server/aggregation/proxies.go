@@ -26,6 +26,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
 	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/sqube/sqube/server/watchtask"
 )
 
 // proxies are the proxies of all APIServices that name a Service. Upstream's registration controller updates them when APIServices
@@ -80,7 +82,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 				return
 			}
 			if remote, found := a.proxies.byTarget.Load(target); ok && found {
-				remote.(*proxy).ServeHTTP(w, r)
+				watchtask.Whole(remote.(*proxy)).ServeHTTP(w, r)
 				return
 			}
 			local.ServeHTTP(w, r)

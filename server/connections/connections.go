@@ -228,9 +228,9 @@ func (a *connection) close(reason string) {
 
 type connectionKey struct{}
 
-// Close closes the connection of the request, and counts the reason.
-func Close(r *http.Request, reason string) {
-	if account := of(r); account != nil {
+// Close closes the connection of the request with that context, and counts the reason.
+func Close(ctx context.Context, reason string) {
+	if account, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		account.close(reason)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/sqube/sqube/server/watchtask"
 )
 
 // LongRunning removes the deadlines set by Configure from long-running requests. It ends a watch whose client reads nothing for
@@ -23,18 +25,19 @@ func LongRunning(next http.Handler, longRunning request.LongRunningRequestCheck,
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(never)
-		defer func() { // for the rest of the buffers
-			if r.Context().Err() == nil {
+		ctx := r.Context()
+		defer watchtask.AtEnd(r, func() { // for the rest of the buffers
+			if ctx.Err() == nil {
 				_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 			}
-		}()
+		})
 		if !info.IsResourceRequest { // net/http/pprof refuses profiles that take longer than the server's deadlines
 			r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, nil))
 		}
 		flusher, ok := w.(responsewriter.CloseNotifierFlusher)
 		if ok && info.Verb == "watch" && !httpstream.IsUpgradeRequest(r) { // WebSockets
 			limited := newTimeoutWriter(w, flusher, writeTimeout)
-			defer limited.timer.Stop()
+			defer watchtask.AtEnd(r, func() { limited.timer.Stop() })
 			w = limited
 		}
 		next.ServeHTTP(w, r)

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/sqube/sqube/server/watchtask"
 )
 
 // Admit rejects requests on unauthenticated connections when too many run, and closes connections whose clients cancel too
@@ -21,15 +23,16 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if r.Context().Err() != nil { // cancelled before it began
+		ctx := r.Context()
+		if ctx.Err() != nil { // cancelled before it began
 			account.cancelled()
 			return
 		}
-		defer func() {
-			if r.Context().Err() != nil {
+		defer watchtask.AtEnd(r, func() {
+			if ctx.Err() != nil {
 				account.cancelled()
 			}
-		}()
+		})
 		if account.known.Load() {
 			next.ServeHTTP(w, r)
 			return
@@ -42,12 +45,14 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		defer slot.release()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), slotKey{}, slot)))
-		// A response that is not read keeps the slot. Over HTTP/1.1 the next request comes only after it is read.
-		if flusher, ok := w.(http.Flusher); ok && r.ProtoMajor == 2 && !account.known.Load() {
-			flusher.Flush()
-		}
+		defer watchtask.AtEnd(r, slot.release)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, slotKey{}, slot)))
+		watchtask.AtEnd(r, func() {
+			// A response that is not read keeps the slot. Over HTTP/1.1 the next request comes only after it is read.
+			if flusher, ok := w.(http.Flusher); ok && r.ProtoMajor == 2 && !account.known.Load() {
+				flusher.Flush()
+			}
+		})
 	})
 }
 

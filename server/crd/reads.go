@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
 	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
@@ -17,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/versioning"
 	genericapi "k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -33,6 +37,7 @@ type reads struct {
 	storages    finalizer.CRClientGetter
 	converters  *conversion.CRConverterFactory
 	others      http.HandlerFunc
+	minTimeout  time.Duration // of watches
 
 	mu   sync.Mutex
 	made map[string]readHandlers // by the name of the definition
@@ -101,8 +106,8 @@ func (s *reads) limitErrors(info *request.RequestInfo) {
 func measured(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
-		metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
-			metrics.CleanScope(info), metrics.APIServerComponent, false, "", next)(w, r)
+		resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+		handlers.Measure(w, r, strings.ToUpper(info.Verb), resource, "", metrics.CleanScope(info), false, "", next)
 	}
 }
 
@@ -158,9 +163,21 @@ func (s *reads) handlersOf(d definition, storage *customresource.REST) (readHand
 		}
 	}
 	made := readHandlers{storage: storage}
-	made.CustomReads = handlers.NewCustomReads(storage, scope, s.others, measured)
+	made.CustomReads = handlers.NewCustomReads(storage, scope, eventSerializer{serving, converter}, s.minTimeout, s.others, measured)
 	s.made[d.Name] = made
 	return made, nil
+}
+
+// eventSerializer encodes watches like upstream's handler: events and errors as they are, and objects by the converter.
+type eventSerializer struct {
+	runtime.NegotiatedSerializer
+	converter runtime.ObjectConvertor
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (s eventSerializer) EncoderForVersion(encoder runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
+	scheme := apiserver.Scheme
+	return versioning.NewCodec(encoder, nil, s.converter, scheme, scheme, scheme, version, nil, "custom resources")
 }
 
 // follow removes the handlers of deleted definitions.

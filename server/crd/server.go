@@ -34,6 +34,7 @@ import (
 
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/startup"
+	"github.com/sqube/sqube/server/watchtask"
 )
 
 // resync is how often controllers process every definition again, like kube-apiserver.
@@ -124,7 +125,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("build the conversion of custom resources: %w", err)
 	}
 	s.reads = &reads{
-		definitions: s.informer.Lister(), storages: s.resources, converters: converters, others: s.resources.ServeHTTP, made: map[string]readHandlers{},
+		definitions: s.informer.Lister(), storages: s.resources, converters: converters, minTimeout: c.MinRequestTimeout,
+		others: watchtask.Whole(s.resources).ServeHTTP, made: map[string]readHandlers{},
 	}
 	if err := s.reads.follow(s.informer.Informer()); err != nil {
 		return nil, err

@@ -3,15 +3,19 @@ package handlers
 import (
 	"net/http"
 	"slices"
+	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/sqube/sqube/server/bodies"
+	"github.com/sqube/sqube/server/watchtask"
 )
 
 // endpoint has the methods of all paths of one resource or subresource.
@@ -202,6 +206,25 @@ func (b *routeBuilder) route(verb, metricScope string, handler http.HandlerFunc,
 
 // measured counts and times the handler's requests in the apiserver_request_* metrics.
 func (b *routeBuilder) measured(verb, metricScope string, handler http.HandlerFunc) http.HandlerFunc {
-	return metrics.InstrumentHandlerFunc(verb, b.version.Group, b.version.Version, b.resource, b.subresource, metricScope,
-		metrics.APIServerComponent, b.lifecycle.deprecated, b.lifecycle.removedRelease, handler)
+	resource := b.version.WithResource(b.resource)
+	return func(w http.ResponseWriter, r *http.Request) {
+		Measure(w, r, verb, resource, b.subresource, metricScope, b.lifecycle.deprecated, b.lifecycle.removedRelease, handler)
+	}
+}
+
+// Measure calls handler, and counts and times the request in the apiserver_request_* metrics when it has ended. It is upstream's
+// metrics.InstrumentHandlerFunc for handlers that leave watches to a task. For the arguments see metrics.MonitorRequest.
+func Measure(w http.ResponseWriter, r *http.Request, verb string, resource schema.GroupVersionResource, subresource, scope string,
+	deprecated bool, removedRelease string, handler http.HandlerFunc,
+) {
+	received, ok := request.ReceivedTimestampFrom(r.Context())
+	if !ok {
+		received = time.Now()
+	}
+	response := &metrics.ResponseWriterDelegator{ResponseWriter: w}
+	handler(responsewriter.WrapForHTTP1Or2(response), r)
+	watchtask.AtEnd(r, func() {
+		metrics.MonitorRequest(r, verb, resource.Group, resource.Version, resource.Resource, subresource, scope, metrics.APIServerComponent,
+			deprecated, removedRelease, response.Status(), response.ContentLength(), time.Since(received))
+	})
 }

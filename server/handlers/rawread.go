@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -118,9 +119,13 @@ func stored(s storage.Interface) bool {
 // CustomReads are the handlers that get, list and watch custom resources in their storage version.
 type CustomReads struct{ Get, List, Watch http.HandlerFunc }
 
-// NewCustomReads returns the handlers of a storage. They pass watches, and gets and lists that can't be served from bytes, to others.
-// measured wraps the handlers of all other gets and lists.
-func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc) CustomReads {
+// NewCustomReads returns the handlers of a storage. They pass gets and lists that can't be served from bytes to others. measured wraps all other
+// handlers. Watches are encoded by events, and last at least minTimeout unless they set a timeout.
+func NewCustomReads(custom rest.StandardStorage, scope *handlers.RequestScope, events runtime.NegotiatedSerializer, minTimeout time.Duration,
+	others http.HandlerFunc, measured func(http.HandlerFunc) http.HandlerFunc,
+) CustomReads {
+	watching := *scope
+	watching.Serializer = events
 	list := func(store *registry.Store) http.HandlerFunc {
 		return measured(gzipped(handlers.ListResource(store, nil, scope, false, 0)))
 	}
@@ -129,7 +134,7 @@ func NewCustomReads(custom rest.Storage, scope *handlers.RequestScope, others ht
 			return measured(getRaw(raw, scope))
 		}),
 		List:  preferRaw(custom, scope, preferRawTables(custom, scope, others, list), list),
-		Watch: preferRawEvents(custom, scope, others),
+		Watch: measured(watchInTurns(custom, custom, custom, &watching, true, minTimeout)),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/sqube/sqube/server/watchtask"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -29,8 +30,8 @@ func preferRawEvents(storage rest.Storage, scope *handlers.RequestScope, watch h
 			return
 		}
 		events := &eventWriter{ResponseWriter: w}
-		defer events.Flush()
 		watch(events, r)
+		watchtask.AtEnd(r, events.Flush)
 	}
 }
 
@@ -97,14 +98,6 @@ func (e *eventWriter) Flush() {
 			flusher.Flush()
 		}
 	}
-}
-
-// CloseNotify is for upstream's handler of custom resources, which flushes only writers that have it.
-func (e *eventWriter) CloseNotify() <-chan bool {
-	if notifier, ok := e.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
-		return notifier.CloseNotify()
-	}
-	return make(chan bool)
 }
 
 // Unwrap lets http.ResponseController reach the underlying writer.

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/server/routine"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/server/stack"
@@ -40,9 +39,7 @@ func get(storage rest.Storage, scope *handlers.RequestScope) http.HandlerFunc {
 func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, minTimeout time.Duration) http.HandlerFunc {
 	lister, _ := storage.(rest.Lister)
 	watcher, _ := storage.(rest.Watcher)
-	watching := *scope
-	watching.Serializer = unpooled{scope.Serializer}
-	watch := preferRawEvents(storage, scope, onItsOwnStack(handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout)))
+	watch := watchInTurns(storage, lister, watcher, scope, watchOnly, minTimeout)
 	if watchOnly {
 		return watch
 	}
@@ -61,15 +58,6 @@ func list(storage rest.Storage, scope *handlers.RequestScope, watchOnly bool, mi
 		}
 		list(w, r)
 	}
-}
-
-// onItsOwnStack prepares a watch in another goroutine, whose stack it does not keep.
-func onItsOwnStack(watch http.HandlerFunc) http.HandlerFunc {
-	prepare := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stack.Request()
-		watch(w, r)
-	})
-	return routine.WithRoutine(prepare, func(*http.Request, *request.RequestInfo) bool { return true }).ServeHTTP
 }
 
 // unpooled makes encoders without a buffer. With one, a watch would keep a buffer as large as its largest event until it ends.
