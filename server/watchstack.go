@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -55,36 +53,16 @@ func awaitServing(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		begun, returned := make(chan func()), make(chan any, 1)
-		go call(next, w, r.WithContext(context.WithValue(r.Context(), begunKey{}, begun)), returned)
+		begun := make(chan func())
+		returned := stack.Elsewhere(func() { next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), begunKey{}, begun))) })
 		select {
 		case serve := <-begun:
-			defer func() { repanic(<-returned) }()
+			defer func() { stack.Repanic(<-returned) }()
 			serve()
 		case panicked := <-returned:
-			repanic(panicked)
+			stack.Repanic(panicked)
 		}
 	})
-}
-
-// call calls next, and sends to returned what it panicked with, or nil.
-func call(next http.Handler, w http.ResponseWriter, r *http.Request, returned chan<- any) {
-	defer func() {
-		panicked := recover()
-		if panicked != nil && panicked != http.ErrAbortHandler {
-			panicked = fmt.Sprintf("%v\n%s", panicked, debug.Stack())
-		}
-		returned <- panicked
-	}()
-	stack.Request()
-	next.ServeHTTP(w, r)
-}
-
-// repanic panics with what another goroutine recovered, unless that is nil.
-func repanic(panicked any) {
-	if panicked != nil {
-		panic(panicked)
-	}
 }
 
 // beginServing passes a watch to awaitServing, and returns when its initial state has been sent: until then it takes a seat of priority and

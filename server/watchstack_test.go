@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/server/routine"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 
+	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/server/watchtask"
 )
 
@@ -33,16 +34,16 @@ func TestPanicsOfWatches(t *testing.T) {
 			served, ended := false, false
 			s := &Server{base: &base{}, security: &security{}, apis: &apis{}, background: &background{}}
 			begin := s.beginServing(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				repanic(test.handler)
+				stack.Repanic(test.handler)
 				routine.TaskFrom(r.Context()).Func = func() {
 					served = true
 					utilflowcontrol.WatchInitialized(r.Context())
-					repanic(test.task)
+					stack.Repanic(test.task)
 				}
 				watchtask.AtEnd(r, func() { ended = served })
 			}))
 			handler := awaitServing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				repanic(test.filter)
+				stack.Repanic(test.filter)
 				begin.ServeHTTP(w, r)
 			}))
 			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil)

@@ -3,9 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -82,9 +80,9 @@ func (t *turns) serve(first *routine.Task, other func()) {
 	defer t.end()
 	turn := first.Func
 	first.Func = nil
-	inGoroutine(turn)
+	stack.Repanic(<-stack.Elsewhere(turn))
 	for t.resume() {
-		inGoroutine(other)
+		stack.Repanic(<-stack.Elsewhere(other))
 	}
 }
 
@@ -175,22 +173,3 @@ func (t *turnWriter) Flush() {
 
 // Unwrap lets http.ResponseController reach the underlying writer.
 func (t *turnWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
-
-// inGoroutine calls f in another goroutine, and panics if f does.
-func inGoroutine(f func()) {
-	done := make(chan any, 1)
-	go func() {
-		defer func() {
-			panicked := recover()
-			if panicked != nil && panicked != http.ErrAbortHandler {
-				panicked = fmt.Sprintf("%v\n%s", panicked, debug.Stack())
-			}
-			done <- panicked
-		}()
-		stack.Request()
-		f()
-	}()
-	if panicked := <-done; panicked != nil {
-		panic(panicked)
-	}
-}

@@ -5,6 +5,12 @@
 // empty costs very little.
 package stack
 
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+)
+
 // Request makes the stack of the calling goroutine large enough for a read, or for a request on its way to a write.
 //
 //go:noinline
@@ -12,6 +18,31 @@ func Request() {
 	if never { // the frame has space for all variables of the function, used or not
 		var room [14 << 10]byte // the runtime caches stacks of 16 KiB
 		touch(room[:])
+	}
+}
+
+// Elsewhere calls f in another goroutine, with a stack for requests. It returns a channel that gets what f panicked with, or nil, for
+// Repanic.
+func Elsewhere(f func()) <-chan any {
+	returned := make(chan any, 1)
+	go func() {
+		defer func() {
+			panicked := recover()
+			if panicked != nil && panicked != http.ErrAbortHandler {
+				panicked = fmt.Sprintf("%v\n%s", panicked, debug.Stack())
+			}
+			returned <- panicked
+		}()
+		Request()
+		f()
+	}()
+	return returned
+}
+
+// Repanic panics with what another goroutine panicked with, unless that is nil.
+func Repanic(panicked any) {
+	if panicked != nil {
+		panic(panicked)
 	}
 }
 
