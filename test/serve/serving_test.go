@@ -121,7 +121,7 @@ func TestServingFlags(t *testing.T) {
 	})
 	t.Run("a collection is deleted in parallel", func(t *testing.T) { deletesAtOnce(t, client(t, s.kubeconfig()), 3) })
 	t.Run("one file of the libraries logs more", func(t *testing.T) {
-		if log := s.read(t, "stderr"); !strings.Contains(log, `level=DEBUG msg="\"HTTP\" verb=\"GET\"`) {
+		if log := s.read(t, "stderr"); !strings.Contains(log, `level=DEBUG msg=HTTP verb=GET`) {
 			t.Error("httplog.go logs no request")
 		}
 	})
