@@ -11,9 +11,10 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// A machine that is restored from a snapshot of its disk lacks what was committed since, and clients have seen those revisions. It boots,
-// as after a power failure, which can't be told apart. So after each boot the counter jumps ahead once, by more than can have been
-// committed since its last commit. Clients that know a revision in between get 410 and list again; all others continue.
+// A machine that is restored from a snapshot of its disk lacks what was committed since, and clients have seen those revisions.
+// It boots, as after a power failure, which can't be told apart. So after each boot the counter jumps ahead once, by more than
+// can have been committed since its last commit. Clients that know a revision in between get 410 and list again; all others
+// continue.
 
 // bootID names the boot of this machine, "" if that is unknown (proc_sys_kernel(5)).
 var bootID = func() string {
@@ -42,8 +43,8 @@ func (e *Engine) noteBoot(ctx context.Context) error {
 	return nil
 }
 
-// jump records the boot, and makes the counter jump if another one was recorded. Only one range is kept: revisions before an earlier one's
-// end count as compacted.
+// jump records the boot, and makes the counter jump if another one was recorded. Only one range is kept: revisions before an
+// earlier one's end count as compacted.
 func (e *Engine) jump(ctx context.Context, boot string) (jumped bool, err error) {
 	ahead := fmt.Sprintf("revision + %d + max(0, (?2 - written_at) / 1000) * %d", dialect.RevisionJump, dialect.RevisionJumpPerSecond)
 	result, err := e.writer.ExecContext(ctx, fmt.Sprintf(`UPDATE counter SET compacted = max(compacted, skipped_until),

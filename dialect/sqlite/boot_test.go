@@ -12,8 +12,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/storetest"
 )
 
-// TestSnapshotOfAMachine continues with a snapshot of a machine's disk from before its last commits. No revision is used twice, and those
-// who know a lost one start over; all others continue.
+// TestSnapshotOfAMachine continues with a snapshot of a machine's disk from before its last commits. No revision is used twice,
+// and those who know a lost one start over; all others continue.
 func TestSnapshotOfAMachine(t *testing.T) {
 	boot := func(id string) { t.Cleanup(sqlite.Reboot(id)) }
 	resource := sqlstore.Resource{Name: "pods"}

@@ -14,12 +14,14 @@ import (
 	"modernc.org/sqlite"
 )
 
-// While a database is open, its last commits are in the write-ahead log alone. A copy of the file without the log is an older state, at
-// worst an empty one, and SQLite can't tell. So the file itself says whether it was closed, in a number in its header that SQLite leaves
-// to applications (PRAGMA user_version): its last bit is set while the file is open, and the others are fileNumber.
+// While a database is open, its last commits are in the write-ahead log alone. A copy of the file without the log is an older
+// state, at worst an empty one, and SQLite can't tell. So the file itself says whether it was closed, in a number in its header
+// that SQLite leaves to applications (PRAGMA user_version): its last bit is set while the file is open, and the others are
+// fileNumber.
 //
-// A process that is killed leaves its log. So if there is none beside a file that was not closed, either another program has closed the
-// file and so completed it, as sqlite3 does after a look, or the log was lost. If the file is a copy, by its number, it was lost.
+// A process that is killed leaves its log. So if there is none beside a file that was not closed, either another program has
+// closed the file and so completed it, as sqlite3 does after a look, or the log was lost. If the file is a copy, by its number,
+// it was lost.
 const (
 	openBit     = 1
 	unknownFile = 2 // the least fileNumber
@@ -43,8 +45,8 @@ func (e *Engine) markOpen(ctx context.Context) error {
 	return e.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&kept, &pages, &moved)
 }
 
-// markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes the log. The
-// log has to stay if the bit does. If the file is no longer in its place, SQLite leaves both as they are.
+// markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes
+// the log. The log has to stay if the bit does. If the file is no longer in its place, SQLite leaves both as they are.
 func (e *Engine) markClosed(ctx context.Context, last *sql.DB) error {
 	if e.number != 0 && setNumber(ctx, last, e.number) == nil {
 		return nil
@@ -120,7 +122,8 @@ func Complete(path string) error {
 	return nil
 }
 
-// checkLog fails if the write-ahead log beside the file at path can't be the file's. SQLite must not have the file open in this process.
+// checkLog fails if the write-ahead log beside the file at path can't be the file's. SQLite must not have the file open in this
+// process.
 func checkLog(path string) error {
 	log, missing := os.Stat(path + "-wal")
 	h, err := readHeader(path)

@@ -99,7 +99,8 @@ func TestFileWithoutItsLog(t *testing.T) {
 	rows(t, twice, "1")
 }
 
-// TestLogOfAnotherDatabase puts a backup in the place of a database whose process was killed. SQLite would apply its log to the backup.
+// TestLogOfAnotherDatabase puts a backup in the place of a database whose process was killed. SQLite would apply its log to the
+// backup.
 func TestLogOfAnotherDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
@@ -131,7 +132,8 @@ func TestLogOfAnotherDatabase(t *testing.T) {
 	open(t, killed)
 }
 
-// TestLogThatSQLiteRemoved has another program look at the database of a killed process. It completes the file, and removes the log.
+// TestLogThatSQLiteRemoved has another program look at the database of a killed process. It completes the file, and removes the
+// log.
 func TestLogThatSQLiteRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e, err := sqlite.Open(t.Context(), path)

@@ -15,8 +15,9 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// place is where the files of an open database were when it was opened. SQLite keeps using files that were deleted or moved since: what
-// it commits to them is gone, or elsewhere, after a restart. A crash needs the -wal, and other processes find commits by the -shm.
+// place is where the files of an open database were when it was opened. SQLite keeps using files that were deleted or moved
+// since: what it commits to them is gone, or elsewhere, after a restart. A crash needs the -wal, and other processes find commits
+// by the -shm.
 type place struct {
 	files []placed
 	// left is set if a file was not in its place when InPlace was last called.
@@ -114,8 +115,9 @@ func (e *Engine) InPlace(ctx context.Context) error {
 	return err
 }
 
-// saveCommits completes the file if its write-ahead log has lost its name, so that a crash does not lose what is in there. It uses a
-// connection that has had the log open all the time. If it fails, the log is still open, and closing the database tries again.
+// saveCommits completes the file if its write-ahead log has lost its name, so that a crash does not lose what is in there. It
+// uses a connection that has had the log open all the time. If it fails, the log is still open, and closing the database tries
+// again.
 func (e *Engine) saveCommits(ctx context.Context) {
 	log := e.place.files[1]
 	if now, err := os.Stat(log.path); err == nil && os.SameFile(now, log.file) {

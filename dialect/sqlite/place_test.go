@@ -11,8 +11,8 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 )
 
-// TestFilesLeaveTheirPlace takes files of an open database away. From then on nothing is committed, until they are back; and whatever was
-// committed is in the files, wherever they are.
+// TestFilesLeaveTheirPlace takes files of an open database away. From then on nothing is committed, until they are back; and
+// whatever was committed is in the files, wherever they are.
 func TestFilesLeaveTheirPlace(t *testing.T) {
 	move := func(t *testing.T, from, to string) {
 		t.Helper()

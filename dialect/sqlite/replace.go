@@ -72,8 +72,8 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	return aside, syncFolder(filepath.Dir(path))
 }
 
-// IsEmpty reports whether the file at path is missing, or a database without rows. It returns an error if the file and its write-ahead
-// log do not fit.
+// IsEmpty reports whether the file at path is missing, or a database without rows. It returns an error if the file and its
+// write-ahead log do not fit.
 func IsEmpty(ctx context.Context, path string) (bool, error) {
 	path, err := resolve(path)
 	if err == nil {

@@ -124,6 +124,9 @@ func New(c Config) (*Aggregator, error) {
 		discovered:  make(chan struct{}),
 	}
 	a.openAPI = openapiv3.NewAggregationController(a.documents)
+	if err := a.documents.follow(c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices()); err != nil {
+		return nil, fmt.Errorf("follow the Services of APIServices: %w", err)
+	}
 	a.proxies = &proxies{config: c, certificate: certificate, discovery: a.discovery, openAPI: a.openAPI}
 	a.installing = apiserver.NewAPIServiceRegistrationController(services, a.proxies)
 	certificate.AddListener(a.installing)

@@ -2,11 +2,18 @@ package aggregation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -18,11 +25,11 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 )
 
-// documents has the OpenAPI documents of aggregated servers. It reads them when an APIService is added or changed. Upstream's
-// controller, which starts a second later, makes it read them again: every minute, and after failures with a growing interval
-// until the APIService changes. It keeps what it has read until then.
+// documents has the OpenAPI documents of aggregated servers. It reads them when an APIService, its Service or the endpoints of that are
+// added or changed, such as by a new release of the server, and again after failures. Upstream's controller, which starts a second
+// later, makes it read them every minute. It keeps what it has read until then.
 type documents struct {
-	changed workqueue.TypedInterface[string] // names of APIServices
+	changed workqueue.TypedRateLimitingInterface[string] // names of APIServices
 
 	mu     sync.Mutex
 	byName map[string]*published
@@ -35,7 +42,49 @@ type published struct {
 }
 
 func newDocuments() *documents {
-	return &documents{changed: workqueue.NewTyped[string](), byName: map[string]*published{}}
+	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	return &documents{changed: workqueue.NewTypedRateLimitingQueue(retry), byName: map[string]*published{}}
+}
+
+const (
+	// retryFirst and retryLast are how soon a server is asked again after its first failure, and after many.
+	retryFirst, retryLast = time.Second, time.Minute
+	// routed is how long the cluster's network may take to follow a change of endpoints: until then, a request may reach what was there
+	// before.
+	routed = 2 * time.Second
+)
+
+// follow reads the documents of an APIService when its Service changes, or the endpoints of that.
+func (d *documents) follow(services coreinformers.ServiceInformer, endpoints discoveryinformers.EndpointSliceInformer) error {
+	changed := func(object any) {
+		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = tombstone.Obj
+		}
+		switch o := object.(type) {
+		case *corev1.Service:
+			d.moved(o.Namespace, o.Name)
+		case *discoveryv1.EndpointSlice:
+			d.moved(o.Namespace, o.Labels[discoveryv1.LabelServiceName])
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: changed}
+	_, err := services.Informer().AddEventHandler(handler)
+	if err == nil {
+		_, err = endpoints.Informer().AddEventHandler(handler)
+	}
+	return err
+}
+
+// moved reads the documents of the servers behind a Service.
+func (d *documents) moved(namespace, service string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, p := range d.byName {
+		if at := p.service.Spec.Service; at != nil && at.Namespace == namespace && at.Name == service {
+			d.changed.Add(name)
+			d.changed.AddAfter(name, routed)
+		}
+	}
 }
 
 // run reads the documents of added or changed APIServices until ctx ends.
@@ -49,8 +98,12 @@ func (d *documents) run(ctx context.Context) {
 				if ended {
 					return
 				}
-				if err := d.UpdateAPIServiceSpec(name); err != nil {
+				err := d.UpdateAPIServiceSpec(name)
+				if err == nil || errors.Is(err, openapiv3.ErrAPIServiceNotFound) {
+					d.changed.Forget(name)
+				} else {
 					klog.FromContext(ctx).V(4).Info("OpenAPI can't be read yet; trying again", "APIService", name, "err", err)
+					d.changed.AddRateLimited(name)
 				}
 				d.changed.Done(name)
 			}

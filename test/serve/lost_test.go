@@ -17,8 +17,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestFilesMoveAway renames the data folder of a server, and later deletes the database. The server notices even if nothing is written, is
-// not ready, and acknowledges nothing that a restart would lose.
+// TestFilesMoveAway renames the data folder of a server, and later deletes the database. The server notices even if nothing is
+// written, is not ready, and acknowledges nothing that a restart would lose.
 func TestFilesMoveAway(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -156,8 +156,8 @@ func TestDatabaseIsMissing(t *testing.T) {
 	serveAt(t, young, freePort(t), nil).terminate(t)
 }
 
-// TestSnapshotOfAMachine serves a snapshot of a machine's disk from before its last writes, after a boot. A client that knows a lost
-// resourceVersion is told to start over; one that doesn't continues.
+// TestSnapshotOfAMachine serves a snapshot of a machine's disk from before its last writes, after a boot. A client that knows a
+// lost resourceVersion is told to start over; one that doesn't continues.
 func TestSnapshotOfAMachine(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRootLeavesFilesToTheServer runs commands as root, and a server by mistake, in the folder of another user: everything that they
-// create belongs to that user, whose server works with it.
+// TestRootLeavesFilesToTheServer runs commands as root, and a server by mistake, in the folder of another user: everything that
+// they create belongs to that user, whose server works with it.
 func TestRootLeavesFilesToTheServer(t *testing.T) {
 	t.Parallel()
 	folder := func() string {

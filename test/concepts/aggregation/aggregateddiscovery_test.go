@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -87,6 +88,23 @@ func TestAggregatedDocuments(t *testing.T) {
 			}
 			if query := r.LastRequest(t, path).URL.RawQuery; query != "hash=ABC" {
 				t.Errorf("the server got %q", query)
+			}
+		}},
+		kit.Promise{Statement: "the OpenAPI of an aggregated API is read again when its Service changes, without the wait for the next minute", Proof: func(t *testing.T, c *kit.Cluster) {
+			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
+			r.Register(t, c)
+			path := "/openapi/v3/apis/" + r.Group + "/v1"
+			waitOpenAPI(t, c, r, path+"?hash=ABC")
+			for _, release := range []string{"2", "3"} { // so one of the two can't be what is read once a minute
+				r.SetAnswer("/openapi/v3", `{"paths":{"apis/`+r.Group+`/v1":{"serverRelativeURL":"`+path+`?hash=`+release+`"}}}`)
+				c.Patch(t, kit.MergePatch, c.Path("v1", "services", "widgets"), map[string]any{"metadata": map[string]any{"labels": map[string]any{"release": release}}}).Want(t, http.StatusOK)
+				deadline := time.Now().Add(harness.Patience / 3)
+				for documentAddress(t, c, "apis/"+r.Group+"/v1") != path+"?hash="+release {
+					if time.Now().After(deadline) {
+						t.Fatalf("the documents of release %s are not listed", release)
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
 			}
 		}},
 		kit.Promise{Statement: "the OpenAPI v2 document includes the group version of an aggregated API from its server, and nothing else", Proof: func(t *testing.T, c *kit.Cluster) {

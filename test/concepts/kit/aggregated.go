@@ -32,7 +32,7 @@ type AggregatedServer struct {
 	Group string
 	Port  int
 	CA    []byte // PEM
-	// Answers are bodies by path, with their media types if not JSON, for what is not an object.
+	// Answers are bodies by path, with their media types if not JSON, for what is not an object. SetAnswer changes them later.
 	Answers map[string]string
 	server  *httptest.Server
 
@@ -100,6 +100,13 @@ func FrontProxyAuthentication(t testing.TB, c *Cluster) (found Answer) {
 		return found.Code == http.StatusOK
 	})
 	return found
+}
+
+// SetAnswer changes the body of a path while the server runs.
+func (r *AggregatedServer) SetAnswer(path, body string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Answers[path] = body
 }
 
 // Stop stops the server and its pending responses.

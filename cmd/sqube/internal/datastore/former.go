@@ -14,15 +14,15 @@ import (
 	"github.com/sqube/sqube/server/wholefile"
 )
 
-// A server that has served a cluster must not begin an empty one because its database is gone, or because another is named by mistake. So
-// once there is something in the database, its name is written beside the keys. Keys alone mean nothing: they may have come from another
-// cluster before the first start.
+// A server that has served a cluster must not begin an empty one because its database is gone, or because another is named by
+// mistake. So once there is something in the database, its name is written beside the keys. Keys alone mean nothing: they may
+// have come from another cluster before the first start.
 
 // formerFile is the file under a data directory with the name of the database that its server has served.
 func formerFile(dataDir string) string { return filepath.Join(dataDir, "pki", "database") }
 
-// Remember records that the server of dataDir serves the database, which is not empty. One that does not survive the machine is not
-// recorded.
+// Remember records that the server of dataDir serves the database, which is not empty. One that does not survive the machine is
+// not recorded.
 func (d Datastore) Remember(dataDir string) error {
 	if d.Memory || d.NoSync {
 		return nil
