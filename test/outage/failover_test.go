@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // pair is a primary and its standby, with servers configured with both addresses.
@@ -35,8 +36,9 @@ func startPair(t *testing.T, settings ...string) *pair {
 	}
 	both := strings.Replace(p.dsn, harness.ParseDSN(t, p.dsn).Host, harness.ParseDSN(t, p.dsn).Host+","+harness.ParseDSN(t, p.standby.DSN()).Host, 1) + "&target_session_attrs=read-write"
 	var starting sync.WaitGroup
+	keys := sqube.KeyFile(t)
 	for i := range p.servers {
-		starting.Go(func() { p.servers[i] = serve(t, both, "--datastore-timeout", "4s") })
+		starting.Go(func() { p.servers[i] = serve(t, both, "--datastore-timeout", "4s", "--pki-encryption-key-file", keys) })
 	}
 	starting.Wait()
 	if t.Failed() {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestPooler runs two servers on one database behind PgBouncer in transaction mode: what one writes, the other reads, and its
@@ -17,8 +18,9 @@ func TestPooler(t *testing.T) {
 	dsn := harness.PgBouncer(t, harness.Postgres(t))
 	var servers [2]*cluster
 	var starting sync.WaitGroup
+	keys := sqube.KeyFile(t)
 	for i := range servers {
-		starting.Go(func() { servers[i] = serve(t, dsn) })
+		starting.Go(func() { servers[i] = serve(t, dsn, "--pki-encryption-key-file", keys) })
 	}
 	starting.Wait()
 	if t.Failed() {

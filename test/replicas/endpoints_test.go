@@ -18,7 +18,7 @@ import (
 // TestEndpoints follows what servers publish about themselves: the endpoints of the Service kubernetes, and their Leases.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	datastore, key := harness.Postgres(t), newKeyFile(t)
+	datastore, key := harness.Postgres(t), sqube.KeyFile(t)
 	port, err := harness.FreePort()
 	if err != nil {
 		t.Fatal(err)

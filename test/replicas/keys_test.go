@@ -2,8 +2,6 @@ package replicas
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"os"
 	"os/exec"
@@ -24,25 +22,13 @@ import (
 // keyFlag names the key file that lets servers share keys through their database.
 const keyFlag = "--pki-encryption-key-file"
 
-// newKeyFile creates such a file.
-func newKeyFile(t *testing.T) string {
-	t.Helper()
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 // balancer is the name of a load balancer in front of the servers.
 const balancer = "sqube.example.test"
 
 // TestSharedKeys starts servers on an empty database at the same moment, each with nothing but the same key.
 func TestSharedKeys(t *testing.T) {
 	t.Parallel()
-	datastore, key := harness.Postgres(t), newKeyFile(t)
+	datastore, key := harness.Postgres(t), sqube.KeyFile(t)
 	launch := func(dir string) *sqube.Server {
 		return sqube.Launch(t, sqube.Options{Datastore: datastore, DataDir: dir, Args: []string{keyFlag, key, "--tls-san", balancer}})
 	}
@@ -123,7 +109,7 @@ func TestSharedKeys(t *testing.T) {
 		copyFile(t, filepath.Join(filepath.Dir(stranger.Kubeconfig), "pki", "sa.key"), filepath.Join(alien, "pki", "sa.key"))
 		stranger.Stop(t)
 		for want, args := range map[string][]string{
-			"were encrypted with another key; use the file":        serve(t.TempDir(), keyFlag, newKeyFile(t)),
+			"were encrypted with another key; use the file":        serve(t.TempDir(), keyFlag, sqube.KeyFile(t)),
 			"holds the cluster's keys, encrypted: give the file":   serve(t.TempDir()),
 			"sa.key: it does not have the key that the servers on": serve(alien, keyFlag, key),
 			"base64 > /nowhere/key":                                serve(t.TempDir(), keyFlag, "/nowhere/key"),
@@ -140,7 +126,7 @@ func TestSharedKeys(t *testing.T) {
 				t.Errorf("check %v: %s", more, text)
 			}
 		}
-		refused(t, "something is wrong", "check", "--datastore", file, keyFlag, newKeyFile(t))
+		refused(t, "something is wrong", "check", "--datastore", file, keyFlag, sqube.KeyFile(t))
 		if text := succeeds(t, "history", "shared_keys.sqube.io", "cluster", "--datastore", datastore); !strings.Contains(text, "create") {
 			t.Errorf("history: %s", text)
 		}

@@ -22,7 +22,7 @@ type replica struct {
 // start starts three servers on one database, with the same keys.
 func start(t *testing.T) []replica {
 	t.Helper()
-	datastore, key := harness.Postgres(t), newKeyFile(t)
+	datastore, key := harness.Postgres(t), sqube.KeyFile(t)
 	replicas := make([]replica, 3)
 	for i := range replicas {
 		replicas[i].Server = sqube.Launch(t, sqube.Options{Datastore: datastore, Args: []string{keyFlag, key}})

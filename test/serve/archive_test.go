@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // archivedVersion is a line of an archive, as other tools read it.
@@ -287,7 +288,7 @@ func TestArchiveOfReplicas(t *testing.T) {
 	t.Parallel()
 	place := t.TempDir()
 	database := []string{"--datastore", harness.Postgres(t)}
-	args := append([]string{"--archive", place, "--retention", "1s", "--pki-encryption-key-file", keyFile(t)}, database...)
+	args := append([]string{"--archive", place, "--retention", "1s", "--pki-encryption-key-file", sqube.KeyFile(t)}, database...)
 	servers := []*server{serve(t, args), serve(t, args)}
 	var clients []kubernetes.Interface
 	for _, s := range servers {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestMigrate migrates an empty database to the newest schema, and prints the status before and after.
@@ -256,7 +257,7 @@ func TestServersMigrateOnce(t *testing.T) {
 		engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
 		harness.LaySchema(t, engine, 1).Close()
 		var servers []*server
-		keys := keyFile(t)
+		keys := sqube.KeyFile(t)
 		for range 3 {
 			servers = append(servers, launch(t, []string{"--datastore", engine.Datastore, "--pki-encryption-key-file", keys}))
 		}

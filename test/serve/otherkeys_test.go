@@ -10,14 +10,6 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// keyFile creates a file with which servers share keys through their database.
-func keyFile(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "shared.key")
-	must(t, os.WriteFile(file, []byte("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n"), 0o600))
-	return file
-}
-
 // TestOtherKeys starts servers with other keys than the database's cluster has.
 func TestOtherKeys(t *testing.T) {
 	t.Parallel()
