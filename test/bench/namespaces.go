@@ -41,7 +41,8 @@ var cpuMilliseconds = func(r result) figure { return r.CPU / 1000 }
 
 func numbered(i int) string { return fmt.Sprintf("numbered-%d", i) }
 
-// fillNamespaces creates the namespaces, and waits until the controllers have added the ConfigMap with the cluster's CA to each.
+// fillNamespaces creates the namespaces, and waits until the controllers have added the ConfigMap with the cluster's CA to each. For the
+// figures see endNamespaces.
 func (s *session) fillNamespaces(ctx context.Context) (result, error) {
 	if err := s.openCluster(ctx); err != nil {
 		return result{}, err
@@ -49,12 +50,13 @@ func (s *session) fillNamespaces(ctx context.Context) (result, error) {
 	n := s.sizes.Namespaces
 	var m sample
 	err := s.observe(&m, func() error {
-		_, err := s.load(ctx, 8, n, func(ctx context.Context, c *client, i int) error {
+		creates, err := s.sample(ctx, 8, n, func(ctx context.Context, c *client, i int) error {
 			return c.do(ctx, post("/api/v1/namespaces", []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+numbered(i)+`"}}`)))
 		})
 		if err != nil {
 			return err
 		}
+		m.latencies = creates.latencies
 		return until(ctx, "each namespace has its ConfigMap", func() (bool, error) {
 			options := listCached
 			options.FieldSelector = "metadata.name=kube-root-ca.crt"
