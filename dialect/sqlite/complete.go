@@ -33,7 +33,9 @@ func (e *Engine) markOpen(ctx context.Context) error {
 	if err := e.writer.QueryRowContext(ctx, "PRAGMA user_version").Scan(&number); err != nil {
 		return err
 	}
-	e.number = fileNumber(e.path)
+	if e.number == 0 { // it stays the same while the file is open, and others may be reading it
+		e.number = fileNumber(e.path)
+	}
 	if number == e.number|openBit {
 		return nil // it was set before the crash
 	}
