@@ -224,7 +224,7 @@ func TestServiceAccountToken(t *testing.T) {
 	issue := func(boundTo *core.Pod, audience string) string {
 		t.Helper()
 		claims, private, err := serviceaccount.Claims(
-			core.ServiceAccount{ObjectMeta: account.ObjectMeta}, boundTo, nil, nil, 600, 0, []string{audience})
+			core.ServiceAccount{ObjectMeta: account.ObjectMeta}, boundTo, nil, nil, nil, nil, 600, 0, []string{audience}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestSigningKeys(t *testing.T) {
 				t.Errorf("%s, %s: %v", name, form, err)
 				continue
 			}
-			claims, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, 600, 0, []string{DefaultIssuer})
+			claims, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, nil, nil, 600, 0, []string{DefaultIssuer}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,10 +32,10 @@ import (
 // client is a fake whose discovery also has OpenAPI, which policy plugins ask for.
 type client struct {
 	*fake.Clientset
-	discovery.DiscoveryInterface
+	discovery *discovery.DiscoveryClient
 }
 
-func (c client) Discovery() discovery.DiscoveryInterface { return c.DiscoveryInterface }
+func (c client) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
 
 func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
 	t.Helper()
@@ -138,7 +138,7 @@ func TestDefaultPluginsOnAPod(t *testing.T) {
 		t.Errorf("NamespaceLifecycle: %v", err)
 	}
 	p = pod("strict")
-	p.Spec.SecurityContext.HostNetwork = true
+	p.Spec.HostNetwork = true
 	if err := create(t, chain, p); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
 		t.Errorf("PodSecurity: %v", err)
 	}
@@ -202,7 +202,7 @@ func TestConfigFile(t *testing.T) {
 `)
 	o := parse(t, "--admission-control-config-file="+path)
 	p := pod("ns")
-	p.Spec.SecurityContext.HostNetwork = true
+	p.Spec.HostNetwork = true
 	if err := create(t, run(t, config(t, o, namespace("ns", nil), serviceAccount("ns"))), p); !apierrors.IsForbidden(err) {
 		t.Errorf("with a stricter default: %v", err)
 	}

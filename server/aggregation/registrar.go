@@ -111,7 +111,7 @@ func (r *registrar) registered() error {
 	return nil
 }
 
-// builtIn has the priorities of the built-in group versions in discovery, from kube-apiserver v1.36: those that it exports and those
+// builtIn has the priorities of the built-in group versions in discovery, from kube-apiserver: those that it exports and those
 // that it does not (cmd/kube-apiserver/app/aggregator.go). If several groups have a resource of the same name, `kubectl get` uses
 // the group with the highest priority. (apiregistration.k8s.io has no APIService: it comes before all others.)
 var builtIn = func() map[schema.GroupVersion]apiserver.APIServicePriority {
@@ -126,9 +126,10 @@ var builtIn = func() map[schema.GroupVersion]apiserver.APIServicePriority {
 		"networking.k8s.io": {17200, map[string]int32{"v1": 15, "v1beta1": 9}},
 		"policy":            {17100, map[string]int32{"v1": 15}},
 		"storage.k8s.io":    {16800, map[string]int32{"v1": 15, "v1beta1": 9}},
-		"scheduling.k8s.io": {16600, map[string]int32{"v1": 15, "v1alpha2": 2}},
+		"scheduling.k8s.io": {16600, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha3": 3}},
 		"node.k8s.io":       {16300, map[string]int32{"v1": 15}},
 		"resource.k8s.io":   {16200, map[string]int32{"v1": 21, "v1beta2": 15, "v1beta1": 9, "v1alpha3": 1}},
+		"lifecycle.k8s.io":  {15700, map[string]int32{"v1alpha1": 1}},
 	} {
 		for version, priority := range p.versions {
 			all[schema.GroupVersion{Group: group, Version: version}] = apiserver.APIServicePriority{Group: p.group, Version: priority}

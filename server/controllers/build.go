@@ -217,8 +217,7 @@ func buildClaimProtection(ctx context.Context, s *runState, c clients) (func(con
 
 // buildVolumeProtection builds the controller that releases a PersistentVolume when no claim is bound to it.
 func buildVolumeProtection(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
-	controller := pvprotection.NewPVProtectionController(klog.FromContext(ctx), s.shared.Core().V1().PersistentVolumes(), c)
-	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
+	return oneWorker(pvprotection.NewPVProtectionController(klog.FromContext(ctx), s.shared.Core().V1().PersistentVolumes(), c))
 }
 
 // buildAttributesClassProtection builds the controller that releases a VolumeAttributesClass when no volume uses it.
@@ -240,7 +239,7 @@ func buildStorageVersionMigrator(ctx context.Context, s *runState, c clients) (f
 	if err != nil {
 		return nil, fmt.Errorf("make its client for custom resource definitions: %w", err)
 	}
-	migrations := s.shared.Storagemigration().V1beta1().StorageVersionMigrations()
+	migrations := s.shared.Storagemigration().V1().StorageVersionMigrations()
 	const name = "storage-version-migrator-controller" // also the field manager
 	migrator := storageversionmigrator.NewSVMController(ctx, c, dynamicClient, migrations, name, s.mapper, s.graph)
 	versions := storageversionmigrator.NewResourceVersionController(ctx, c, c.Discovery(), c.metadata, migrations, s.mapper)

@@ -36,18 +36,18 @@ func (c schedulableCore) V1() informersv1.Interface { return schedulableV1{c.Int
 type schedulableV1 struct{ informersv1.Interface }
 
 // Pods returns the informer of Pods that have not ended.
-func (v schedulableV1) Pods() informersv1.PodInformer { return unfinishedPods{v.Interface.Pods()} }
+func (v schedulableV1) Pods() informersv1.TypedPodInformer { return unfinishedPods{v.Interface.Pods()} }
 
-type unfinishedPods struct{ informersv1.PodInformer }
+type unfinishedPods struct{ informersv1.TypedPodInformer }
 
 // Informer returns an informer that reports a Pod that ends as deleted.
 func (p unfinishedPods) Informer() cache.SharedIndexInformer {
-	return unfinishedInformer{p.PodInformer.Informer()}
+	return unfinishedInformer{p.TypedPodInformer.Informer()}
 }
 
 // Lister returns a lister of Pods that have not ended.
 func (p unfinishedPods) Lister() listersv1.PodLister {
-	return unfinishedLister{p.PodInformer.Lister()}
+	return unfinishedLister{p.TypedPodInformer.Lister()}
 }
 
 type unfinishedInformer struct{ cache.SharedIndexInformer }
@@ -130,11 +130,11 @@ type joiningV1 struct {
 }
 
 // Secrets returns the informer of bootstrap tokens.
-func (v joiningV1) Secrets() informersv1.SecretInformer {
+func (v joiningV1) Secrets() informersv1.TypedSecretInformer {
 	return v.joining.tokens.Core().V1().Secrets()
 }
 
 // ConfigMaps returns the informer of cluster-info.
-func (v joiningV1) ConfigMaps() informersv1.ConfigMapInformer {
+func (v joiningV1) ConfigMaps() informersv1.TypedConfigMapInformer {
 	return v.joining.info.Core().V1().ConfigMaps()
 }

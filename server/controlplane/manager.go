@@ -28,9 +28,6 @@ func (o *Options) Controllers() []controllers.Controller {
 		others = append(others, controllers.Controller{
 			Name: name, Aliases: descriptor.GetAliases(), Off: descriptor.IsDisabledByDefault() && !joins,
 			Build: func(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
-				if descriptor.IsCloudProviderController() {
-					return nil, nil
-				}
 				if joins {
 					shared.Informers = newJoining(shared)
 				}

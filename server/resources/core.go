@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -8,10 +9,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/cluster/ports"
@@ -124,8 +129,8 @@ func (b *coreStorages) addReplicationControllers() error {
 	return nil
 }
 
-// addWorkloads adds resources that need each other: pods reach their kubelet through nodes, Services read pods and endpoints, and
-// tokens are bound to pods, secrets and nodes.
+// addWorkloads adds resources that need each other: pods reach their kubelet through nodes, Services read pods and EndpointSlices, and
+// tokens are bound to pods, secrets, nodes and webhooks.
 func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 	c := b.config
 	nodes, err := nodestore.NewStorage(c.RESTOptions, c.Kubelet, c.ProxyTransport)
@@ -141,7 +146,7 @@ func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 		return err
 	}
 	services, serviceStatus, serviceProxy, err := servicestore.NewREST(c.RESTOptions, allocators.primary.IPFamily(),
-		allocators.byFamily, allocators.nodePorts, endpoints, pods.Pod, c.ProxyTransport)
+		allocators.byFamily, allocators.nodePorts, endpointSlices{b.client.DiscoveryV1()}, pods.Pod, c.ProxyTransport)
 	if err != nil {
 		return err
 	}
@@ -155,6 +160,27 @@ func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 	b.storages["services/proxy"] = serviceProxy
 	b.addPods(pods)
 	return b.addServiceAccounts(pods, nodes)
+}
+
+// endpointSlices finds the EndpointSlices of a Service whose proxy is used. Upstream keeps all of the cluster in memory for this; a
+// request at each use costs nothing while there is none.
+type endpointSlices struct {
+	client discoveryclient.DiscoveryV1Interface
+}
+
+// GetEndpointSlices implements proxy.EndpointSliceGetter.
+func (e endpointSlices) GetEndpointSlices(namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
+	list, err := e.client.EndpointSlices(namespace).List(context.Background(), metav1.ListOptions{
+		LabelSelector: labels.Set{discoveryv1.LabelServiceName: service}.String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i := range list.Items {
+		slices[i] = &list.Items[i]
+	}
+	return slices, nil
 }
 
 // addPods adds pods and their subresources.
@@ -186,8 +212,10 @@ func (b *coreStorages) addServiceAccounts(pods podstore.PodStorage, nodes *nodes
 		utilfeature.DefaultFeatureGate.Enabled(features.ServiceAccountTokenPodNodeInfo) {
 		nodeGetter = nodes.Node.Store
 	}
-	accounts, err := serviceaccountstore.NewREST(b.config.RESTOptions, c.Issuer, c.Audiences, c.MaxExpiration,
-		pods.Pod.Store, b.storages["secrets"].(rest.Getter), nodeGetter, c.ExtendExpiration, c.MaxExtendedDuration)
+	hooks := b.client.AdmissionregistrationV1()
+	accounts, err := serviceaccountstore.NewREST(b.config.RESTOptions, c.Issuer, c.Audiences, b.config.Authorizer, c.MaxExpiration,
+		pods.Pod.Store, b.storages["secrets"].(rest.Getter), nodeGetter,
+		hooks.ValidatingWebhookConfigurations(), hooks.MutatingWebhookConfigurations(), c.ExtendExpiration, c.MaxExtendedDuration)
 	if err != nil {
 		return err
 	}

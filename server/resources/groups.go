@@ -24,6 +24,7 @@ import (
 	discovery "k8s.io/kubernetes/pkg/registry/discovery/rest"
 	events "k8s.io/kubernetes/pkg/registry/events/rest"
 	flowcontrol "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
+	lifecycle "k8s.io/kubernetes/pkg/registry/lifecycle/rest"
 	networking "k8s.io/kubernetes/pkg/registry/networking/rest"
 	node "k8s.io/kubernetes/pkg/registry/node/rest"
 	policy "k8s.io/kubernetes/pkg/registry/policy/rest"
@@ -78,7 +79,7 @@ func New(c Config) (*Built, error) {
 		return nil, err
 	}
 	// Kinds that are too old or too new for the emulated version are not served, even if they are enabled.
-	lifecycle, err := genericapiserver.NewResourceExpirationEvaluatorFromOptions(genericapiserver.ResourceExpirationEvaluatorOptions{
+	expiration, err := genericapiserver.NewResourceExpirationEvaluatorFromOptions(genericapiserver.ResourceExpirationEvaluatorOptions{
 		CurrentVersion:                          compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).EmulationVersion(),
 		EmulationForwardCompatible:              c.NewerVersions,
 		RuntimeConfigEmulationForwardCompatible: c.NewerConfigured,
@@ -101,7 +102,7 @@ func New(c Config) (*Built, error) {
 	built := &Built{Equivalent: equivalentResources(c.RESTOptions), Repair: newServiceRepair(c.Services, client, c.Informers, allocators)}
 	for _, group := range groups {
 		name := group.PrioritizedVersions[0].Group
-		if err := lifecycle.RemoveUnavailableKinds(name, group.Scheme, group.VersionedResourcesStorageMap, c.Versions); err != nil {
+		if err := expiration.RemoveUnavailableKinds(name, group.Scheme, group.VersionedResourcesStorageMap, c.Versions); err != nil {
 			return nil, fmt.Errorf("choosing the served kinds of the group %q: %w", name, err)
 		}
 		if len(group.VersionedResourcesStorageMap) > 0 {
@@ -128,6 +129,7 @@ func providers(c Config, client *kubernetes.Clientset) []provider {
 		certificates.RESTStorageProvider{Authorizer: c.Authorizer},
 		coordination.RESTStorageProvider{},
 		discovery.StorageProvider{},
+		lifecycle.RESTStorageProvider{},
 		networking.RESTStorageProvider{},
 		node.RESTStorageProvider{},
 		policy.RESTStorageProvider{},

@@ -155,7 +155,7 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestWatchError": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestWatchError(ctx, t, f) },
 	"RunTestWatchWithUnsafeDelete": func(ctx context.Context, t *testing.T, f *fixture) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
-		storagetesting.RunTestWatchWithUnsafeDelete(ctx, t, f)
+		storagetesting.RunTestWatchWithUnsafeDelete(ctx, t, f, errors.New("bits flipped"))
 	},
 	"RunTestWatchContextCancel": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestWatchContextCancel(ctx, t, f)
@@ -313,17 +313,11 @@ func (f *fixture) UpdatePrefixTransformer(modify storagetesting.PrefixTransforme
 	return func() { f.Transformer = original }
 }
 
-// CorruptTransformer implements InterfaceWithCorruptTransformer.
-func (f *fixture) CorruptTransformer() func() {
+// UpdateTransformer implements InterfaceWithTransformerOverride.
+func (f *fixture) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
 	original := f.Transformer
-	f.Transformer = corrupting{original}
+	f.Transformer = modify(original)
 	return func() { f.Transformer = original }
-}
-
-type corrupting struct{ value.Transformer }
-
-func (corrupting) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
-	return nil, true, errors.New("bits flipped")
 }
 
 // trimmed stores a value without its final newline, so that sizes can be compared with what the suite computes.

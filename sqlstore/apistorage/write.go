@@ -139,19 +139,14 @@ type state struct {
 	stale  bool
 }
 
-// current reads the state at a key, with a new object of the type of sample. With unread, the object is not decoded and stays
-// nil.
-func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object, unread bool) (st *state, err error) {
+// current reads the state at a key, with a new object of the type of sample.
+func (s *Storage) current(ctx context.Context, row, full string, sample runtime.Object) (st *state, err error) {
 	defer ensureReason(&err)
 	r, _, err := s.get(ctx, row)
 	if err != nil {
 		return nil, err
 	}
 	st = &state{record: r}
-	if r != nil && unread {
-		st.stale = true
-		return st, nil
-	}
 	v, err := conversion.EnforcePtr(sample)
 	if err != nil {
 		return nil, err
@@ -180,7 +175,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		return err
 	}
 	for {
-		st, err := s.current(ctx, row, full, destination, false)
+		st, err := s.current(ctx, row, full, destination)
 		if err != nil {
 			return err
 		}
@@ -236,9 +231,15 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 	if err != nil {
 		return err
 	}
-	unread := opts.IgnoreStoreReadError && utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
+	corrupt := opts.ExpectTransformOrDecodeError && utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
 	for {
-		st, err := s.current(ctx, row, full, out, unread)
+		st, err := s.current(ctx, row, full, out)
+		if corrupt && err == nil && st.record != nil {
+			return storage.NewInvalidObjError(full, "unsafe deletion is not allowed because the object is decodable from storage")
+		}
+		if corrupt && storage.IsCorruptObject(err) {
+			st.object, err = nil, nil
+		}
 		if err != nil {
 			return err
 		}
@@ -255,7 +256,7 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 		if errors.Is(err, sqlstore.ErrConflict) {
 			continue
 		}
-		if err != nil || unread {
+		if err != nil || corrupt {
 			return err
 		}
 		if err := s.readBack(st.data, out, st.record.Revision, full); err != nil {

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/sqube/sqube/test/harness"
@@ -102,7 +103,7 @@ func readSnapshot(t *testing.T, path string) *etcd {
 	err = db.View(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte("key")).ForEach(func(at, data []byte) error {
 			kv := &mvccpb.KeyValue{}
-			if err := kv.Unmarshal(data); err != nil {
+			if err := proto.Unmarshal(data, kv); err != nil {
 				return err
 			}
 			e.revision = max(e.revision, kv.ModRevision)

@@ -14,6 +14,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // snapshot is a bbolt database with a bucket "key", whose keys are revisions: 8 bytes of the transaction, '_', 8 bytes of the number
@@ -116,7 +117,7 @@ func (s *snapshot) Walk(ctx context.Context, prefix string, yield func(*Entry) e
 			return err
 		}
 		var kv mvccpb.KeyValue
-		if err := kv.Unmarshal(e.value); err != nil {
+		if err := proto.Unmarshal(e.value, &kv); err != nil {
 			return damaged("revision %d: %w", revision, err)
 		}
 		key := string(kv.Key)

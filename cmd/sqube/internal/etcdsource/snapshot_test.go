@@ -12,6 +12,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // written returns a file as etcd writes it, with 600 keys, of which one is deleted and one has a lease of a minute.
@@ -42,7 +43,7 @@ func written(t *testing.T) []byte {
 			case 600:
 				kv, at = mvccpb.KeyValue{Key: []byte("/registry/k1")}, append(at, 't')
 			}
-			data, err := kv.Marshal()
+			data, err := proto.Marshal(&kv)
 			if err == nil {
 				err = keys.Put(at, data)
 			}
